@@ -1,0 +1,34 @@
+# clebsch_torch: an interface target for the CPU side of a pip torch.
+#
+# find_package(Torch) is not used on purpose: with a CUDA build of torch it insists on a CUDA toolkit, and it links
+# libtorch, which pulls in libtorch_cuda and twenty CUDA libraries. libtorch_cpu and libc10 are all the CPU path needs.
+if(NOT TORCH_DIR)
+  if(Torch_DIR)
+    get_filename_component(TORCH_DIR "${Torch_DIR}/../../.." ABSOLUTE)
+  else()
+    if(CLEBSCH_PREFIX)
+      set(_python ${CLEBSCH_PREFIX}/bin/python)
+    elseif(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+      set(_python ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+    else()
+      set(_python python3)
+    endif()
+    execute_process(
+      COMMAND ${_python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _failed ERROR_QUIET)
+  endif()
+endif()
+if(NOT EXISTS ${TORCH_DIR}/include/torch/csrc/api/include/torch/torch.h)
+  message(FATAL_ERROR "No torch found. Expected TORCH_DIR to name a torch installation with include/ and lib/, got "
+                      "'${TORCH_DIR}'. Pass -DTORCH_DIR=<site-packages>/torch, or run scripts/quickstart.")
+endif()
+file(READ ${TORCH_DIR}/version.py _version)
+string(REGEX MATCH "__version__ = '([0-9]+\\.[0-9]+\\.[0-9]+)" _ "${_version}")
+set(CLEBSCH_TORCH_VERSION ${CMAKE_MATCH_1})
+message(STATUS "torch ${CLEBSCH_TORCH_VERSION} in ${TORCH_DIR}")
+
+add_library(clebsch_torch INTERFACE)
+target_include_directories(clebsch_torch SYSTEM INTERFACE ${TORCH_DIR}/include
+                                                         ${TORCH_DIR}/include/torch/csrc/api/include)
+target_link_libraries(clebsch_torch INTERFACE ${TORCH_DIR}/lib/libtorch_cpu.so ${TORCH_DIR}/lib/libc10.so)
+target_compile_definitions(clebsch_torch INTERFACE CLEBSCH_TORCH_VERSION="${CLEBSCH_TORCH_VERSION}")

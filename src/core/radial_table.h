@@ -1,0 +1,47 @@
+#pragma once
+// Piecewise quintic tables of radial functions: C2 everywhere inside, exactly zero at each pair's cutoff.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/radial_network.h"
+
+namespace clebsch {
+
+/// First knot in Angstrom; below it W continues linearly in r (value and slope of the first knot).
+constexpr double kTableStart = 0.4;
+/// Number of quintic pieces unless the caller asks otherwise.
+constexpr int kTablePieces = 48;
+/// Coefficients per piece and column.
+constexpr int kTableOrder = 6;
+
+/// Where a distance falls in a table: coefficients of row `piece`, polynomial in t, and dt/dr.
+/// Rows: 0 is the linear continuation below kTableStart, 1..pieces the quintic pieces, so a table has pieces+1 rows.
+/// Knots are uniform in s = sqrt(r); t = (s - s_knot) / h in [0,1] (negative in row 0).
+struct TablePoint {
+  int piece;
+  double t, dt_dr;
+};
+
+/// Requires 0 < r < rc.
+inline TablePoint locate(double r, double rc, int pieces) {
+  const double s0 = std::sqrt(kTableStart), s = std::sqrt(r), inv_h = pieces / (std::sqrt(rc) - s0);
+  const double u = (s - s0) * inv_h;
+  int k = static_cast<int>(std::floor(u));
+  if (k >= pieces) k = pieces - 1;
+  if (k < 0) return {0, u, 0.5 * inv_h / s};
+  return {k + 1, u - k, 0.5 * inv_h / s};
+}
+
+/// Coefficients of one cutoff's table, fp64, layout [pieces + 1][kTableOrder][columns]; W = sum_k c_k t^k.
+/// Quintic Hermite from the network's exact value, slope and curvature at the knots (all zero at rc).
+std::vector<double> build_radial_table(const RadialNetwork& network, double rc, int pieces = kTablePieces);
+
+/// Largest |W_table - W| and |dW_table/dr - dW/dr| over [r_from, rc], each relative to the largest |W| (|dW/dr|) there,
+/// sampled at `samples` points between and on the knots. What `clebsch info` prints.
+struct TableError {
+  double value, slope;
+};
+TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, double r_from = 0.8, int samples = 2000);
+
+}  // namespace clebsch

@@ -1,0 +1,114 @@
+#pragma once
+// Load a Clebsch model file and evaluate energies, forces and virials. No torch type appears here, so that a
+// LAMMPS plugin or any C++ program includes this header alone.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/edge_forces.h"
+#include "core/graph.h"
+
+namespace clebsch {
+
+enum class Dtype { float32, float64 };
+enum class RadialMode { table, exact };
+
+/// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
+struct Metadata {
+  int format_version = 0;
+  std::string family;                  ///< "nequip", later "mace", "allegro"
+  std::vector<std::string> type_names; ///< index = type
+  double r_max = 0;                    ///< Angstrom
+  std::vector<double> pair_cutoffs;    ///< (T,T) [centre][neighbour], Angstrom, <= r_max
+  int layers = 0;                      ///< message passing layers; ghosts are needed layers * r_max deep
+  Dtype dtype = Dtype::float32;        ///< training dtype
+  std::vector<std::string> outputs;    ///< named outputs, "atomic_energy" first
+  std::string upstream_package, upstream_version, training_note, exporter_version;
+  std::string json;                    ///< the whole text
+};
+
+struct LoadOptions {
+  std::optional<Dtype> dtype;              ///< none: the model's own
+  RadialMode radial = RadialMode::table;
+  int table_pieces = 0;                    ///< 0: the default (core/radial_table.h)
+  std::size_t table_budget_bytes = std::size_t{256} << 20;
+  std::vector<std::string> types_in_use;   ///< empty: all; tables are built for these pairs only
+  bool deterministic = true;
+  int threads = 0;                         ///< 0: torch's current setting
+};
+
+/// What to compute beyond the energies.
+struct Request {
+  bool forces = true;
+  bool virial = true;
+  bool atom_virial = false;
+  bool centroid_virial = false;
+  std::vector<std::string> outputs;        ///< further named outputs wanted
+};
+
+/// Results; buffers keep their capacity between calls.
+struct Result {
+  double energy = 0;                        ///< eV, sum over owned atoms
+  std::vector<double> atomic_energy;        ///< (n_local) eV
+  std::vector<double> forces;               ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
+  double virial[9] = {0};                   ///< eV, row-major
+  std::vector<double> atom_virial;          ///< (M,6)
+  std::vector<double> centroid_virial;      ///< (M,9)
+  struct Named {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::vector<double> values;
+  };
+  std::vector<Named> outputs;
+};
+
+/// How a radial table of one layer came out; printed by `clebsch info` and by the pair style.
+struct TableReport {
+  int layer, tables, pieces;
+  std::size_t bytes;
+  double value_error, slope_error;          ///< relative, core/radial_table.h radial_table_error
+};
+
+/// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
+std::string read_file_bytes(const std::string& path);
+
+/// A loaded model. compute() may be called from one thread at a time.
+class Model {
+ public:
+  /// Checks the archive against the allow-list before anything of it runs (model/validate.h), then loads it.
+  /// Throws Error with expected/got; nothing of a refused file is executed.
+  static std::shared_ptr<Model> load(const std::string& path, const LoadOptions& options = {});
+  /// The same from the bytes of a file; `name` appears in messages.
+  static std::shared_ptr<Model> load_bytes(const std::string& bytes, const std::string& name, const LoadOptions& options = {});
+  /// Metadata alone, after the same checks, without building tables.
+  static Metadata inspect(const std::string& path);
+
+  const Metadata& metadata() const;
+  Dtype dtype() const;
+  std::vector<TableReport> tables() const;
+  void set_threads(int threads);
+
+  /// Energies, forces and virials of one graph. `graph.edge_vec`, `types` etc. are host pointers; the transpose
+  /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
+  void compute(const GraphView& graph, const Request& request, Result& result);
+
+  ~Model();
+  struct Impl;
+
+ private:
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Version of this library and of the torch it was built for, e.g. "0.1.0", "2.11.0".
+const char* version();
+const char* torch_version();
+
+/// Where torch's BLAS symbols resolve to and whether a small GEMM through torch is right (another BLAS in the process
+/// can capture sgemm_). Returns an empty string when all is well, else a message with the library's path.
+std::string check_blas();
+
+}  // namespace clebsch
