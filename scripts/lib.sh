@@ -1,0 +1,122 @@
+# shellcheck shell=bash
+# Steps, logs and messages shared by scripts/quickstart, scripts/test and scripts/get_lammps.
+# To be sourced from a script that has set -euo pipefail; sets no shell options itself.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv="$root/.venv"
+deps="$root/.deps"
+logs="$root/logs"
+jobs=${CLEBSCH_JOBS:-$(nproc)}
+# Stamps of what lives in .venv live in .venv too, so that deleting it forgets both.
+stamps="$venv/.steps"
+
+say() { printf '%s\n' "$*"; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+  trap - EXIT
+  stop_watch
+  printf '\nerror: %s\n' "$1" >&2
+  shift
+  local line
+  for line in "$@"; do printf '       %s\n' "$line" >&2; done
+  exit 1
+}
+
+# The running step's description, log and advice; read by the EXIT trap when a command fails.
+step_what='' step_log='' step_hint=''
+watcher=''
+
+stop_watch() {
+  if [[ -n $watcher ]]; then
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+    watcher=''
+  fi
+}
+
+on_exit() {
+  local rc=$?
+  trap - EXIT
+  stop_watch
+  if ((rc != 0)) && [[ -n $step_what ]]; then
+    if ((rc == 130 || rc == 143)); then
+      printf '\nInterrupted during: %s\nRun the same command again; finished steps are kept.\n' "$step_what" >&2
+    else
+      if [[ -s $step_log ]]; then
+        printf '\n  last lines of %s:\n' "$step_log" >&2
+        tail -n 20 "$step_log" | sed 's/^/  | /' >&2
+      fi
+      printf '\nerror: failed (exit status %d): %s\n' "$rc" "$step_what" >&2
+      printf '       log: %s\n' "$step_log" >&2
+      if [[ -n $step_hint ]]; then printf '       what to do: %s\n' "$step_hint" >&2; fi
+      printf '       then run the same command again; finished steps are kept.\n' >&2
+    fi
+  fi
+  exit "$rc"
+}
+trap on_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+
+# Prints the end of a growing log every few seconds: one moving line on a terminal, else a line
+# when it has changed, less often, so that a CI log stays readable.
+watch_log() {
+  local log=$1 start=$SECONDS pause=20 last='' line
+  [[ -t 1 ]] && pause=2
+  # The sleep outlives a killed watcher: without the redirection it would hold a pipe open.
+  while sleep "$pause" >/dev/null 2>&1; do
+    line=$(tail -c 4000 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-100) || true
+    if [[ -t 1 ]]; then
+      printf '\r\033[K   %s  %s' "$(clock $((SECONDS - start)))" "$line"
+    elif [[ $line != "$last" ]]; then
+      printf '   %s  %s\n' "$(clock $((SECONDS - start)))" "$line"
+      last=$line
+    fi
+  done
+}
+
+# run_logged NAME WHAT HINT COMMAND...: runs a command (or function) with its output in
+# logs/NAME.log and signs of life on the screen. A failure ends the script through on_exit.
+# The command is not part of a condition: bash would switch off set -e inside it.
+run_logged() {
+  local name=$1 start=$SECONDS
+  step_what=$2 step_hint=$3 step_log="$logs/$1.log"
+  shift 3
+  mkdir -p "$logs"
+  say "-> $step_what"
+  : >"$step_log"
+  watch_log "$step_log" &
+  watcher=$!
+  ("$@") >>"$step_log" 2>&1
+  stop_watch
+  [[ -t 1 ]] && printf '\r\033[K'
+  say "   done in $(clock $((SECONDS - start))) (log: logs/$name.log)"
+  step_what=''
+}
+
+# stamped NAME KEY WHAT HINT COMMAND...: run_logged, unless the step was finished with the same
+# KEY before. The stamp is removed first and written last: an interrupted step runs again.
+stamped() {
+  local name=$1 key=$2 what=$3 stamp="$stamps/$1"
+  if [[ -f $stamp && $(<"$stamp") == "$key" ]]; then
+    say "-- already done: $what"
+    return 0
+  fi
+  rm -f "$stamp"
+  run_logged "$name" "$what" "$4" "${@:5}"
+  mkdir -p "$stamps"
+  printf '%s' "$key" >"$stamp"
+}
+
+# key_of FILE ... -- WORD ...: a key from the contents of files and from words.
+key_of() {
+  local files=()
+  while (($#)) && [[ $1 != -- ]]; do
+    files+=("$1")
+    shift
+  done
+  (($#)) && shift
+  { ((${#files[@]})) && cat -- "${files[@]}"; printf '%s\n' "$@"; } | sha256sum | cut -d ' ' -f 1
+}
