@@ -122,19 +122,19 @@ ensure_requirements() {
     "check the way to the package index" pip_install --no-deps -r "$list"
 }
 
+# configure_and_build FOLDER PRESET OPTION...
 configure_and_build() {
-  local folder=$1
-  shift
-  local options=()
+  local folder=$1 preset=$2 options=()
+  shift 2
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$root" -B "$folder" -G Ninja "${options[@]}" -DCLEBSCH_PREFIX="$venv" \
-    -DLAMMPS_SOURCE_DIR="$lammps_source" -DLAMMPS_BUILD_DIR="$lammps_build" -DCMAKE_INSTALL_PREFIX="$venv" "$@"
+  cd "$root"  # presets are looked for in the working directory
+  cmake --preset "$preset" "${options[@]}" -DLAMMPS_SOURCE_DIR="$lammps_source" -DLAMMPS_BUILD_DIR="$lammps_build" "$@"
   ninja -C "$folder" -j "$jobs"
 }
 
-# build_clebsch OPTION...: into build/. Always run: the build system knows what is out of date.
+# build_clebsch PRESET OPTION...: into build/. Always run: the build system knows what is out of date.
 build_clebsch() {
-  run_logged build "building Clebsch" "read the log; scripts/quickstart builds what the log names last" \
+  run_logged build "building Clebsch" "read the log; the first error in it names the file" \
     configure_and_build "$build" "$@"
 }
 
