@@ -1,0 +1,54 @@
+"""Compiles the plugin's sources, syntax only, against another LAMMPS release's headers.
+
+Usage: compile_next_lammps.py BUILD_FOLDER LAMMPS_SOURCE_DIR NEXT_LAMMPS_SOURCE_DIR
+
+Takes the compiler command of each plugin source from the build's compile_commands.json and swaps
+the include folder, so flags and warnings are those of the real build. Exit status 77: no headers
+to compile against (ctest reports the test as skipped).
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+
+def swap(command: str, old: Path, new: Path) -> list[str]:
+    words = shlex.split(command)
+    if Path(words[0]).name == "ccache":
+        words = words[1:]
+    result, skip = [], False
+    for word in words:
+        if skip or word == "-o":
+            skip = not skip
+        else:
+            result.append(word.replace(str(old), str(new)))
+    return [*result, "-fsyntax-only"]
+
+
+def main() -> int:
+    build, old, new = (Path(a) for a in sys.argv[1:4])
+    if not (new / "src" / "version.h").is_file():
+        print(f"no LAMMPS source in {new}")
+        return 77
+    commands = json.loads((build / "compile_commands.json").read_text())
+    plugin = [c for c in commands if "/lammps_plugin/" in c["file"]]
+    if not plugin:
+        print("expected sources of lammps_plugin/ in compile_commands.json, got none")
+        return 1
+    failed = 0
+    for entry in plugin:
+        words = swap(entry["command"], old.resolve(), new.resolve())
+        if not any(str(new.resolve()) in word for word in words):
+            print(f"{entry['file']}: its command does not name {old}, so nothing was swapped")
+            return 1
+        print("compiling", entry["file"])
+        failed += subprocess.run(words, cwd=entry["directory"]).returncode != 0
+    release = (new / "src" / "version.h").read_text().split('"')[1]
+    print(f"{len(plugin) - failed} of {len(plugin)} files compile against LAMMPS {release}")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
