@@ -58,8 +58,8 @@ struct Problem {
   /// Text form, one line, fields in this order, numbers with 17 digits:
   ///   conv in1=64x0e+64x1o in2=1x0e+1x1o out=64x0e+64x1o+64x1o paths=uvu:0,0,0,1;uvu:0,1,1,1.7320508075688772
   ///   [radial=bessel,PREFACTOR,P,WIDTH0-WIDTH1-...,silu]
-  /// A weightless path has mode "uvu0"/"uvw0". parse() throws Error naming the field, what was expected and what
-  /// came; it bounds every count (blocks <= 64, paths <= 1024, columns <= 2^20, dims <= 2^24).
+  /// A weightless path has mode "uvu0" (uvw must have weights). Every block has at least one channel. parse() throws Error naming the field, what was expected and what
+  /// came; it bounds every count (blocks and paths <= 1024, columns <= 2^20, dims <= 2^24).
   static Problem parse(const std::string& text);
   std::string str() const;
   /// Checks consistency and fills the derived members. Throws Error.

@@ -1,0 +1,158 @@
+#include "core/graph.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/errors.h"
+
+namespace clebsch {
+namespace {
+
+constexpr int64_t kMaxEdges = std::numeric_limits<int32_t>::max();
+
+void require_index(int64_t value, int64_t count, const char* what, int64_t edge) {
+  if (value < 0 || value >= count) fail("graph: expected {} of 0 to {}, got {} at {}", what, count - 1, value, edge);
+}
+
+// ptr[0] = 0, never falling, last value `total` (or at most `total` when the total is a capacity).
+void require_offsets(const int32_t* ptr, int32_t count, int64_t total, bool exact, const char* what) {
+  require(ptr[0] == 0, "graph: expected {}[0] = 0, got {}", what, ptr[0]);
+  for (int32_t i = 0; i < count; ++i) {
+    if (ptr[i + 1] < ptr[i]) fail("graph: expected {} not to fall, got {} after {} at {}", what, ptr[i + 1], ptr[i], i);
+  }
+  const bool fits = exact ? ptr[count] == total : ptr[count] <= total;
+  require(fits, "graph: expected {} to end at {}{}, got {}", what, exact ? "" : "no more than ", total, ptr[count]);
+}
+
+void check_counts(int64_t n_local, int64_t n_rows, int64_t n_nodes) {
+  require(0 <= n_local && n_local <= n_rows && n_rows <= n_nodes,
+          "graph: expected 0 <= n_local <= n_rows <= n_nodes, got {}, {}, {}", n_local, n_rows, n_nodes);
+}
+
+}  // namespace
+
+void Graph::assign(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t edges, const int64_t* receiver,
+                   const int64_t* sender, const double* vectors, const int64_t* type, int layers) {
+  check_counts(n_local_, n_rows_, n_nodes_);
+  require(edges >= 0 && edges <= kMaxEdges, "graph: expected 0 to {} edges, got {}", kMaxEdges, edges);
+  require(layers >= 0, "graph: expected a number of layers of at least 0, got {}", layers);
+  // Everything is checked before anything is changed, so that a refused graph leaves the last one whole.
+  for (int64_t e = 0; e < edges; ++e) {
+    require_index(receiver[e], n_rows_, "a receiver", e);
+    require_index(sender[e], n_nodes_, "a sender", e);
+    for (int d = 0; d < 3; ++d) {
+      if (!std::isfinite(vectors[3 * e + d])) {
+        fail("graph: expected finite edge vectors, got {} at edge {} (receiver {}, sender {})", vectors[3 * e + d], e,
+             receiver[e], sender[e]);
+      }
+    }
+  }
+  for (int32_t i = 0; i < n_nodes_; ++i) {
+    require_index(type[i], std::numeric_limits<int32_t>::max(), "a type", i);
+  }
+
+  n_local = n_local_;
+  n_rows = n_rows_;
+  n_nodes = n_nodes_;
+  types.assign(type, type + n_nodes);
+  layer_rows.assign(layers, n_rows);
+  senders.resize(edges);
+  edge_vec.resize(3 * edges);
+  row_ptr.assign(static_cast<size_t>(n_rows) + 1, 0);
+  for (int64_t e = 0; e < edges; ++e) ++row_ptr[receiver[e] + 1];
+  for (int32_t i = 0; i < n_rows; ++i) row_ptr[i + 1] += row_ptr[i];
+  // row_ptr[i] serves as the write position of row i and ends as the row's end; it is shifted back afterwards.
+  for (int64_t e = 0; e < edges; ++e) {
+    const int32_t slot = row_ptr[receiver[e]]++;
+    senders[slot] = static_cast<int32_t>(sender[e]);
+    for (int d = 0; d < 3; ++d) edge_vec[3 * static_cast<int64_t>(slot) + d] = vectors[3 * e + d];
+  }
+  for (int32_t i = n_rows; i > 0; --i) row_ptr[i] = row_ptr[i - 1];
+  row_ptr[0] = 0;
+  finish();
+}
+
+void Graph::finish() {
+  receivers.resize(senders.size());
+  for (int32_t i = 0; i < n_rows; ++i) {
+    for (int32_t e = row_ptr[i]; e < row_ptr[i + 1]; ++e) receivers[e] = i;
+  }
+  transpose_graph(view(), col_ptr, col_edge);
+}
+
+GraphView Graph::view() const {
+  GraphView v;
+  v.n_local = n_local;
+  v.n_rows = n_rows;
+  v.n_nodes = n_nodes;
+  v.n_edges = static_cast<int64_t>(senders.size());
+  v.n_layers = static_cast<int32_t>(layer_rows.size());
+  v.row_ptr = row_ptr.data();
+  v.senders = senders.data();
+  v.receivers = receivers.data();
+  const bool transposed = col_ptr.size() == static_cast<size_t>(n_nodes) + 1 && !row_ptr.empty();
+  v.col_ptr = transposed ? col_ptr.data() : nullptr;
+  v.col_edge = transposed ? col_edge.data() : nullptr;
+  v.layer_rows = layer_rows.data();
+  v.types = types.data();
+  v.edge_vec = edge_vec.data();
+  return v;
+}
+
+void transpose_graph(const GraphView& graph, std::vector<int32_t>& col_ptr, std::vector<int32_t>& col_edge) {
+  const int64_t edges = graph.row_ptr[graph.n_rows];
+  col_ptr.assign(static_cast<size_t>(graph.n_nodes) + 1, 0);
+  col_edge.resize(edges);
+  for (int64_t e = 0; e < edges; ++e) ++col_ptr[graph.senders[e] + 1];
+  for (int32_t j = 0; j < graph.n_nodes; ++j) col_ptr[j + 1] += col_ptr[j];
+  // Edges are visited in ascending order, so each sender's list ascends.
+  for (int64_t e = 0; e < edges; ++e) col_edge[col_ptr[graph.senders[e]]++] = static_cast<int32_t>(e);
+  for (int32_t j = graph.n_nodes; j > 0; --j) col_ptr[j] = col_ptr[j - 1];
+  col_ptr[0] = 0;
+}
+
+void validate_graph(const GraphView& graph, int types_count) {
+  check_counts(graph.n_local, graph.n_rows, graph.n_nodes);
+  require(graph.n_edges >= 0 && graph.n_edges <= kMaxEdges, "graph: expected 0 to {} edges, got {}", kMaxEdges,
+          graph.n_edges);
+  require(graph.row_ptr != nullptr, "graph: expected row_ptr, got none");
+  require_offsets(graph.row_ptr, graph.n_rows, graph.n_edges, false, "row_ptr");
+  const int64_t edges = graph.row_ptr[graph.n_rows];
+  require(edges == 0 || graph.senders != nullptr, "graph: expected senders, got none");
+  for (int64_t e = 0; e < edges; ++e) require_index(graph.senders[e], graph.n_nodes, "a sender", e);
+  if (graph.receivers != nullptr) {
+    for (int32_t i = 0; i < graph.n_rows; ++i) {
+      for (int32_t e = graph.row_ptr[i]; e < graph.row_ptr[i + 1]; ++e) {
+        if (graph.receivers[e] != i) fail("graph: expected receiver {} at edge {}, got {}", i, e, graph.receivers[e]);
+      }
+    }
+  }
+  if (graph.col_ptr != nullptr) {
+    require_offsets(graph.col_ptr, graph.n_nodes, edges, true, "col_ptr");
+    require(edges == 0 || graph.col_edge != nullptr, "graph: expected col_edge beside col_ptr, got none");
+    for (int32_t j = 0; j < graph.n_nodes; ++j) {
+      int64_t last = -1;
+      for (int32_t k = graph.col_ptr[j]; k < graph.col_ptr[j + 1]; ++k) {
+        const int32_t e = graph.col_edge[k];
+        require_index(e, edges, "an edge in col_edge", k);
+        if (graph.senders[e] != j)
+          fail("graph: expected col_edge of sender {}, got sender {} at {}", j, graph.senders[e], k);
+        if (e <= last) fail("graph: expected col_edge to rise for sender {}, got {} after {}", j, e, last);
+        last = e;
+      }
+    }
+  }
+  if (graph.n_layers > 0) {
+    require(graph.layer_rows != nullptr, "graph: expected layer_rows, got none");
+    for (int32_t k = 0; k < graph.n_layers; ++k) {
+      const int32_t rows = graph.layer_rows[k], above = k > 0 ? graph.layer_rows[k - 1] : graph.n_rows;
+      if (rows < graph.n_local || rows > above) {
+        fail("graph: expected layer_rows[{}] of {} to {}, got {}", k, graph.n_local, above, rows);
+      }
+    }
+  }
+  require(graph.n_nodes == 0 || graph.types != nullptr, "graph: expected types, got none");
+  for (int32_t i = 0; i < graph.n_nodes; ++i) require_index(graph.types[i], types_count, "a type", i);
+}
+
+}  // namespace clebsch

@@ -1,0 +1,135 @@
+#include "core/registry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <tuple>
+
+#include "core/errors.h"
+#include "core/problem.h"
+
+namespace clebsch {
+namespace {
+
+// A convolution with the radial network of its family: NequIP's 8 Bessel functions and one hidden layer of 128
+// (p = 6, rc = 5), MACE's three of 64 (p = 5, rc = 6). The prefactors are those models' 2/rc^2 and sqrt(2/rc)/rc.
+std::string with_radial(const std::string& convolution, const std::string& family) {
+  Problem problem = Problem::parse(convolution);
+  RadialDescription radial;
+  if (family == "mace") {
+    radial.prefactor = std::sqrt(2.0 / 6.0) / 6.0;
+    radial.cutoff_p = 5.0;
+    radial.widths = {8, 64, 64, 64, problem.weight_count};
+  } else {
+    radial.prefactor = 2.0 / 25.0;
+    radial.cutoff_p = 6.0;
+    radial.widths = {8, 128, problem.weight_count};
+  }
+  problem.radial = radial;
+  problem.finish();
+  return problem.str();
+}
+
+std::vector<NamedProblem> make() {
+  std::vector<NamedProblem> list;
+  const auto add = [&](const char* name, const char* features, int lmax, const char* filter, bool odd,
+                       const char* family) {
+    list.push_back({name, with_radial(convolution_problem(features, lmax, filter, odd), family)});
+  };
+  // The six that peers are measured on.
+  add("mace-l1", "128x0e", 3, "0e+1o+2e+3o", true, "mace");
+  add("mace-M", "128x0e+128x1o", 3, "0e+1o+2e+3o", true, "mace");
+  add("mace-L", "128x0e+128x1o+128x2e", 3, "0e+1o+2e+3o", true, "mace");
+  add("nequip-water", "32x0o+32x0e+32x1o+32x1e", 1, "0o+0e+1o+1e", true, "nequip");
+  add("nequip-M", "128x0e+64x1o+32x2e", 2, "0e+1o+2e", true, "nequip");
+  add("7net-l3i5", "128x0e+64x1e+32x2e+32x3e", 3, "0e+1e+2e+3e", false, "nequip");
+  // The other presets of NequIP, and a first and a last layer.
+  add("nequip-S", "128x0e+64x1o", 1, "0e+1o", true, "nequip");
+  add("nequip-L", "128x0e+64x1o+32x2e+32x3o", 3, "0e+1o+2e+3o", true, "nequip");
+  add("nequip-XL", "320x0e+96x1o+64x2e+32x3o+32x4e", 4, "0e+1o+2e+3o+4e", true, "nequip");
+  add("nequip-M-first", "32x0e", 2, "0e+1o+2e", true, "nequip");
+  add("nequip-M-last", "128x0e+64x1o+32x2e", 2, "0e", true, "nequip");
+  // Small odd ones for tests: channel counts that fill no vector, both parities, blocks out of order, high degrees.
+  add("test-uneven", "7x0e+5x1o+3x2e", 2, "0e+1o+2e", true, "nequip");
+  add("test-parity", "3x0o+4x0e+5x1o+2x1e+3x2e", 2, "0o+0e+1o+1e+2e+2o", true, "nequip");
+  add("test-one-channel", "1x0e", 1, "0e+1o", true, "nequip");
+  add("test-unsorted", "9x1o+17x0e+9x1o", 2, "0e+1o+1e+2e", true, "nequip");
+  add("test-l7", "2x0e+1x7o", 7, "0e+1o+7o", true, "nequip");
+  // e3nn's other forms, for the exact path alone.
+  list.push_back({"test-weightless",
+                  "conv in1=6x0e+3x1o in2=1x0e+1x1o out=6x0e+3x0e+6x1o "
+                  "paths=uvu:0,0,0,1;uvu0:1,1,1,1;uvu:0,1,2,1.7320508075688772"});
+  list.push_back({"test-uvw",
+                  "conv in1=5x0e+3x1o in2=1x0e+1x1o out=4x0e+6x1o "
+                  "paths=uvw:0,0,0,0.5;uvw:1,1,0,0.5;uvw:0,1,1,0.75;uvw:1,0,1,0.75"});
+  return list;
+}
+
+}  // namespace
+
+const std::vector<NamedProblem>& named_problems() {
+  static const std::vector<NamedProblem> list = make();
+  return list;
+}
+
+const NamedProblem& named_problem(const std::string& name) {
+  std::string names;
+  for (const NamedProblem& named : named_problems()) {
+    if (named.name == name) return named;
+    names += (names.empty() ? "" : ", ") + named.name;
+  }
+  fail("named problem: expected one of {}, got '{}'", names, name);
+}
+
+std::string convolution_problem(const std::string& features, int lmax, const std::string& out_filter,
+                                bool odd_harmonics) {
+  require(lmax >= 0 && lmax <= kMaxDegree, "convolution: expected lmax of 0 to {}, got {}", kMaxDegree, lmax);
+  Problem problem;
+  problem.in1 = Irreps::parse(features);
+  const Irreps filter = Irreps::parse(out_filter);
+  std::vector<MulIrrep> harmonics, outputs;
+  for (int l = 0; l <= lmax; ++l) harmonics.push_back({1, {l, odd_harmonics && l % 2 == 1 ? -1 : 1}});
+  problem.in2 = Irreps(harmonics);
+
+  const auto wanted = [&](const Irrep& ir) {
+    return std::any_of(filter.blocks().begin(), filter.blocks().end(), [&](const MulIrrep& b) { return b.ir == ir; });
+  };
+  for (size_t i = 0; i < problem.in1.size(); ++i) {
+    const MulIrrep& block = problem.in1[i];
+    for (size_t j = 0; j < harmonics.size(); ++j) {
+      const int l2 = harmonics[j].ir.l;
+      for (int l3 = std::abs(block.ir.l - l2); l3 <= block.ir.l + l2; ++l3) {
+        const Irrep ir{l3, block.ir.parity * harmonics[j].ir.parity};
+        if (!wanted(ir)) continue;
+        Path path;
+        path.in1 = static_cast<int>(i);
+        path.in2 = static_cast<int>(j);
+        path.out = static_cast<int>(outputs.size());
+        path.coefficient = std::sqrt(2.0 * l3 + 1.0);
+        problem.paths.push_back(path);
+        outputs.push_back({block.mul, ir});
+      }
+    }
+  }
+  require(!outputs.empty(), "convolution: expected a filter that keeps an output, got '{}' for features '{}'",
+          out_filter, features);
+
+  // e3nn's Irreps.sort(): by degree, odd before even, then by the order of the loop; weights keep the loop's order.
+  std::vector<int> order(outputs.size()), position(outputs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::tie(outputs[a].ir.l, outputs[a].ir.parity) < std::tie(outputs[b].ir.l, outputs[b].ir.parity);
+  });
+  std::vector<MulIrrep> sorted;
+  for (size_t k = 0; k < order.size(); ++k) {
+    position[order[k]] = static_cast<int>(k);
+    sorted.push_back(outputs[order[k]]);
+  }
+  for (Path& path : problem.paths) path.out = position[path.out];
+  problem.out = Irreps(std::move(sorted));
+  problem.finish();
+  return problem.str();
+}
+
+}  // namespace clebsch
