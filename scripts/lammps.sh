@@ -22,14 +22,18 @@ lammps_version_of() { sed -n 's/^#define LAMMPS_VERSION "\(.*\)"/\1/p' "$1/src/v
 # The upstream release, by its tag. Waits little: without a way out to the internet this must not
 # hold up a set-up that has another source.
 lammps_from_upstream() {
-  local release=$1 archive=$2 tag
+  local release=$1 archive=$2 tag rc
   command -v curl >/dev/null || return 1
   for tag in "patch_$release" "stable_$release"; do
-    if curl -fL --connect-timeout 8 --speed-limit 20000 --speed-time 20 --retry 1 -o "$archive.part" \
-      "https://github.com/lammps/lammps/archive/refs/tags/$tag.tar.gz"; then
+    rc=0
+    curl -fL --connect-timeout 8 --speed-limit 20000 --speed-time 20 -o "$archive.part" \
+      "https://github.com/lammps/lammps/archive/refs/tags/$tag.tar.gz" || rc=$?
+    if ((rc == 0)); then
       mv "$archive.part" "$archive"
       return 0
     fi
+    # 22: the server answered that there is no such tag. Anything else: there is no way to it.
+    ((rc == 22)) || break
   done
   rm -f "$archive.part"
   return 1

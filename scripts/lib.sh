@@ -1,12 +1,17 @@
 # shellcheck shell=bash
-# Steps, logs and messages shared by scripts/quickstart, scripts/test and scripts/get_lammps.
+# Steps, logs and messages shared by scripts/quickstart and scripts/test.
 # To be sourced from a script that has set -euo pipefail; sets no shell options itself.
+
+# apt runs programs of the sbin folders, which not every shell has in its PATH.
+export PATH="$PATH:/usr/sbin:/sbin"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv="$root/.venv"
 deps="$root/.deps"
 logs="$root/logs"
 jobs=${CLEBSCH_JOBS:-$(nproc)}
+# A second checkout can then share the first one's compiler cache, if there is ccache at all.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root}
 # Stamps of what lives in .venv live in .venv too, so that deleting it forgets both.
 stamps="$venv/.steps"
 

@@ -100,7 +100,7 @@ ensure_torch() {
       say "-- already done: torch $found"
     else
       if [[ -z $torch_index ]]; then
-        say "torch $torch_version with its GPU libraries is a download of about 2.1 GB (about 5 GB on disk)."
+        say "torch $torch_version with its GPU libraries is a download of about 2.7 GB (5 GB on disk)."
         say "For a CPU-only one, about 0.2 GB, pass --torch-index with the index of torch's CPU wheels."
       else
         say "torch $torch_version comes from $torch_index: about 0.2 GB if that is the index of the CPU-only wheels."
