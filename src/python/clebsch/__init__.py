@@ -1,0 +1,17 @@
+"""Clebsch: NequIP models in LAMMPS, ASE and C++ from one TorchScript file.
+
+``import clebsch`` loads libclebsch, which registers ``torch.ops.clebsch.*``. It never fails: where the library is
+missing or built for another torch, export and ``clebsch info`` still work, and running a model says what is needed
+(:func:`clebsch.library.require`).
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+from .errors import ClebschError, ExportRefused
+from .library import load as _load
+
+_load()
+
+__all__ = ["ClebschError", "ExportRefused", "__version__"]

@@ -1,0 +1,67 @@
+"""Export of upstream models to Clebsch's model file.
+
+>>> from clebsch import export
+>>> export.nequip("training.ckpt", "model.pt")
+
+Two steps: a front end per upstream package reads the model into a neutral description (description.py); one back end
+(backend.py) writes the file. Everything that cannot be exported is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import ClebschError, ExportRefused
+
+__all__ = ["ExportRefused", "ExportResult", "nequip"]
+
+
+@dataclass
+class ExportResult:
+    """What was written. ``errors`` compares the file with upstream (see clebsch.check), None where it was not run."""
+
+    path: str
+    metadata: dict[str, Any]
+    errors: dict[str, float] | None = None
+
+
+def nequip(
+    model: torch.nn.Module | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    radial_tolerance: float | None = None,
+    training_note: str = "",
+    verify: bool = True,
+) -> ExportResult:
+    """Writes the model file `out` from a nequip 0.19 model.
+
+    model: an in-memory model (GraphModel, a Lightning module, a ModuleDict with one model) or the path of a training
+        checkpoint (.ckpt) or package (.nequip.zip). Files are pickles: loading one runs code from it.
+    dtype: "float32" or "float64" for the stored weights; None keeps the model's own.
+    radial_tolerance: largest relative error of the radial tables that is acceptable; needs libclebsch, which builds
+        the tables. The file itself always holds the exact radial network.
+    training_note: a line for `clebsch info`.
+    verify: compare the result with upstream on random structures where libclebsch can run; raises ClebschError, and
+        leaves no new file, when they disagree.
+
+    The order of type names is kept. Raises ExportRefused (nothing written) for options that Clebsch does not have.
+    """
+    from . import backend, from_nequip
+    from .verify import verified_write
+
+    source = ""
+    if not isinstance(model, torch.nn.Module):
+        source = os.path.basename(os.fspath(model))
+        model = from_nequip.load(os.fspath(model))
+    description = from_nequip.describe(model, source, training_note)
+    dtype = dtype or description.dtype
+    if dtype not in backend.DTYPES:
+        raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")
+    graph_model = from_nequip.select_model(model)
+    metadata, errors = verified_write(description, out, dtype, graph_model if verify else None, radial_tolerance)
+    return ExportResult(os.fspath(out), metadata, errors)

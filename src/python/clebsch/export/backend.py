@@ -1,0 +1,201 @@
+"""From the neutral description to the TorchScript file (docs/architecture.md, "Model file"). Needs torch alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import __version__
+from ..errors import ClebschError
+from ..irreps import Irreps
+from ..library import ensure_ops
+from . import modules, problems
+from .description import Description, Layer
+
+FORMAT = "clebsch-model"
+FORMAT_VERSION = 1
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+#: Buffers that keep fp64 (or are integer); all others are converted to the run's dtype at load.
+_KEPT = {"table_index", "cutoffs", "basis", "scale", "shift", "charges"}
+
+
+def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule, dict[str, Any]]:
+    """The scripted model, weights in `dtype`, and its metadata. Nothing is written."""
+    if dtype not in DTYPES:
+        raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")
+    ensure_ops()
+    _check(description)
+    submodules = parts(description, DTYPES[dtype])
+    sources = _methods(len(description.layers), description.pair is not None)
+
+    # A class of its own for every model: TorchScript keeps the methods of a class, and their number differs.
+    class Model(torch.jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, module in submodules.items():
+                setattr(self, name, module)
+            for source in sources:
+                self.define(source)
+
+    return Model().eval(), metadata(description, dtype, submodules)
+
+
+def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Module]:
+    """The submodules of a model file, not yet scripted; tests run them with reference ops."""
+    d = description
+    weights = [w.to(dtype) for w in d.readout]
+    result: dict[str, torch.nn.Module] = {"embedding": modules.Embedding(d.embedding.to(dtype))}
+    for index, layer in enumerate(d.layers):
+        result[f"layer{index}"] = _layer(index, layer, d.pair_cutoffs, dtype)
+    result["energy"] = modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
+    if d.pair is not None:
+        text = problems.pair_repulsion(d.pair)
+        result["pair"] = modules.PairRepulsion(text, d.pair_cutoffs.clone(), d.pair.charges.clone())
+    return result
+
+
+def metadata(description: Description, dtype: str, submodules: dict[str, torch.nn.Module]) -> dict[str, Any]:
+    d = description
+    names = [f"{part}.{name}" for part, module in submodules.items() for name, _ in module.named_buffers()]
+    kept = [name for name in names if name.rsplit(".", 1)[-1] in _KEPT]
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "family": d.family,
+        "layers": len(d.layers),
+        "dtype": dtype,
+        "type_names": d.type_names,
+        "atomic_numbers": d.atomic_numbers,
+        "r_max": d.r_max,
+        "pair_cutoffs": d.pair_cutoffs.tolist(),
+        "units": {"energy": "eV", "length": "Angstrom"},
+        "outputs": ["atomic_energy"],
+        "parameters": {"compute": [n for n in names if n not in kept], "fp64": kept},
+        "radial": [
+            {"module": f"layer{i}.interaction", "problem": problems.convolution(layer)}
+            for i, layer in enumerate(d.layers)
+        ],
+        "pair_energy": d.pair is not None,
+        "upstream": {
+            "package": d.provenance.package,
+            "version": d.provenance.version,
+            "source": d.provenance.source,
+            "dtype": d.dtype,
+            **d.provenance.extra,
+        },
+        "training_note": d.provenance.training_note,
+        "exporter": f"clebsch {__version__}",
+    }
+
+
+def write(description: Description, out: str | os.PathLike[str], dtype: str) -> dict[str, Any]:
+    """Writes the model file and returns its metadata. A failure leaves an existing `out` as it was."""
+    out = Path(out)
+    if not out.parent.is_dir():
+        raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
+    scripted, meta = build(description, dtype)
+    handle, temporary = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent)
+    os.close(handle)
+    try:
+        Path(temporary).write_bytes(_archive(scripted, json.dumps(meta, indent=1)))
+        # mkstemp makes the file private to its owner; a model is as readable as the user's other files.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, out)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return meta
+
+
+def _archive(scripted: torch.jit.ScriptModule, text: str) -> bytes:
+    """The archive without TorchScript's debug records: they hold the exporting machine's paths and nothing we need."""
+    full = io.BytesIO()
+    torch.jit.save(scripted, full, _extra_files={"clebsch.json": text})
+    full.seek(0)
+    reader = torch._C.PyTorchFileReader(full)
+    stripped = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(stripped)
+    for name in reader.get_all_records():
+        # The writer adds its own version and id.
+        if name.endswith(".debug_pkl") or name in ("version", ".data/version", ".data/serialization_id"):
+            continue
+        record = reader.get_record(name)
+        writer.write_record(name, record, len(record))
+    writer.write_end_of_file()
+    return stripped.getvalue()
+
+
+def _methods(layers: int, pair: bool) -> list[str]:
+    graph = "edge_vec: Tensor, types: Tensor, graph: List[Tensor]"
+    sources = ["def embed(self, types: Tensor) -> Tensor:\n    return self.embedding(types)\n"]
+    for k in range(layers):
+        sources.append(
+            f"def layer_{k}(self, x: Tensor, {graph}) -> Tensor:\n"
+            f"    return self.layer{k}(x, edge_vec, types, graph)\n"
+        )
+    sources.append("def readout(self, x: Tensor, types: Tensor) -> Tensor:\n    return self.energy(x, types)\n")
+    if pair:
+        sources.append(f"def pair_energy(self, {graph}) -> Tensor:\n    return self.pair(edge_vec, types, graph)\n")
+    body = [f"def forward(self, {graph}) -> Dict[str, Tensor]:", "    x = self.embed(types)"]
+    body += [f"    x = self.layer_{k}(x, edge_vec, types, graph)" for k in range(layers)]
+    body.append("    energy = self.readout(x, types)")
+    if pair:
+        body.append("    energy = energy + self.pair_energy(edge_vec, types, graph)")
+    body.append('    return {"atomic_energy": energy.narrow(0, 0, graph[0].size(0) - 1)}')
+    return [*sources, "\n".join(body) + "\n"]
+
+
+def _layer(index: int, layer: Layer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Layer:
+    radial = layer.radial
+    interaction = modules.Interaction(
+        index,
+        problems.convolution(layer),
+        cutoffs.clone(),
+        radial.roots.clone(),
+        torch.cat([w.flatten() for w in radial.weights]).to(dtype),
+    )
+
+    def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
+        return pair[0], pair[1].to(dtype)
+
+    return modules.Layer(
+        index,
+        interaction,
+        linear_out=cast(problems.linear(layer.linear_out)),
+        gate_problem=problems.gate(layer.gate),
+        linear_in=None if layer.linear_in is None else cast(problems.linear(layer.linear_in)),
+        sender_norm=None if layer.sender_norm is None else layer.sender_norm.to(dtype),
+        self_connection=None if layer.self_connection is None else cast(problems.linear(layer.self_connection)),
+    )
+
+
+def _check(d: Description) -> None:
+    """Consistency that a front end must guarantee; a failure here is a mistake in it."""
+    types = len(d.type_names)
+    width = d.embedding.shape[1]
+    assert d.pair_cutoffs.shape == (types, types) and d.scale.shape == d.shift.shape == (types,)
+    assert float(d.pair_cutoffs.max()) <= d.r_max * (1 + 1e-12), (d.pair_cutoffs, d.r_max)
+    for layer in d.layers:
+        assert layer.irreps_in.dim == width, (layer.irreps_in, width)
+        for irreps in (layer.irreps_in, layer.irreps_mid, layer.linear_out.irreps_in):
+            _assert_unique(irreps.simplify())
+        columns = sum(layer.irreps_in[p.in1].mul for p in layer.paths)
+        assert layer.radial.weights[-1].shape[1] == columns
+        assert layer.linear_out.irreps_in.dim == layer.irreps_mid.dim
+        assert layer.linear_out.irreps_out.dim == layer.gate.irreps_in.dim
+        width = layer.gate.irreps_out.dim
+    assert d.readout[0].shape[0] == width and d.readout[-1].shape[1] == 1
+
+
+def _assert_unique(irreps: Irreps) -> None:
+    assert len({b.irrep for b in irreps}) == len(irreps), f"irrep in two places: {irreps}"

@@ -1,0 +1,128 @@
+"""The neutral description of a model: what a front end reads from upstream and the back end turns into a file.
+
+Nothing here knows an upstream package or TorchScript. All tensors are fp64 on the CPU with every normalisation
+constant folded in, so that rounding to the training dtype happens once, in the back end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..irreps import Irreps
+
+
+@dataclass
+class LinearMap:
+    """An equivariant linear map: out[b] += x[a] @ weight for every (a, b, weight) of ``blocks``.
+
+    ``weight`` is (mul_in, mul_out), or (types, mul_in, mul_out) when it depends on the atom's type; ``a`` and ``b``
+    index ``irreps_in`` and ``irreps_out``, which need not be simplified.
+    """
+
+    irreps_in: Irreps
+    irreps_out: Irreps
+    blocks: list[tuple[int, int, Tensor]]
+
+
+@dataclass
+class Path:
+    """One uvu path of a convolution: block indices and e3nn's path weight (src/core/problem.h)."""
+
+    in1: int
+    in2: int
+    out: int
+    coefficient: float
+
+
+@dataclass
+class Radial:
+    """Radial functions of one convolution: basis n is prefactor * sin(roots[n] x) / x * cutoff_p(x), then an MLP."""
+
+    roots: Tensor
+    prefactor: float
+    cutoff_p: float
+    weights: list[Tensor]
+
+
+@dataclass
+class Gate:
+    """e3nn.nn.Gate: scalars through silu (even) or tanh (odd), gates likewise, times the gated blocks."""
+
+    scalars: Irreps
+    gates: Irreps
+    gated: Irreps
+    silu: float
+    tanh: float
+
+    @property
+    def irreps_in(self) -> Irreps:
+        return self.scalars + self.gates + self.gated
+
+    @property
+    def irreps_out(self) -> Irreps:
+        return self.scalars + self.gated
+
+
+@dataclass
+class Layer:
+    """One message passing layer:
+
+    h = linear_in(x) * sender_norm[type];  m = convolution(h);  y = linear_out(m) + self_connection(x);  gate(y)
+    """
+
+    irreps_in: Irreps
+    irreps_harmonics: Irreps
+    irreps_mid: Irreps
+    paths: list[Path]
+    radial: Radial
+    linear_in: LinearMap | None
+    sender_norm: Tensor | None
+    linear_out: LinearMap
+    self_connection: LinearMap | None
+    gate: Gate
+
+
+@dataclass
+class PairRepulsion:
+    """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term")."""
+
+    charges: Tensor
+    scale: float
+    cutoff_p: float
+
+
+@dataclass
+class Provenance:
+    """Where the model came from; every field ends up in clebsch.json."""
+
+    package: str
+    version: str
+    source: str = ""
+    training_note: str = ""
+    extra: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Description:
+    """A whole model. ``pair_cutoffs`` (T, T) [centre][neighbour] in Angstrom; energies in eV.
+
+    ``embedding`` (T, channels) is what the first convolution reads: type embedding, first linear map and sender
+    normalisation multiplied out. ``readout`` is a bias-free MLP with silu between its layers; the energy of an atom is
+    shift[type] + scale[type] * readout(x).
+    """
+
+    family: str
+    dtype: str
+    type_names: list[str]
+    atomic_numbers: list[int]
+    r_max: float
+    pair_cutoffs: Tensor
+    embedding: Tensor
+    layers: list[Layer]
+    readout: list[Tensor]
+    scale: Tensor
+    shift: Tensor
+    pair: PairRepulsion | None
+    provenance: Provenance

@@ -1,0 +1,80 @@
+"""Text forms of problems (src/core/problem.h, src/core/node_problem.h) and flat weights in the order they define."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..irreps import Irreps
+from .description import Gate, Layer, LinearMap, PairRepulsion
+
+
+def number(value: float) -> str:
+    """Seventeen digits: the text gives back the same double."""
+    return f"{value:.17g}"
+
+
+def convolution(layer: Layer) -> str:
+    paths = ";".join(f"uvu:{p.in1},{p.in2},{p.out},{number(p.coefficient)}" for p in layer.paths)
+    widths = [len(layer.radial.roots)] + [w.shape[1] for w in layer.radial.weights]
+    radial = f"bessel,{number(layer.radial.prefactor)},{number(layer.radial.cutoff_p)},{'-'.join(map(str, widths))},silu"
+    return (
+        f"conv in1={layer.irreps_in} in2={layer.irreps_harmonics} out={layer.irreps_mid} paths={paths} radial={radial}"
+    )
+
+
+def gate(value: Gate) -> str:
+    return (
+        f"gate scalars={value.scalars} gates={value.gates} gated={value.gated} "
+        f"silu={number(value.silu)} tanh={number(value.tanh)}"
+    )
+
+
+def pair_repulsion(value: PairRepulsion) -> str:
+    return f"zbl p={number(value.cutoff_p)} scale={number(value.scale)}"
+
+
+def linear(value: LinearMap) -> tuple[str, Tensor]:
+    """Problem text and flat weight (weight_count,), or (types, weight_count) for a typed map.
+
+    The weight is the concatenation over the blocks of out.simplify() of [channels of that irrep in `in`][channels].
+    """
+    types = next((w.shape[0] for _, _, w in value.blocks if w.dim() == 3), None)
+    in_rows = _rows(value.irreps_in)
+    flat: list[Tensor] = []
+    start = 0
+    for merged in value.irreps_out.simplify():
+        # Original blocks of `out` that this merged block is made of, in order.
+        columns: list[Tensor] = []
+        count = 0
+        while count < merged.mul:
+            block = value.irreps_out[start]
+            columns.append(_column(value, start, block.mul, in_rows.get(merged.irrep, []), types))
+            count += block.mul
+            start += 1
+        weight = torch.cat(columns, dim=-1)
+        if weight.shape[-2] > 0:
+            flat.append(weight.flatten(-2))
+    text = f"linear in={value.irreps_in.simplify()} out={value.irreps_out.simplify()}"
+    return text, torch.cat(flat, dim=-1)
+
+
+def _rows(irreps: Irreps) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """irrep -> [(block, channels)] in order."""
+    rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for index, block in enumerate(irreps):
+        rows.setdefault(block.irrep, []).append((index, block.mul))
+    return rows
+
+
+def _column(value: LinearMap, out: int, mul: int, rows: list[tuple[int, int]], types: int | None) -> Tensor:
+    """The (.., channels in, mul) matrix that feeds one block of `out`; absent pairs of blocks are zero."""
+    prefix = () if types is None else (types,)
+    parts = []
+    for index, channels in rows:
+        matrix = torch.zeros(*prefix, channels, mul, dtype=torch.float64)
+        for a, b, weight in value.blocks:
+            if (a, b) == (index, out):
+                matrix = matrix + weight
+        parts.append(matrix)
+    return torch.cat(parts, dim=-2) if parts else torch.zeros(*prefix, 0, mul, dtype=torch.float64)

@@ -1,0 +1,198 @@
+"""Slow reference of every op of src/torch/ops.schema in plain torch: the exact path, differentiable, no tables.
+
+Written from the schema's comments and e3nn alone, so that an export can be judged without libclebsch, and libclebsch
+without its own code.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from types import SimpleNamespace
+
+import torch
+from clebsch.irreps import Irreps
+from e3nn import o3
+from torch import Tensor
+
+
+def layout(irreps: Irreps) -> list[tuple[int, int, int]]:
+    """(offset, stride, mul) of every block in the channel-fastest layout (src/core/irreps.h)."""
+    places, start, i = [], 0, 0
+    blocks = list(irreps)
+    while i < len(blocks):
+        j = i
+        while j < len(blocks) and blocks[j].irrep == blocks[i].irrep:
+            j += 1
+        stride = sum(b.mul for b in blocks[i:j])
+        offset = start
+        for b in blocks[i:j]:
+            places.append((offset, stride, b.mul))
+            offset += b.mul
+        start += stride * (2 * blocks[i].l + 1)
+        i = j
+    return places
+
+
+def block(x: Tensor, irreps: Irreps, index: int) -> Tensor:
+    """(rows, 2l+1, mul) of one block."""
+    offset, stride, mul = layout(irreps)[index]
+    parts = [x[:, offset + m * stride : offset + m * stride + mul] for m in range(2 * irreps[index].l + 1)]
+    return torch.stack(parts, dim=1)
+
+
+def assemble(blocks: list[Tensor], irreps: Irreps, rows: int, like: Tensor) -> Tensor:
+    """The inverse of block(): columns in layout order."""
+    out = like.new_zeros(rows, irreps.dim)
+    columns, values = [], []
+    for index, value in enumerate(blocks):
+        offset, stride, mul = layout(irreps)[index]
+        for m in range(2 * irreps[index].l + 1):
+            columns.append(torch.arange(offset + m * stride, offset + m * stride + mul))
+            values.append(value[:, m])
+    if not columns:
+        return out
+    return out.index_add(1, torch.cat(columns), torch.cat(values, dim=1))
+
+
+@cache
+def fields(problem: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in problem.split(" ")[1:] if part)
+
+
+@cache
+def w3j(l1: int, l2: int, l3: int) -> Tensor:
+    return o3.wigner_3j(l1, l2, l3, dtype=torch.float64)
+
+
+def edges(graph: list[Tensor], layer: int) -> Tensor:
+    """Ids of the edges of computed rows."""
+    count = int(graph[0][-1])
+    rows = int(graph[5][layer]) if layer >= 0 else graph[0].numel() - 1
+    return torch.nonzero(graph[2][:count] < rows).flatten()
+
+
+def keep_rows(x: Tensor, graph: list[Tensor], layer: int) -> Tensor:
+    if layer < 0:
+        return x
+    mask = torch.arange(x.shape[0]) < int(graph[5][layer])
+    return torch.where(mask[:, None], x, torch.zeros_like(x))
+
+
+def cutoff(x: Tensor, p: float) -> Tensor:
+    f = 1 - (p + 1) * (p + 2) / 2 * x**p + p * (p + 2) * x ** (p + 1) - p * (p + 1) / 2 * x ** (p + 2)
+    return f * (x < 1)
+
+
+def interaction(x, edge_vec, graph, types, radial, layer, problem):
+    f = fields(problem)
+    in1, in2, out = (Irreps.parse(f[k]) for k in ("in1", "in2", "out"))
+    _, _, cutoffs, roots, network = radial
+    _, prefactor, p, widths, _ = f["radial"].split(",")
+    ids = edges(graph, layer)
+    receivers, senders = graph[2][ids].long(), graph[1][ids].long()
+    vec = edge_vec[ids]
+    r = vec.norm(dim=1, keepdim=True)
+    xr = r / cutoffs[types.long()[receivers], types.long()[senders]][:, None]
+    h = (float(prefactor) * torch.sin(roots * xr) / xr * cutoff(xr, float(p))).to(x.dtype)
+    sizes = [int(w) for w in widths.split("-")]
+    start = 0
+    for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        if k:
+            h = torch.nn.functional.silu(h)
+        h = h @ network[start : start + a * b].reshape(a, b)
+        start += a * b
+    assert start == network.numel()
+    lmax = in2[-1].l
+    Y = o3.spherical_harmonics(list(range(lmax + 1)), vec, True, "component").to(x.dtype)
+    messages = [x.new_zeros(len(ids), 2 * b.l + 1, b.mul) for b in out]
+    column = 0
+    for path in f["paths"].split(";"):
+        mode, rest = path.split(":")
+        assert mode == "uvu"
+        a, b, c, coefficient = rest.split(",")
+        a, b, c = int(a), int(b), int(c)
+        mul = in1[a].mul
+        values = torch.einsum(
+            "eiu,ej,eu,ijk->eku",
+            block(x, in1, a)[senders],
+            Y[:, b * b : (b + 1) ** 2],
+            h[:, column : column + mul],
+            w3j(in1[a].l, in2[b].l, out[c].l).to(x.dtype) * float(coefficient),
+        )
+        messages[c] = messages[c] + values
+        column += mul
+    result = assemble(messages, out, len(ids), x)
+    return x.new_zeros(x.shape[0], out.dim).index_add(0, receivers, result)
+
+
+def _linear(x: Tensor, weight: Tensor, problem: str) -> Tensor:
+    """weight (count,) or (rows, count)."""
+    f = fields(problem)
+    irreps_in, irreps_out = Irreps.parse(f["in"]).simplify(), Irreps.parse(f["out"]).simplify()
+    place = {b.irrep: i for i, b in enumerate(irreps_in)}
+    blocks, start = [], 0
+    for b in irreps_out:
+        if b.irrep not in place:
+            blocks.append(x.new_zeros(x.shape[0], 2 * b.l + 1, b.mul))
+            continue
+        rows = irreps_in[place[b.irrep]].mul
+        w = weight[..., start : start + rows * b.mul].unflatten(-1, (rows, b.mul))
+        start += rows * b.mul
+        blocks.append(block(x, irreps_in, place[b.irrep]) @ w)
+    assert start == weight.shape[-1]
+    return assemble(blocks, irreps_out, x.shape[0], x)
+
+
+def linear(x, weight, graph, layer, problem):
+    return keep_rows(_linear(x, weight, problem), graph, layer)
+
+
+def species_linear(x, weight, types, graph, layer, problem):
+    return keep_rows(_linear(x, weight[types.long()], problem), graph, layer)
+
+
+def gate(x, graph, layer, problem):
+    f = fields(problem)
+    scalars, gates, gated = (Irreps.parse(f[k]) for k in ("scalars", "gates", "gated"))
+    whole = scalars + gates + gated
+
+    def activate(index: int) -> Tensor:
+        value = block(x, whole, index)[:, 0]
+        if whole[index].p == 1:
+            return float(f["silu"]) * torch.nn.functional.silu(value)
+        return float(f["tanh"]) * torch.tanh(value)
+
+    out = [activate(i)[:, None] for i in range(len(scalars))]
+    n = len(scalars)
+    factors = [activate(n + i) for i in range(len(gates))]
+    factor = torch.cat(factors, dim=1) if factors else x[:, :0]
+    start = 0
+    for i, b in enumerate(gated):
+        out.append(block(x, whole, n + len(gates) + i) * factor[:, None, start : start + b.mul])
+        start += b.mul
+    return keep_rows(assemble(out, scalars + gated, x.shape[0], x), graph, layer)
+
+
+def pair_repulsion(edge_vec, graph, types, parameters, problem):
+    match = re.fullmatch(r"zbl p=(\S+) scale=(\S+)", problem)
+    p, scale = map(float, match.groups())
+    cutoffs, charges = parameters
+    ids = edges(graph, -1)
+    i, j = graph[2][ids].long(), graph[1][ids].long()
+    r = edge_vec[ids].norm(dim=1)
+    zi, zj = charges[types.long()[i]], charges[types.long()[j]]
+    x = (zi**0.23 + zj**0.23) * r / 0.46850
+    psi = sum(
+        c * torch.exp(d * x)
+        for c, d in ((0.02817, -0.20162), (0.28022, -0.40290), (0.50986, -0.94229), (0.18175, -3.19980))
+    )
+    rc = cutoffs[types.long()[i], types.long()[j]]
+    energy = scale * zi * zj / r * psi * cutoff(r / rc, p)
+    return edge_vec.new_zeros(types.shape[0]).index_add(0, i, energy)
+
+
+#: Stands in for torch.ops.clebsch in clebsch.export.modules.
+OPS = SimpleNamespace(
+    interaction=interaction, linear=linear, species_linear=species_linear, gate=gate, pair_repulsion=pair_repulsion
+)
