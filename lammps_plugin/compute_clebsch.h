@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// compute ID group clebsch NAME [length N]: a named output of the model as a global scalar or vector.
+#include <string>
+#include <vector>
+
+#include "compute.h"
+
+namespace LAMMPS_NS {
+
+/// Per-atom outputs are summed over the atoms of the group, others over ranks. NAME `timing` gives the seconds of the
+/// run so far spent on graph, model and forces.
+class ComputeClebsch : public Compute {
+ public:
+  ComputeClebsch(LAMMPS* lmp, int narg, char** arg);
+  ~ComputeClebsch() override;
+  void init() override;
+  double compute_scalar() override;
+  void compute_vector() override;
+
+ private:
+  void evaluate();
+
+  std::string name_;
+  int length_ = 1;
+  class PairClebsch* pair_ = nullptr;
+  std::vector<double> local_, total_;
+};
+
+}  // namespace LAMMPS_NS

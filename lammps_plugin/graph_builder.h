@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// From LAMMPS's neighbour list to the graph a model sees.
+#include <vector>
+
+#include "core/graph.h"
+#include "pointers.h"
+
+namespace LAMMPS_NS {
+class NeighList;
+}
+
+namespace clebsch_lammps {
+
+/// Builds the graph of one step. Nodes are numbered breadth first: owned atoms, then the ghosts one hop away, then two
+/// hops, ... along edges within the cutoff at this step. Rows of layer k are therefore a prefix of the nodes, and
+/// ghosts that feed no owned atom, or sit in the skin, never become nodes. Buffers keep their capacity from step to
+/// step.
+class GraphBuilder : protected LAMMPS_NS::Pointers {
+ public:
+  explicit GraphBuilder(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
+
+  /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. `pair_cutoffs` (T,T) [centre][neighbour].
+  void set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types, int layers);
+
+  /// With `owner`, every ghost stands for its owner on this rank (one rank alone); with null, ghosts are nodes and the
+  /// list must hold rows of ghosts unless there is one layer only. Stops on a position that is not a number.
+  void build(const LAMMPS_NS::NeighList* list, const int* owner, int threads);
+
+  const clebsch::Graph& graph() const { return graph_; }
+  /// LAMMPS's index of each node.
+  const std::vector<int>& atoms() const { return atoms_; }
+  double memory_usage() const;
+
+ private:
+  void add_owned_nodes(const LAMMPS_NS::NeighList* list);
+  void add_rows(const LAMMPS_NS::NeighList* list, int begin, int end, int threads);
+  void number_senders(const int* owner, int edge_begin, int edge_end);
+
+  std::vector<int> model_type_;
+  std::vector<double> cutoff_squared_;  ///< (ntypes+1, ntypes+1) [centre][neighbour], by LAMMPS type
+  int stride_ = 0;
+  int layers_ = 1;
+  clebsch::Graph graph_;
+  std::vector<int> atoms_;    ///< node -> LAMMPS index
+  std::vector<int> node_of_;  ///< LAMMPS index -> node or -1
+};
+
+}  // namespace clebsch_lammps

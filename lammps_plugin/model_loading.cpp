@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "model_loading.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "comm.h"
+#include "error.h"
+#include "utils.h"
+
+namespace clebsch_lammps {
+namespace {
+
+/// Broadcasts a string of any length from `root`; in pieces, since MPI counts are int.
+void broadcast(std::string& text, int root, MPI_Comm world) {
+  unsigned long long size = text.size();
+  MPI_Bcast(&size, 1, MPI_UNSIGNED_LONG_LONG, root, world);
+  text.resize(size);
+  constexpr unsigned long long piece = 1ull << 30;
+  for (unsigned long long begin = 0; begin < size; begin += piece)
+    MPI_Bcast(&text[begin], static_cast<int>(std::min(piece, size - begin)), MPI_CHAR, root, world);
+}
+
+std::string find_and_read(const std::string& file, std::string& message) {
+  const std::string path = LAMMPS_NS::utils::get_potential_file_path(file);
+  if (path.empty()) {
+    const char* folders = std::getenv("LAMMPS_POTENTIALS");
+    message = "expected a readable model file, got '" + file + "', which is neither there nor in a folder of " +
+              "LAMMPS_POTENTIALS (" + (folders ? folders : "unset") + "); give its path in pair_coeff";
+    return "";
+  }
+  try {
+    return clebsch::read_file_bytes(path);
+  } catch (const std::exception& error) {
+    message = error.what();
+    return "";
+  }
+}
+
+}  // namespace
+
+void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
+  const int me = lmp->comm->me, none = lmp->comm->nprocs;
+  const int mine = message.empty() ? none : me;
+  int first = none;
+  MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, lmp->world);
+  if (first == none) return;
+  std::string text = message;
+  broadcast(text, first, lmp->world);
+  lmp->error->all(FLERR, "Pair style clebsch: {}", text);
+}
+
+std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
+                                           const clebsch::LoadOptions& options) {
+  std::string bytes, message;
+  if (lmp->comm->me == 0) bytes = find_and_read(file, message);
+  stop_together(lmp, message);
+  broadcast(bytes, 0, lmp->world);
+
+  std::shared_ptr<clebsch::Model> model;
+  try {
+    model = clebsch::Model::load_bytes(bytes, file, options);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  stop_together(lmp, message);
+  return model;
+}
+
+void check_blas_once(LAMMPS_NS::LAMMPS* lmp) {
+  static bool checked = false;
+  if (checked) return;
+  checked = true;
+  std::string message;
+  try {
+    message = clebsch::check_blas();
+  } catch (const std::exception& error) {
+    stop_together(lmp, error.what());
+  }
+  stop_together(lmp, "");
+  if (!message.empty() && lmp->comm->me == 0) lmp->error->warning(FLERR, "Pair style clebsch: {}", message);
+}
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// pair_style clebsch: equivariant neural network potentials through libclebsch. See docs/lammps.md.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "communication.h"
+#include "graph_builder.h"
+#include "model/model.h"
+#include "pair.h"
+#include "pair_settings.h"
+#include "run_checks.h"
+#include "step_times.h"
+
+namespace LAMMPS_NS {
+
+/// The pair style only translates: LAMMPS's neighbour list into a graph, the model's energies, forces and virials into
+/// LAMMPS's arrays.
+class PairClebsch : public Pair {
+ public:
+  explicit PairClebsch(LAMMPS* lmp);
+  ~PairClebsch() override;
+
+  void settings(int narg, char** arg) override;
+  void coeff(int narg, char** arg) override;
+  void init_style() override;
+  double init_one(int i, int j) override;
+  void compute(int eflag, int vflag) override;
+  void finish() override;
+
+  int pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) override;
+  void unpack_forward_comm(int n, int first, double* buf) override;
+  int pack_reverse_comm(int n, int first, double* buf) override;
+  void unpack_reverse_comm(int n, int* list, double* buf) override;
+  double memory_usage() override;
+
+  // For compute clebsch and compute clebsch/atom.
+
+  /// Asks for a named output from the next step on; stops when the model has none of that name.
+  void request_output(const std::string& name);
+  /// The output as of the last step computed; null when this rank has none (no atoms).
+  const clebsch::Result::Named* output(const std::string& name) const;
+  /// Step of the last compute(), -1 before the first.
+  bigint last_step() const { return last_step_; }
+  /// LAMMPS's index of each owned node: the order of per-atom outputs.
+  const std::vector<int>& node_atoms() const { return builder_.atoms(); }
+  int owned_nodes() const { return builder_.graph().n_local; }
+  const clebsch_lammps::StepTimes& times() const { return times_; }
+
+ private:
+  void allocate();
+  void map_types(int narg, char** arg);
+  void report() const;
+  void evaluate();
+  void check_forces();
+  [[noreturn]] void stop_at_atom(int node, const std::string& what);
+  std::string describe_failure(const char* what) const;
+  void add_to_atoms(double** target, const std::vector<double>& source, int width);
+  void warn_centroid();
+
+  clebsch_lammps::PairSettings settings_;
+  std::shared_ptr<clebsch::Model> model_;
+  std::string model_file_;
+  std::vector<int> model_type_;  ///< by LAMMPS type, -1: not of this style
+  clebsch::Request request_;
+  clebsch::Result result_;
+  clebsch_lammps::GraphBuilder builder_;
+  clebsch_lammps::Communication communication_;
+  clebsch_lammps::GhostCutoff ghost_cutoff_;
+  clebsch_lammps::StepTimes times_;
+  double energy_factor_ = 1;
+  bool fold_ = true;           ///< ghosts stand for their owners (one rank)
+  bool own_reverse_ = false;   ///< newton off on several ranks
+  bool check_special_ = true;  ///< before the first step of a run
+  bool reported_ = false, centroid_warned_ = false;
+  int known_atoms_ = -1;  ///< local + ghost atoms when the owners were found
+  bigint last_step_ = -1;
+};
+
+}  // namespace LAMMPS_NS

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// The keywords of `pair_style clebsch`.
+#include <optional>
+
+#include "lammps.h"
+#include "model/model.h"
+
+namespace clebsch_lammps {
+
+enum class CommMode { automatic, ghost };
+
+struct PairSettings {
+  std::optional<clebsch::Dtype> dtype;  ///< none: the model's own
+  CommMode comm = CommMode::automatic;
+  bool deterministic = true;
+  clebsch::RadialMode radial = clebsch::RadialMode::table;
+  bool timing = false;  ///< print the split of a step's time after each run
+};
+
+/// Reads `[keyword value ...]`. Stops through LAMMPS's error class with the valid keywords or values.
+PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg);
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// Where the time of an MD step goes: graph building, the model, and bringing forces back to LAMMPS's arrays.
+#include "pointers.h"
+
+namespace clebsch_lammps {
+
+class StepTimes : protected LAMMPS_NS::Pointers {
+ public:
+  enum Part { kGraph, kModel, kForces, kParts };
+
+  explicit StepTimes(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
+
+  /// Starts the clock of a step; lap() charges the time since the last call to a part.
+  void start();
+  void lap(Part part);
+  void reset();
+
+  /// Seconds since reset() on this rank.
+  const double* seconds() const { return seconds_; }
+  long steps() const { return steps_; }
+
+  /// Collective: prints milliseconds a step, averaged over ranks, and the rest of LAMMPS's loop time.
+  void print() const;
+
+ private:
+  double seconds_[kParts] = {0, 0, 0};
+  double last_ = 0;
+  long steps_ = 0;
+};
+
+}  // namespace clebsch_lammps
