@@ -72,7 +72,8 @@ watch_log() {
   [[ -t 1 ]] && pause=2
   # The sleep outlives a killed watcher: without the redirection it would hold a pipe open.
   while sleep "$pause" >/dev/null 2>&1; do
-    line=$(tail -c 4000 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-100) || true
+    line=$(tail -c 4000 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' |
+      tail -n 1 | sed -E 's,Building ([A-Z]+) object .*/,Building \1 ,' | cut -c 1-100) || true
     if [[ -t 1 ]]; then
       printf '\r\033[K   %s  %s' "$(clock $((SECONDS - start)))" "$line"
     elif [[ $line != "$last" ]]; then
