@@ -1,6 +1,6 @@
 """Draws water.png from a finished run of in.water, and prints what the picture shows.
 
-Usage: python plot.py [--log FILE] [--rdf FILE] [--out FILE]
+Usage: python plot.py [--log FILE] [--dump FILE] [--out FILE]
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
-MODEL, REFERENCE, OXYGEN_HYDROGEN = "#2563a8", "#111827", "#c2571a"
+BLUE, ORANGE, BEHIND = "#2563a8", "#c2571a", "#b6bcc6"
+BIN = 0.04  # Angstrom, twice the reference's
 
 
 def read_thermo(path: Path) -> list[dict[str, np.ndarray]]:
@@ -38,15 +39,34 @@ def read_thermo(path: Path) -> list[dict[str, np.ndarray]]:
     return runs
 
 
-def read_loops(path: Path) -> list[str]:
-    return [s for s in path.read_text().splitlines() if s.startswith(("Loop time", "Performance"))]
+def read_speed(path: Path) -> str:
+    """LAMMPS's own speed line of the last run: ns/day, ..., timesteps/s, ..."""
+    lines = [s for s in path.read_text().splitlines() if s.startswith("Performance:")]
+    return lines[-1].removeprefix("Performance:").strip() if lines else "unknown"
 
 
-def read_rdf(path: Path) -> np.ndarray:
-    """Last block of a fix ave/time vector file: index, r, g_OO, n_OO, g_OH, n_OH."""
-    rows = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
-    starts = [k for k, row in enumerate(rows) if len(row) == 2]
-    return np.array(rows[starts[-1] + 1 :], dtype=float)
+def read_frames(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Types (N,), positions (F, N, 3) and box edges (3,) of a dump of a fixed orthogonal box, atoms sorted by id."""
+    lines = path.read_text().splitlines()
+    atoms = int(lines[3])
+    block = 9 + atoms
+    edges = np.array([line.split() for line in lines[5:8]], dtype=float)
+    table = np.array([[line.split() for line in lines[k + 9 : k + block]] for k in range(0, len(lines), block)])
+    return table[0, :, 1].astype(int), table[:, :, 2:5].astype(float), edges[:, 1] - edges[:, 0]
+
+
+def radial_distribution(a: np.ndarray, b: np.ndarray, box: np.ndarray, bins: np.ndarray) -> np.ndarray:
+    """g(r) of positions a (F, n, 3) around b (F, m, 3), which may be the same, up to half the box."""
+    counts = np.zeros(len(bins) - 1)
+    for frame_a, frame_b in zip(a, b, strict=True):
+        d = frame_a[:, None] - frame_b[None]
+        d -= box * np.round(d / box)
+        counts += np.histogram(np.sqrt((d * d).sum(-1)), bins)[0]
+    pairs = a.shape[1] * (b.shape[1] - (a is b))
+    shell = 4 / 3 * np.pi * np.diff(bins**3)
+    if a is b:
+        counts[0] = 0.0  # an atom with itself
+    return counts / (len(a) * pairs * shell / np.prod(box))
 
 
 def atoms_in(path: Path) -> int:
@@ -54,11 +74,6 @@ def atoms_in(path: Path) -> int:
         if line.startswith("Loop time"):
             return int(line.split()[-2])
     raise SystemExit(f"{path}: expected a finished run ('Loop time of ...'), found none")
-
-
-def smooth(y: np.ndarray, width: int) -> np.ndarray:
-    kernel = np.ones(width) / width
-    return np.convolve(np.pad(y, width // 2, mode="edge"), kernel, mode="valid")[: len(y)]
 
 
 def style(axes: plt.Axes, title: str, xlabel: str, ylabel: str) -> None:
@@ -77,8 +92,8 @@ def style(axes: plt.Axes, title: str, xlabel: str, ylabel: str) -> None:
 def draw_temperature(axes: plt.Axes, nvt: dict, nve: dict) -> float:
     offset = nvt["Time"][-1]
     axes.axvspan(0, offset, color="#f3f4f6", zorder=0)
-    axes.plot(nvt["Time"], nvt["Temp"], color=MODEL, linewidth=1.4)
-    axes.plot(nve["Time"] + offset, nve["Temp"], color=MODEL, linewidth=1.4)
+    axes.plot(nvt["Time"], nvt["Temp"], color=BLUE, linewidth=1.4)
+    axes.plot(nve["Time"] + offset, nve["Temp"], color=BLUE, linewidth=1.4)
     axes.axhline(300, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     style(axes, "Temperature", "time / ps", "T / K")
     top = axes.get_ylim()[1]
@@ -91,36 +106,39 @@ def draw_energy(axes: plt.Axes, nve: dict, atoms: int) -> float:
     """Total energy of the NVE part; returns its slope in eV per atom and ps."""
     t, e = nve["Time"], (nve["TotEng"] - nve["TotEng"][0]) / atoms
     slope, start = np.polyfit(t, e, 1)
-    axes.plot(t, 1e6 * e, color=MODEL, linewidth=1.2, label="total energy")
-    axes.plot(t, 1e6 * (slope * t + start), color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)),
-              label=f"slope {1e6 * slope:+.1f} µeV/atom/ps")
+    axes.plot(t, 1e6 * e, color=BLUE, linewidth=1.2, label="total energy")
+    axes.plot(
+        t,
+        1e6 * (slope * t + start),
+        color=INK,
+        linewidth=1.2,
+        linestyle=(0, (4, 3)),
+        label=f"slope {1e6 * slope:+.1f} µeV/atom/ps",
+    )
     style(axes, "Energy conservation (NVE)", "time / ps", "E(t) − E(0)  /  µeV per atom")
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     axes.margins(y=0.25)
     return float(slope)
 
 
-def draw_rdf(axes: plt.Axes, rdf: np.ndarray, reference: np.ndarray) -> float:
-    """g(r) of the run and the reference; returns the mean absolute difference of g_OO over 2 to 7 A."""
-    r = rdf[:, 1]
-    outside = r > 1.4  # the O-H bond itself is far off the scale
-    ref_r = reference[:, 0]
-    ref_outside = (ref_r > 1.4) & (ref_r < r[-1])
-    for column, ref_column, color, name in ((2, 1, MODEL, "O–O"), (4, 2, OXYGEN_HYDROGEN, "O–H")):
-        axes.plot(r[outside], rdf[outside, column], color=color, linewidth=1.6, label=f"{name}, this run")
-        axes.plot(ref_r[ref_outside], smooth(reference[:, ref_column], 3)[ref_outside], color=REFERENCE, linewidth=1.0,
-                  linestyle=(0, (3, 2)), label="reference" if column == 2 else None)
+def draw_rdf(axes: plt.Axes, r: np.ndarray, g: dict[str, np.ndarray], reference: np.ndarray) -> float:
+    """g(r) of the run over the reference; returns the mean absolute difference of g_OO over 2 to 7 A."""
+    for k, (name, color) in enumerate((("O–O", BLUE), ("O–H", ORANGE))):
+        label = "reference (classical)" if k == 0 else None
+        axes.plot(reference[:, 0], reference[:, 1 + k], color=BEHIND, linewidth=4.5, label=label)
+        axes.plot(r, g[name], color=color, linewidth=1.6, label=f"{name}, this run")
     style(axes, "Radial distribution", "r / Å", "g(r)")
-    axes.set_ylim(0, None)
+    axes.set_xlim(1.4, 7.5)  # the O-H bond, at 1 A, is far off the scale
+    axes.set_ylim(0, 3.6)
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     window = (r > 2) & (r < 7)
-    return float(np.abs(rdf[window, 2] - np.interp(r[window], ref_r, reference[:, 1])).mean())
+    return float(np.abs(g["O–O"] - np.interp(r, reference[:, 0], reference[:, 1]))[window].mean())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, default=HERE / "log.lammps")
-    parser.add_argument("--rdf", type=Path, default=HERE / "output" / "nve.rdf")
+    parser.add_argument("--dump", type=Path, default=HERE / "nve.dump")
     parser.add_argument("--out", type=Path, default=HERE / "water.png")
     options = parser.parse_args()
 
@@ -135,11 +153,22 @@ def main() -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.6), layout="constrained")
     temperature = draw_temperature(axes[0], nvt, nve)
     slope = draw_energy(axes[1], nve, atoms)
-    difference = draw_rdf(axes[2], read_rdf(options.rdf), reference)
+    types, x, box = read_frames(options.dump)
+    bins = np.arange(0.0, 9.0 + BIN, BIN)
+    r = 0.5 * (bins[1:] + bins[:-1])
+    oxygen, hydrogen = x[:, types == 1], x[:, types == 2]
+    g = {
+        "O–O": radial_distribution(oxygen, oxygen, box, bins),
+        "O–H": radial_distribution(oxygen, hydrogen, box, bins),
+    }
+    columns = np.column_stack([r, *g.values()])
+    np.savetxt(options.out.with_name("rdf.csv"), columns, "%.5f", ",", header="r,g_OO,g_OH", comments="")
+    difference = draw_rdf(axes[2], r, g, reference)
     figure.savefig(options.out, dpi=160)
 
     steps = int(sum(run["Step"][-1] - run["Step"][0] for run in runs))
-    print(f"{atoms} atoms, {steps} steps; " + "; ".join(s for s in read_loops(options.log) if s.startswith("Perf")))
+    print(f"run                        {atoms} atoms, {steps} steps")
+    print(f"speed (NVE)                {read_speed(options.log)}")
     print(f"mean temperature (NVE)     {temperature:8.1f} K")
     print(f"energy drift (NVE)         {1e6 * slope:8.2f} µeV/atom/ps")
     print(f"g_OO, mean |run - ref|     {difference:8.3f}   (2 to 7 Å; this run averages {nve['Time'][-1]:.1f} ps)")
