@@ -91,8 +91,8 @@ def _load() -> State:
     path = _mapped() or next((p for p in tried if p.is_file()), None)
     if path is None:
         return State(
-            problem=f"{_NAME} was not found. Looked for: {', '.join(map(str, tried))}. Build it with scripts/quickstart, "
-            "or set CLEBSCH_LIBRARY to its path. Export and info work without it."
+            problem=f"{_NAME} was not found. Looked for: {', '.join(map(str, tried))}. Build it with "
+            "scripts/quickstart, or set CLEBSCH_LIBRARY to its path. Export and info work without it."
         )
     running = torch_release(torch.__version__)
     try:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,14 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
     }
 
 
-def write(description: Description, out: str | os.PathLike[str], dtype: str) -> dict[str, Any]:
-    """Writes the model file and returns its metadata. A failure leaves an existing `out` as it was."""
+def write(
+    description: Description,
+    out: str | os.PathLike[str],
+    dtype: str,
+    check: Callable[[Path], None] | None = None,
+) -> dict[str, Any]:
+    """Writes the model file and returns its metadata. `check` sees the finished file before it takes its name; if it,
+    or anything else, raises, an existing `out` is as it was and nothing new is left."""
     out = Path(out)
     if not out.parent.is_dir():
         raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
@@ -110,6 +117,8 @@ def write(description: Description, out: str | os.PathLike[str], dtype: str) -> 
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
+        if check is not None:
+            check(Path(temporary))
         os.replace(temporary, out)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -140,8 +149,7 @@ def _methods(layers: int, pair: bool) -> list[str]:
     sources = ["def embed(self, types: Tensor) -> Tensor:\n    return self.embedding(types)\n"]
     for k in range(layers):
         sources.append(
-            f"def layer_{k}(self, x: Tensor, {graph}) -> Tensor:\n"
-            f"    return self.layer{k}(x, edge_vec, types, graph)\n"
+            f"def layer_{k}(self, x: Tensor, {graph}) -> Tensor:\n    return self.layer{k}(x, edge_vec, types, graph)\n"
         )
     sources.append("def readout(self, x: Tensor, types: Tensor) -> Tensor:\n    return self.energy(x, types)\n")
     if pair:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,13 @@ from .nequip_parts import (
     split_to_gate_order,
 )
 
-_PREFIX = ["NodeTypeEmbed", "SphericalHarmonicEdgeAttrs", "EdgeLengthNormalizer", "BesselEdgeLengthEncoding", "ApplyFactor"]
+_PREFIX = [
+    "NodeTypeEmbed",
+    "SphericalHarmonicEdgeAttrs",
+    "EdgeLengthNormalizer",
+    "BesselEdgeLengthEncoding",
+    "ApplyFactor",
+]
 _SUFFIX = ["ScalarMLP", "PerTypeScaleShift"]
 
 

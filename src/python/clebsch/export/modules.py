@@ -27,7 +27,8 @@ class Embedding(torch.nn.Module):
 class Interaction(torch.nn.Module):
     """Radial functions, harmonics, tensor product and sum over neighbours: one op.
 
-    ``table`` and ``table_index`` are empty in the file; the runtime fills them, or leaves them empty for the exact path.
+    ``table`` and ``table_index`` are empty in the file; the runtime fills them, or leaves them empty for the
+    exact path.
     """
 
     layer: Final[int]
@@ -103,9 +104,7 @@ class Layer(torch.nn.Module):
         h = self.interaction(h, edge_vec, types, graph)
         h = ops.linear(h, self.linear_out, graph, self.layer, self.linear_out_problem)
         if self.has_self_connection:
-            h = h + ops.species_linear(
-                x, self.self_connection, types, graph, self.layer, self.self_connection_problem
-            )
+            h = h + ops.species_linear(x, self.self_connection, types, graph, self.layer, self.self_connection_problem)
         return ops.gate(h, graph, self.layer, self.gate_problem)
 
 

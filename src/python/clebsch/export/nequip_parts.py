@@ -77,7 +77,9 @@ def gate_of(module: torch.nn.Module) -> Gate:
     if kind != "Gate":
         option = "convnet_nonlinearity_type" if kind == "NormActivation" else kind
         raise ExportRefused(option, f"expected gate, got {'norm' if kind == 'NormActivation' else kind}")
-    scalars, gates, gated = (Irreps.parse(str(i)) for i in (module.irreps_scalars, module.irreps_gates, module.irreps_gated))
+    scalars, gates, gated = (
+        Irreps.parse(str(i)) for i in (module.irreps_scalars, module.irreps_gates, module.irreps_gated)
+    )
     constants: dict[str, float] = {}
     for activation, option in (
         (module.act_scalars, "convnet_nonlinearity_scalars"),

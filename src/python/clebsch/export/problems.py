@@ -17,7 +17,9 @@ def number(value: float) -> str:
 def convolution(layer: Layer) -> str:
     paths = ";".join(f"uvu:{p.in1},{p.in2},{p.out},{number(p.coefficient)}" for p in layer.paths)
     widths = [len(layer.radial.roots)] + [w.shape[1] for w in layer.radial.weights]
-    radial = f"bessel,{number(layer.radial.prefactor)},{number(layer.radial.cutoff_p)},{'-'.join(map(str, widths))},silu"
+    radial = (
+        f"bessel,{number(layer.radial.prefactor)},{number(layer.radial.cutoff_p)},{'-'.join(map(str, widths))},silu"
+    )
     return (
         f"conv in1={layer.irreps_in} in2={layer.irreps_harmonics} out={layer.irreps_mid} paths={paths} radial={radial}"
     )

@@ -1,0 +1,137 @@
+"""The ASE calculator.
+
+>>> from clebsch.ase import ClebschCalculator
+>>> atoms.calc = ClebschCalculator("model.pt")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
+
+from . import library
+from .errors import ClebschError
+from .neighbours import NeighbourFinder
+from .runtime import Model, check_device, inspect
+
+_FORCE_PROPERTIES = {"forces", "stress", "stresses"}
+# atom_virial has xx yy zz xy xz yz, ASE's Voigt order is xx yy zz yz xz xy.
+_VOIGT = [0, 1, 2, 5, 4, 3]
+
+
+class ClebschCalculator(Calculator):
+    """Energies (eV), forces (eV/A) and stress (eV/A^3) of a Clebsch model file.
+
+    model: path of the model file.
+    device: "auto" or "cpu" (this version has no GPU backend).
+    dtype: "float32", "float64", or None for the model's own.
+    radial: "table", or "exact" for the radial network itself (slow, the reference).
+    types: model type name for each chemical symbol, where they differ, e.g. {"H": "H_water"}.
+    threads: threads of the model; None for torch's current setting.
+
+    energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
+    -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
+    cells smaller than the cutoff are fine. Raises ClebschError when libclebsch is missing or does not fit the running
+    torch, when the file is refused, and for an element that the model does not know.
+    """
+
+    implemented_properties = ["energy", "free_energy", "energies", "forces", "stress", "stresses"]  # noqa: RUF012
+    default_parameters: dict[str, Any] = {}  # noqa: RUF012
+    name = "clebsch"
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        device: str = "auto",
+        dtype: str | None = None,
+        *,
+        radial: str = "table",
+        types: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_device(device)
+        library.require()
+        self.metadata = inspect(model)
+        self._path = os.fspath(model)
+        self._options = {"dtype": dtype, "radial": radial, "threads": threads or 0}
+        names = list(self.metadata["type_names"])
+        self._type_of = {name: index for index, name in enumerate(names)}
+        for symbol, name in (types or {}).items():
+            if name not in self._type_of:
+                raise ClebschError(f"types: expected one of {', '.join(names)} for {symbol}, got {name!r}")
+        self._type_of.update({symbol: names.index(name) for symbol, name in (types or {}).items()})
+        self._in_use: set[str] = set()
+        self._finder = NeighbourFinder(self.metadata["r_max"])
+        self._model: Model | None = None
+        # A handful of types costs little: load now, so that a bad option shows here. With many types the radial
+        # tables of all pairs would be large: those of the elements that turn up are built then.
+        if len(names) <= 4:
+            self._load(names)
+
+    @property
+    def model(self) -> Model:
+        """The loaded model; with many types, after the first calculation."""
+        if self._model is None:
+            raise ClebschError("the model is loaded by the first calculation")
+        return self._model
+
+    def _load(self, names: Sequence[str]) -> None:
+        self._in_use |= set(names)
+        in_use = [n for n in self.metadata["type_names"] if n in self._in_use]
+        self._model = Model(self._path, types_in_use=in_use, **self._options)
+
+    def _types(self, atoms: Atoms) -> torch.Tensor:
+        symbols = atoms.get_chemical_symbols()
+        unknown = sorted(set(symbols) - set(self._type_of))
+        if unknown:
+            raise ClebschError(
+                f"expected elements among {', '.join(self.metadata['type_names'])}, got {', '.join(unknown)}"
+            )
+        indices = [self._type_of[s] for s in symbols]
+        names = {self.metadata["type_names"][i] for i in indices}
+        if self._model is None or not names <= self._in_use:
+            self._load(sorted(names))
+        return torch.tensor(indices, dtype=torch.int64)
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = all_changes,
+    ) -> None:
+        super().calculate(atoms, properties, system_changes)
+        atoms = self.atoms
+        volume = abs(np.linalg.det(np.asarray(atoms.cell))) if atoms.cell.rank == 3 else 0.0
+        wanted = set(properties)
+        if volume == 0.0 and wanted & {"stress", "stresses"}:
+            raise PropertyNotImplementedError("stress needs a cell with three vectors")
+        gradients = bool(wanted & _FORCE_PROPERTIES)
+        types = self._types(atoms)
+        edges = self._finder.find(atoms.positions, atoms.cell, atoms.pbc)
+        result = self.model.compute(
+            edges.vectors,
+            types,
+            edges.receivers,
+            edges.senders,
+            forces=gradients,
+            virial=gradients and volume > 0,
+            atom_virial="stresses" in wanted,
+        )
+        energy = float(result["energy"])
+        self.results = {"energy": energy, "free_energy": energy, "energies": result["atomic_energy"].numpy().copy()}
+        if gradients:
+            self.results["forces"] = result["forces"].numpy().copy()
+            if volume > 0:
+                virial = result["virial"].numpy()
+                stress = -0.5 * (virial + virial.T) / volume
+                self.results["stress"] = stress.flat[[0, 4, 8, 5, 2, 1]].copy()
+        if "stresses" in wanted:
+            self.results["stresses"] = -result["atom_virial"].numpy()[:, _VOIGT] / volume

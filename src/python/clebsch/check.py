@@ -1,0 +1,97 @@
+"""What `clebsch check` runs: is a model file sound by itself, and does it agree with its upstream model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from .compare import FORCE_FLOOR, compare_file, errors, evaluate
+from .probe import Probe, random_structure
+from .runtime import Model
+
+
+@dataclass
+class Finding:
+    """One line of the check: a measured number and the limit it must keep."""
+
+    name: str
+    value: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.limit  # False for nan
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.passed else 'FAIL'} {self.name:52} {self.value:9.1e}  (limit {self.limit:.0e})"
+
+
+def check_file(path: str | os.PathLike[str], seed: int = 0) -> list[Finding]:
+    """Invariances, gradients, tables and precision of a model file by itself. Loading it validates it first."""
+    exact = Model(path, dtype="float64", radial="exact")
+    table = Model(path, dtype="float64")
+    single = Model(path, dtype="float32")
+    probe = random_structure(len(exact.type_names), exact.r_max, seed)
+    reference = evaluate(exact, probe)
+    of_table = evaluate(table, probe)
+    findings = [
+        Finding("forces against finite differences of the energy", gradient_error(exact, probe), 1e-6),
+        Finding("the same with radial tables", gradient_error(table, probe), 1e-6),
+        Finding("rotation (energy, forces)", rotation_error(exact, probe), 1e-9),
+        Finding("sum of forces", float(reference.forces.sum(0).abs().max()) / FORCE_FLOOR, 1e-9),
+        Finding("forces with radial tables against exact", errors(of_table, reference)["forces"], 1e-5),
+        Finding("forces in float32 against float64", errors(evaluate(single, probe), of_table)["forces"], 1e-4),
+    ]
+    for entry in table.tables:
+        findings.append(
+            Finding(f"layer {entry['layer']} radial tables ({entry['pieces']} pieces)", entry["value_error"], 1e-4)
+        )
+    return findings
+
+
+def check_against(path: str | os.PathLike[str], upstream: torch.nn.Module, dtype: str) -> list[Finding]:
+    """Errors against an upstream nequip model computing in its own dtype (`dtype`)."""
+    limits = {"float64": (1e-10, 1e-5), "float32": (1e-5, 1e-4)}[dtype]
+    findings = []
+    for radial, limit in zip(("exact", "table"), limits, strict=True):
+        for key, value in compare_file(path, upstream, dtype=dtype, radial=radial).items():
+            scale = 10 if key in ("forces_max", "virial") else 1
+            findings.append(
+                Finding(f"{key.replace('_', ' ')} against upstream, {dtype}, radial {radial}", value, limit * scale)
+            )
+    return findings
+
+
+def gradient_error(model: Model, probe: Probe, step: float = 1e-4, directions: int = 4) -> float:
+    """Largest difference between -dE/ds by central differences and the forces, along random directions, relative to
+    the RMS force. Fourth order in `step` (Angstrom), so that truncation stays below 1e-8."""
+    generator = torch.Generator().manual_seed(1)
+    forces = evaluate(model, probe).forces
+    scale = max(float(forces.pow(2).mean().sqrt()), FORCE_FLOOR)
+    worst = 0.0
+    for _ in range(directions):
+        direction = torch.randn(probe.positions.shape, generator=generator, dtype=torch.float64)
+        direction /= direction.norm()
+
+        def energy(s: float, along: torch.Tensor = direction) -> float:
+            moved = probe.moved(probe.positions + s * along)
+            return float(evaluate(model, moved).atomic.sum())
+
+        slope = (8 * (energy(step) - energy(-step)) - (energy(2 * step) - energy(-2 * step))) / (12 * step)
+        worst = max(worst, abs(slope + float((forces * direction).sum())) / scale)
+    return worst
+
+
+def rotation_error(model: Model, probe: Probe) -> float:
+    """Change of energy, and of forces turned back, under a random rotation with reflection, relative."""
+    generator = torch.Generator().manual_seed(2)
+    matrix = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))[0]
+    if torch.det(matrix) > 0:
+        matrix = -matrix
+    turned = probe.moved(probe.positions @ matrix.T, probe.cell @ matrix.T)
+    before, after = evaluate(model, probe), evaluate(model, turned)
+    after.forces = after.forces @ matrix
+    after.virial = matrix.T @ after.virial @ matrix
+    return max(errors(after, before).values())

@@ -1,0 +1,217 @@
+"""The command line: clebsch export | info | check | bench."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__, library
+from .errors import ClebschError
+from .model_file import read_metadata
+
+_DTYPES = ("float32", "float64")
+_HOP = "CLEBSCH_IN_OTHER_PYTHON"  # set for the child of --python, which gets the same arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 an error or a failed check (said on stderr), 2 a wrong command line."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    options = _parser().parse_args(arguments)
+    try:
+        if getattr(options, "python", None) and _HOP not in os.environ:
+            return _run_elsewhere(options.python, arguments)
+        return options.run(options)
+    except ClebschError as error:
+        print(f"clebsch: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="clebsch", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"clebsch {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    export = commands.add_parser("export", help="turn an upstream model into a Clebsch model file")
+    families = export.add_subparsers(required=True, metavar="FAMILY")
+    nequip = families.add_parser("nequip", help="nequip 0.19: a checkpoint (.ckpt) or a package (.nequip.zip)")
+    nequip.add_argument("input", metavar="IN")
+    nequip.add_argument("output", metavar="OUT.pt")
+    nequip.add_argument("--dtype", choices=_DTYPES, help="of the stored weights (default: the model's own)")
+    nequip.add_argument(
+        "--radial-tolerance",
+        type=float,
+        metavar="X",
+        help="refuse when radial tables are worse than this relative error",
+    )
+    nequip.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
+    nequip.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
+    _add_upstream_options(nequip)
+    nequip.set_defaults(run=_export_nequip)
+
+    info = commands.add_parser("info", help="what a model file holds")
+    info.add_argument("model", metavar="MODEL.pt")
+    info.add_argument("--types", metavar="A,B", default="", help="build radial tables for these types only")
+    info.set_defaults(run=_info)
+
+    check = commands.add_parser("check", help="test a model file by itself, and against its upstream model")
+    check.add_argument("model", metavar="MODEL.pt")
+    check.add_argument("--against", metavar="IN", help="the checkpoint or package it was exported from")
+    _add_upstream_options(check)
+    check.set_defaults(run=_check)
+
+    bench = commands.add_parser("bench", help="time energy, forces and virial on random atoms")
+    bench.add_argument("model", metavar="MODEL.pt")
+    bench.add_argument("--side", type=int, default=8, help="atoms along a side of the box (default 8: 512 atoms)")
+    bench.add_argument("--density", type=float, default=0.1, help="atoms per cubic Angstrom (default 0.1)")
+    bench.add_argument("--steps", type=int, default=10)
+    bench.add_argument("--threads", type=int, default=0, help="default: torch's setting")
+    bench.add_argument("--dtype", choices=_DTYPES, help="of the run (default: the model's own)")
+    bench.add_argument("--radial", choices=("table", "exact"), default="table")
+    bench.set_defaults(run=_bench)
+    return parser
+
+
+def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help="the input is a pickle, which runs code when loaded: say that you trust it"
+    )
+    parser.add_argument("--python", metavar="PATH", help="run in this Python, where the upstream package is installed")
+
+
+def _require_trust(options: argparse.Namespace, path: str) -> None:
+    if not os.path.isfile(path):
+        raise ClebschError(f"expected a nequip checkpoint or package, got {path!r}: no such file")
+    if not options.trust:
+        raise ClebschError(
+            f"{path} is a Python pickle: loading it runs whatever code it holds. If you trust where it comes from, "
+            "add --trust"
+        )
+
+
+def _run_elsewhere(python: str, arguments: Sequence[str]) -> int:
+    """The same command in another environment, which needs torch and the upstream package but not clebsch."""
+    # A folder that holds this package alone: our own site-packages must not shadow the other environment's.
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "clebsch").symlink_to(Path(__file__).resolve().parent, target_is_directory=True)
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, environment.get("PYTHONPATH", "")]))
+        environment[_HOP] = "1"
+        found = library.load().path
+        if found is not None:
+            environment.setdefault("CLEBSCH_LIBRARY", str(found))
+        try:
+            return subprocess.run([python, "-m", "clebsch", *arguments], env=environment, check=False).returncode
+        except OSError as error:
+            raise ClebschError(f"--python: expected a Python program, got {python!r}: {error.strerror}") from error
+
+
+def _export_nequip(options: argparse.Namespace) -> int:
+    from . import export
+
+    _require_trust(options, options.input)
+    result = export.nequip(
+        options.input,
+        options.output,
+        dtype=options.dtype,
+        radial_tolerance=options.radial_tolerance,
+        training_note=options.note,
+        verify=not options.no_verify,
+    )
+    size = os.path.getsize(result.path) / 1e6
+    print(f"wrote {result.path} ({size:.1f} MB): {_headline(result.metadata)}")
+    if result.errors is not None:
+        values = ", ".join(f"{key.replace('_', ' ')} {value:.1e}" for key, value in result.errors.items())
+        print(f"compared with upstream on random structures, relative errors: {values}")
+    elif not options.no_verify:
+        print(f"not compared with upstream: {library.load().problem}")
+    return 0
+
+
+def _headline(metadata: dict[str, Any]) -> str:
+    return (
+        f"{metadata['family']}, {metadata['layers']} layers, types {' '.join(metadata['type_names'])}, "
+        f"cutoff {metadata['r_max']:g} A, {metadata['dtype']}"
+    )
+
+
+def _info(options: argparse.Namespace) -> int:
+    metadata = read_metadata(options.model)
+    upstream = metadata.get("upstream", {})
+    print(f"{options.model}: {_headline(metadata)}")
+    cutoffs = metadata["pair_cutoffs"]
+    if any(c != metadata["r_max"] for row in cutoffs for c in row):
+        print("cutoffs [centre][neighbour], Angstrom:")
+        for name, row in zip(metadata["type_names"], cutoffs, strict=True):
+            print(f"  {name:6}" + " ".join(f"{c:7.3f}" for c in row))
+    print(f"pair term: {'ZBL repulsion' if metadata.get('pair_energy') else 'none'}; outputs: "
+          f"{', '.join(metadata.get('outputs', []))}")  # fmt: skip
+    for index, layer in enumerate(metadata["radial"]):
+        fields = dict(part.split("=", 1) for part in layer["problem"].split(" ")[1:])
+        paths = fields["paths"].count(";") + 1
+        print(f"layer {index}: {fields['in1']} x {fields['in2']}, {paths} paths, radial {fields['radial']}")
+    print(f"from {upstream.get('package', '?')} {upstream.get('version', '?')} {upstream.get('source', '')}".rstrip()
+          + f", exported by {metadata.get('exporter', '?')}")  # fmt: skip
+    if metadata.get("training_note"):
+        print(f"training: {metadata['training_note']}")
+    _print_tables(options)
+    return 0
+
+
+def _print_tables(options: argparse.Namespace) -> None:
+    state = library.load()
+    if state.path is None:
+        print(f"not validated, no tables shown: {state.problem}")
+        return
+    from .runtime import Model
+
+    for entry in Model(options.model, types_in_use=[t for t in options.types.split(",") if t]).tables:
+        print(
+            f"layer {entry['layer']}: {entry['tables']} radial tables of {entry['pieces']} pieces, "
+            f"{entry['bytes'] / 1e6:.2f} MB, relative error {entry['value_error']:.1e} "
+            f"(slope {entry['slope_error']:.1e})"
+        )
+
+
+def _check(options: argparse.Namespace) -> int:
+    from .check import check_against, check_file
+
+    library.require()
+    upstream = None
+    if options.against:
+        _require_trust(options, options.against)
+        from .export import from_nequip
+
+        upstream = from_nequip.select_model(from_nequip.load(options.against))
+    findings = check_file(options.model)
+    if upstream is not None:
+        dtype = str(getattr(upstream, "model_dtype", read_metadata(options.model)["dtype"])).removeprefix("torch.")
+        findings += check_against(options.model, upstream, dtype)
+    for finding in findings:
+        print(finding)
+    return 0 if all(f.passed for f in findings) else 1
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .bench import bench_file
+
+    if options.side < 1 or options.steps < 1 or not options.density > 0:
+        raise ClebschError("expected --side and --steps of at least 1 and a positive --density")
+    timing = bench_file(
+        options.model,
+        side=options.side,
+        density=options.density,
+        steps=options.steps,
+        threads=options.threads,
+        dtype=options.dtype,
+        radial=options.radial,
+    )
+    print(timing)
+    return 0

@@ -1,0 +1,99 @@
+"""Comparing a model file with its upstream model, in the error measures of docs/export.md."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .probe import Probe, random_structure
+from .runtime import Model
+
+#: Forces below this are no measure of a relative error, eV/Angstrom.
+FORCE_FLOOR = 0.1
+
+
+@dataclass
+class Values:
+    """Atomic energies (N,) eV, forces (N, 3) eV/Angstrom, virial (3, 3) eV."""
+
+    atomic: Tensor
+    forces: Tensor
+    virial: Tensor
+
+
+def upstream_nequip(model: torch.nn.Module, probe: Probe) -> Values:
+    """Upstream's own answer. Its global settings must be initialised, as they are once a model exists."""
+    data = {
+        "pos": probe.positions.clone(),
+        "cell": probe.cell.reshape(1, 3, 3),
+        "edge_index": torch.stack([probe.receivers, probe.senders]),
+        "edge_cell_shift": probe.shifts,
+        "atom_types": probe.types,
+    }
+    parameter = next(model.parameters(), None)
+    device = "cpu" if parameter is None else parameter.device
+    was_training = model.training
+    model.eval()
+    out = model({key: value.to(device) for key, value in data.items()})
+    model.train(was_training)
+    return Values(
+        *(out[key].detach().cpu().double().reshape(shape) for key, shape in
+          (("atomic_energy", (-1,)), ("forces", (-1, 3)), ("virial", (3, 3))))
+    )  # fmt: skip
+
+
+def evaluate(model: Model, probe: Probe) -> Values:
+    out = model.compute(probe.vectors, probe.types, probe.receivers, probe.senders)
+    return Values(out["atomic_energy"], out["forces"], out["virial"])
+
+
+def errors(got: Values, reference: Values, energy_shift: Tensor | None = None) -> dict[str, float]:
+    """Relative errors: energy per atom against max(|E - sum of shifts| / N, 1 eV), RMS and largest force error against
+    RMS(F), virial against the RMS of its non-zero components; forces below FORCE_FLOOR count as FORCE_FLOOR."""
+    atoms = max(len(reference.atomic), 1)
+    total = reference.atomic.sum() - (0.0 if energy_shift is None else energy_shift.sum())
+    force_scale = max(_rms(reference.forces), FORCE_FLOOR)
+    components = reference.virial[reference.virial != 0]
+    virial_scale = max(_rms(components), FORCE_FLOOR)
+    return {
+        "energy": float((got.atomic.sum() - reference.atomic.sum()).abs())
+        / atoms
+        / max(float(total.abs()) / atoms, 1.0),
+        "forces": _rms(got.forces - reference.forces) / force_scale,
+        "forces_max": float((got.forces - reference.forces).abs().max()) / force_scale if atoms else 0.0,
+        "virial": float((got.virial - reference.virial).abs().max()) / virial_scale,
+    }
+
+
+def compare_file(
+    path: str | os.PathLike[str],
+    upstream: torch.nn.Module,
+    *,
+    dtype: str | None = None,
+    radial: str = "exact",
+    seeds: int = 3,
+) -> dict[str, float]:
+    """The largest errors of a model file against an in-memory nequip model over random periodic structures."""
+    model = Model(path, dtype=dtype, radial=radial)
+    worst: dict[str, float] = {}
+    for seed in range(seeds):
+        probe = random_structure(len(model.type_names), model.r_max, seed)
+        for key, value in errors(evaluate(model, probe), upstream_nequip(upstream, probe)).items():
+            worst[key] = max(worst.get(key, 0.0), value)
+    return worst
+
+
+def report(rows: dict[str, dict[str, Any]]) -> str:
+    """A table of errors, one row a name."""
+    lines = [f"{'':24}{'energy':>10}{'forces':>10}{'largest':>10}{'virial':>10}"]
+    for name, e in rows.items():
+        lines.append(f"{name:24}" + "".join(f"{e[k]:10.1e}" for k in ("energy", "forces", "forces_max", "virial")))
+    return "\n".join(lines)
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.pow(2).mean().sqrt()) if values.numel() else 0.0

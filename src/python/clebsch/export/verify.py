@@ -1,0 +1,62 @@
+"""Writing a model file and, where libclebsch can run it, comparing it with upstream before it takes its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import library
+from ..compare import compare_file
+from ..errors import ClebschError
+from ..runtime import Model
+from . import backend
+from .description import Description
+
+#: Beyond these relative errors (exact radial functions) the file is wrong, not inexact.
+LIMITS = {"float64": 1e-8, "float32": 2e-4}
+
+
+def verified_write(
+    description: Description,
+    out: str | os.PathLike[str],
+    dtype: str,
+    upstream: torch.nn.Module | None,
+    radial_tolerance: float | None,
+) -> tuple[dict[str, Any], dict[str, float] | None]:
+    """Metadata and errors (None without libclebsch or `upstream`). On failure nothing new is left on disk."""
+    errors: dict[str, float] | None = None
+
+    def check(path: Path) -> None:
+        nonlocal errors
+        if radial_tolerance is not None:
+            _check_tables(path, radial_tolerance)
+        if upstream is None or library.load().path is None:
+            return
+        # The precision of the weaker of the two: upstream computes in its own dtype.
+        both = "float64" if dtype == description.dtype == "float64" else "float32"
+        errors = compare_file(path, upstream, dtype=both)
+        bad = {
+            key: value
+            for key, value in errors.items()
+            if not value <= LIMITS[both] * (10 if key == "forces_max" else 1)
+        }
+        if bad:
+            raise ClebschError(
+                f"the export disagrees with upstream: relative errors {bad}, expected at most {LIMITS[both]:g}. "
+                "Nothing was written. This is a mistake in the exporter: please report the model's configuration."
+            )
+
+    return backend.write(description, out, dtype, check), errors
+
+
+def _check_tables(path: Path, tolerance: float) -> None:
+    library.require()
+    worst = max((t["value_error"] for t in Model(path).tables), default=0.0)
+    if worst > tolerance:
+        raise ClebschError(
+            f"radial_tolerance: expected tables within {tolerance:g} of the radial network, got {worst:.1e}. Nothing "
+            "was written. Run this model with `radial exact`, or accept a larger tolerance."
+        )

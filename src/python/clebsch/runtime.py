@@ -1,0 +1,133 @@
+"""Running a model: a thin wrapper of torch.classes.clebsch.Model (docs/architecture.md, "Python-visible class")."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import library
+from .errors import ClebschError
+
+_DEVICES = ("auto", "cpu")
+
+
+def check_device(device: str) -> str:
+    """'cpu', the one device there is; raises ClebschError for others."""
+    if device not in _DEVICES:
+        raise ClebschError(
+            f"device: expected auto or cpu, got {device!r}. This version of Clebsch runs on the CPU only; "
+            "use device='cpu'."
+        )
+    return "cpu"
+
+
+def _text(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+class Model:
+    """A loaded, validated model.
+
+    path: the model file.
+    dtype: "float32", "float64", or None for the model's own.
+    radial: "table" (fast) or "exact" (the network itself, the reference).
+    types_in_use: names of the types to build radial tables for; empty for all.
+    threads: 0 for torch's current setting.
+
+    Raises ClebschError for a file that is refused (nothing of it has run) or where libclebsch is missing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        dtype: str | None = None,
+        radial: str = "table",
+        types_in_use: Sequence[str] = (),
+        threads: int = 0,
+        deterministic: bool = True,
+        table_pieces: int | None = None,
+    ) -> None:
+        library.require()
+        options = {"radial": radial, "deterministic": _text(deterministic), "threads": str(int(threads))}
+        if dtype is not None:
+            options["dtype"] = str(dtype).removeprefix("torch.")
+        if types_in_use:
+            options["types_in_use"] = ",".join(types_in_use)
+        if table_pieces is not None:
+            options["table_pieces"] = str(int(table_pieces))
+        try:
+            self._model = torch.classes.clebsch.Model(os.fspath(path), options)
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+        self.metadata: dict[str, Any] = json.loads(self._model.metadata())
+
+    @property
+    def type_names(self) -> list[str]:
+        return list(self.metadata["type_names"])
+
+    @property
+    def r_max(self) -> float:
+        """Largest pair cutoff, Angstrom."""
+        return float(self.metadata["r_max"])
+
+    @property
+    def dtype(self) -> str:
+        """Of the run."""
+        return self._model.dtype()
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """One entry a layer: layer, tables, pieces, bytes, value_error, slope_error; empty with radial="exact"."""
+        return json.loads(self._model.tables())
+
+    def set_threads(self, threads: int) -> None:
+        self._model.set_threads(int(threads))
+
+    def compute(
+        self,
+        edge_vec: Tensor,
+        types: Tensor,
+        receivers: Tensor,
+        senders: Tensor,
+        *,
+        n_local: int | None = None,
+        n_rows: int | None = None,
+        forces: bool = True,
+        virial: bool = True,
+        atom_virial: bool = False,
+        centroid_virial: bool = False,
+        outputs: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
+        """Energies, forces and virials of one graph, as float64 CPU tensors (docs/architecture.md).
+
+        edge_vec (E, 3) = x[sender] - x[receiver] in Angstrom; types (M,); receivers, senders (E,); edges in any order.
+        """
+        n_local = len(types) if n_local is None else n_local
+        n_rows = n_local if n_rows is None else n_rows
+        try:
+            return self._model.compute(
+                edge_vec, types, receivers, senders, n_local, n_rows, forces, virial, atom_virial, centroid_virial,
+                list(outputs),
+            )  # fmt: skip
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+
+
+def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Metadata of a model file after every check that needs no run of it."""
+    library.require()
+    try:
+        return json.loads(torch.classes.clebsch.Model.inspect(os.fspath(path)))
+    except RuntimeError as error:
+        raise ClebschError(_message(error)) from None
+
+
+def _message(error: RuntimeError) -> str:
+    """The library's own sentence, without the frames that torch appends."""
+    return str(error).split("\nException raised from", 1)[0].strip()
