@@ -9,7 +9,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv="$root/.venv"
 deps="$root/.deps"
 logs="$root/logs"
-jobs=${CLEBSCH_JOBS:-$(nproc)}
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+# A compiler that reads torch's headers takes up to 2 GB: no more of them than fit into memory.
+jobs=${CLEBSCH_JOBS:-$(awk -v cores="$cores" '/^MemAvailable/ {n = int($2 / 2e6); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)}
 # A second checkout can then share the first one's compiler cache, if there is ccache at all.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root}
 # Stamps of what lives in .venv live in .venv too, so that deleting it forgets both.
