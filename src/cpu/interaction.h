@@ -14,7 +14,7 @@ struct RadialTableView {
   const int32_t* table_index = nullptr;  ///< (types, types) [centre][neighbour] -> table, -1 if none was built
   const double* cutoffs = nullptr;       ///< (types, types) [centre][neighbour], Angstrom
   int types = 0, tables = 0, pieces = 0;
-  int64_t columns = 0;                   ///< = problem.weight_count
+  int64_t columns = 0;  ///< = problem.weight_count
 };
 
 /// out (M, problem.out.dim()) for rows < rows; other rows are not touched. x (M, problem.in1.dim()), channel-fastest
@@ -28,7 +28,7 @@ void interaction_forward(const Problem& problem, const GraphView& graph, const R
 ///   grad_x (M, in1.dim()): all M rows, by the transposed list (graph.col_ptr must be set). Null to skip.
 /// Bitwise the same for any thread count.
 template <typename T>
-void interaction_backward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows,
-                          const T* x, const T* grad_out, double* grad_edge_vec, T* grad_x, int threads);
+void interaction_backward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial,
+                          int32_t rows, const T* x, const T* grad_out, double* grad_edge_vec, T* grad_x, int threads);
 
 }  // namespace clebsch::cpu

@@ -8,25 +8,25 @@ namespace clebsch::cpu {
 /// Harmonics (E, (lmax+1)^2) and radial basis times cutoff (E, basis_size) of every edge of rows < rows; geometry in
 /// fp64, then cast to T. Rows of other edges are zero. cutoffs (types, types) [centre][neighbour].
 template <typename T>
-void edge_embedding_forward(const Problem& problem, const GraphView& graph, const double* cutoffs, const double* basis, int types,
-                            int32_t rows, T* harmonics, T* radial_basis, int threads);
+void edge_embedding_forward(const Problem& problem, const GraphView& graph, const double* cutoffs, const double* basis,
+                            int types, int32_t rows, T* harmonics, T* radial_basis, int threads);
 
 /// grad_edge_vec (E,3), overwritten.
 template <typename T>
-void edge_embedding_backward(const Problem& problem, const GraphView& graph, const double* cutoffs, const double* basis, int types,
-                             int32_t rows, const T* grad_harmonics, const T* grad_radial_basis, double* grad_edge_vec,
-                             int threads);
+void edge_embedding_backward(const Problem& problem, const GraphView& graph, const double* cutoffs, const double* basis,
+                             int types, int32_t rows, const T* grad_harmonics, const T* grad_radial_basis,
+                             double* grad_edge_vec, int threads);
 
 /// out[receiver] = sum over its edges of the tensor product of x[sender], harmonics[e], weights[e].
 /// weights (E, problem.weight_count). Only rows < rows are written. uvu and weighted or weightless paths.
 template <typename T>
-void tensor_product_conv_forward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x, const T* harmonics,
-                                 const T* weights, T* out, int threads);
+void tensor_product_conv_forward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x,
+                                 const T* harmonics, const T* weights, T* out, int threads);
 
 /// Overwrites grad_x (M,d1; needs the transpose), grad_harmonics (E,d2), grad_weights (E,w); each may be null.
 template <typename T>
-void tensor_product_conv_backward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x, const T* harmonics,
-                                  const T* weights, const T* grad_out, T* grad_x, T* grad_harmonics, T* grad_weights,
-                                  int threads);
+void tensor_product_conv_backward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x,
+                                  const T* harmonics, const T* weights, const T* grad_out, T* grad_x, T* grad_harmonics,
+                                  T* grad_weights, int threads);
 
 }  // namespace clebsch::cpu

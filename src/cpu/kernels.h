@@ -1,0 +1,117 @@
+#pragma once
+// The seam between the ops (compiled once, for any machine) and the inner kernels (compiled once per instruction
+// set): plain structs of pointers and a table of functions. No function is defined here, on purpose: an inline
+// function compiled with AVX-512 could be the copy that the linker keeps for every machine.
+//
+// Per-edge scalars (harmonics, matrices) are stored in blocks of `width` edges, so that edges fill SIMD lanes where
+// they are computed and are broadcast from one cache line where they are used: component k of edge e is at
+//   data[(e / width) * block + k * width + e % width].
+#include <cstdint>
+
+namespace clebsch::cpu {
+
+/// Highest degree with kernels unrolled at compile time; higher ones take the loops over lists.
+constexpr int kUnrolledDegree = 3;
+
+/// One non-zero of a path's coupling: pair slot (which two components), the third component, the value.
+struct CouplingTerm {
+  int32_t pair, other;
+  double value;
+};
+
+/// Two components that couple, in the order of the pair slots of cpu/selection.h.
+struct ComponentPair {
+  int32_t a, b;
+};
+
+/// Where the per-edge weights W of a path come from.
+enum class WeightSource { table, array, one };
+
+/// The edges of consecutive nodes [node, node + nodes), without those beyond their cutoff.
+template <typename T>
+struct TileView {
+  int32_t node = 0, nodes = 0;
+  const int32_t* first = nullptr;    ///< (nodes + 1) edges of node i of the tile are first[i] .. first[i+1]-1
+  const int32_t* other = nullptr;    ///< (edges) the node at the far end, whose features are gathered
+  const int64_t* weights = nullptr;  ///< (edges) offset of the edge's first weight (table row, or row of W)
+  const T* t = nullptr;              ///< (edges) position inside the table piece
+  const T* harmonics = nullptr;      ///< blocks of `width` edges, `components` each
+  int32_t components = 0;
+};
+
+/// Matrices m[pair] = sum over terms of value * Y[other], in blocks of `pairs`.
+template <typename T>
+struct CoupleArgs {
+  const CouplingTerm* terms;  ///< sorted by pair
+  int32_t term_count, pairs;
+  const T* harmonics;  ///< already at the first component of the path's degree
+  int32_t components;  ///< of a block of harmonics
+  int64_t edges;
+  T* matrix;  ///< (edges rounded up to width) x pairs
+};
+
+/// out[node, b, u] += sum over edges and pairs (a, b) of W[edge, u] * m[edge, pair] * in[other, a, u].
+/// Forward: in = x, out = out. Backward to x: in = grad_out, out = grad_x. Strides in elements.
+template <typename T>
+struct GatherArgs {
+  TileView<T> tile;
+  int64_t channels;       ///< unrolled kernels: a multiple of the width
+  const T* weights;       ///< at the path's first column
+  int64_t weight_stride;  ///< between the coefficients of a table
+  const T* matrix;        ///< from CoupleArgs; unused by the unrolled kernels of l2 = 0, which take `scale`
+  T scale;
+  const T* in;  ///< at component 0, channel 0 of row 0
+  int64_t in_row, in_stride;
+  T* out;
+  int64_t out_row, out_stride;
+  const ComponentPair* pair_list;  ///< loop kernels only
+  int32_t pairs, a_dim, b_dim;
+};
+
+/// Gradients of single edges. With q[b, u] = sum over linked a of x[other, a, u] * B[node, pair(a, b), u]
+/// and B[node, pair(a, b), u] = sum over terms of value * g[node, term.other, u]:
+///   grad_harmonics[edge, b] += sum_u W[u] q[b, u]
+///   slope[edge]             += sum_u dW/dt[u] sum_b Y[b] q[b, u]      (tables)
+///   grad_weights[edge, u]   +=               sum_b Y[b] q[b, u]      (weights per edge)
+template <typename T>
+struct EdgeArgs {
+  TileView<T> tile;
+  int64_t channels;
+  const T* weights;
+  int64_t weight_stride;
+  int32_t y_offset;  ///< first component of the path's degree inside a block of harmonics
+  const T* x;
+  int64_t x_row, x_stride;
+  const T* g;  ///< grad_out at component 0, channel 0 of row 0
+  int64_t g_row, g_stride;
+  const CouplingTerm* terms;  ///< pair = slot of (a, b); sorted by pair
+  int32_t term_count, pairs;
+  T* b_scratch;                    ///< (channels rounded up to width) * pairs
+  T* reduce_scratch;               ///< (2 * kMaxDegree + 2) * width * width, finite contents
+  T* grad_harmonics;               ///< blocks as tile.harmonics, or null (loop kernels)
+  T* slope;                        ///< (edges rounded up to width)
+  T* grad_weights;                 ///< at the path's first column, addressed with tile.weights; or null
+  const ComponentPair* pair_list;  ///< loop kernels only
+  int32_t a_dim, b_dim;
+};
+
+/// The kernels of one instruction set and precision.
+template <typename T>
+struct KernelTable {
+  static constexpr int kDegrees = kUnrolledDegree + 1;
+  int width;  ///< lanes of a vector
+  void (*couple)(const CoupleArgs<T>&);
+  void (*gather[kDegrees][kDegrees][kDegrees])(const GatherArgs<T>&);  ///< [l of in][l2][l of out], table weights
+  void (*edge[kDegrees][kDegrees][kDegrees])(const EdgeArgs<T>&);      ///< [l1][l2][l3], table weights
+  void (*gather_loop[3])(const GatherArgs<T>&);                        ///< [WeightSource], any degree and channels
+  void (*edge_loop[3])(const EdgeArgs<T>&);
+};
+
+/// The table for the instruction set in use (cpu/dispatch.h).
+template <typename T>
+const KernelTable<T>& kernels();
+
+extern const KernelTable<float> kernels_float_baseline, kernels_float_avx2, kernels_float_avx512;
+extern const KernelTable<double> kernels_double_baseline, kernels_double_avx2, kernels_double_avx512;
+
+}  // namespace clebsch::cpu

@@ -1,0 +1,28 @@
+#pragma once
+// Runs the kernels of all paths of a problem over one tile: shared by interaction and tensor_product_conv.
+#include "cpu/edge_tile.h"
+#include "cpu/path_plan.h"
+
+namespace clebsch::cpu {
+
+/// The weights of a call: a table (interaction) or rows of W per edge (tensor_product_conv).
+template <typename T>
+struct WeightView {
+  WeightSource source;
+  const T* data;
+  int64_t stride;  ///< between the coefficients of a table
+};
+
+/// Sums over edges into `out` rows of the tile's nodes, which must hold zeros (or what is to be added to).
+/// Side::receiver: in = x, out = out. Side::sender: in = grad_out, out = grad_x.
+template <typename T>
+void gather_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, Side side, EdgeTile<T>& tile,
+                  const WeightView<T>& weights, const T* in, T* out);
+
+/// Gradients of the tile's edges: grad_harmonics, and slope (tables) or grad_weights (arrays; null to skip).
+/// Those of the tile are cleared first. `harmonics` = false skips the gradient of the harmonics.
+template <typename T>
+void edge_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, EdgeTile<T>& tile, const WeightView<T>& weights,
+                const T* x, const T* grad_out, bool harmonics, T* grad_weights);
+
+}  // namespace clebsch::cpu

@@ -1,0 +1,309 @@
+// The exact path on the CPU (edge_embedding, tensor_product_conv) against slow loops in fp64, and against interaction.
+#include "cpu/tensor_product_conv.h"
+
+#include <gtest/gtest.h>
+
+#include "core/errors.h"
+#include "core/registry.h"
+#include "cpu/dispatch.h"
+#include "cpu/interaction.h"
+#include "reference.h"
+
+namespace clebsch {
+namespace {
+
+using reference::Values;
+
+template <typename T>
+std::vector<T> cast(const Values& values) {
+  return std::vector<T>(values.begin(), values.end());
+}
+
+reference::GraphShape small_shape() {
+  reference::GraphShape shape;
+  shape.n_local = 7;
+  shape.n_rows = 9;
+  shape.n_nodes = 13;
+  return shape;
+}
+
+template <typename T>
+struct ConvOutput {
+  std::vector<T> out, grad_x, grad_harmonics, grad_weights;
+};
+
+struct ConvCase {
+  unsigned seed;
+  std::mt19937_64 random;
+  Problem problem;
+  reference::PaddedGraph graph;
+  int32_t rows;
+  Values x, harmonics, weights, grad_out;
+
+  ConvCase(const std::string& text, const reference::GraphShape& shape, int32_t rows_ = -1)
+      : seed(reference::fresh_seed()),
+        random(seed),
+        problem(Problem::parse(text)),
+        graph(reference::random_graph(shape, random), shape.padding),
+        rows(rows_ < 0 ? shape.n_rows : rows_),
+        x(reference::random_values(shape.n_nodes * problem.in1.dim(), random)),
+        harmonics(reference::random_values(graph.view.n_edges * problem.in2.dim(), random)),
+        weights(reference::random_values(graph.view.n_edges * problem.weight_count, random)),
+        grad_out(reference::random_values(shape.n_nodes * problem.out.dim(), random)) {
+    const size_t edges = graph.graph.row_ptr.back();
+    std::fill(harmonics.begin() + edges * problem.in2.dim(), harmonics.end(), NAN);
+    std::fill(weights.begin() + edges * problem.weight_count, weights.end(), NAN);
+  }
+
+  template <typename T>
+  ConvOutput<T> run(int threads = 1) const {
+    const auto xt = cast<T>(x), yt = cast<T>(harmonics), wt = cast<T>(weights), gt = cast<T>(grad_out);
+    ConvOutput<T> result;
+    result.out.resize(graph.view.n_nodes * problem.out.dim());
+    result.grad_x.assign(x.size(), T(77));
+    result.grad_harmonics.assign(harmonics.size(), T(77));
+    result.grad_weights.assign(weights.size(), T(77));
+    cpu::tensor_product_conv_forward(problem, graph.view, rows, xt.data(), yt.data(), wt.data(), result.out.data(),
+                                     threads);
+    cpu::tensor_product_conv_backward(problem, graph.view, rows, xt.data(), yt.data(), wt.data(), gt.data(),
+                                      result.grad_x.data(), result.grad_harmonics.data(), result.grad_weights.data(),
+                                      threads);
+    return result;
+  }
+
+  template <typename T>
+  void compare(const ConvOutput<T>& got, double tolerance) const {
+    SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
+    const size_t edges = graph.graph.row_ptr.back();
+    const Values out = reference::conv_forward(problem, graph.view, rows, x, harmonics, weights);
+    const auto grad = reference::conv_backward(problem, graph.view, rows, x, harmonics, weights, grad_out);
+    EXPECT_LE(reference::block_error(problem.out, rows, got.out, out), tolerance);
+    EXPECT_LE(reference::block_error(problem.in1, graph.view.n_nodes, got.grad_x, grad.x), tolerance);
+    EXPECT_LE(reference::block_error(problem.in2, edges, got.grad_harmonics, grad.harmonics), tolerance);
+    EXPECT_LE(reference::array_error(got.grad_weights, grad.weights, edges * problem.weight_count), tolerance);
+  }
+};
+
+std::vector<std::string> uvu_names() {
+  std::vector<std::string> names;
+  for (const NamedProblem& named : named_problems()) {
+    bool uvu = true;
+    for (const Path& path : Problem::parse(named.problem).paths) uvu = uvu && path.mode == Connection::uvu;
+    if (uvu) names.push_back(named.name);
+  }
+  return names;
+}
+
+class ConvProblem : public testing::TestWithParam<std::string> {};
+
+TEST_P(ConvProblem, MatchesReferenceInEveryInstructionSet) {
+  const ConvCase test(named_problem(GetParam()).problem, small_shape());
+  const cpu::Isa before = cpu::isa();
+  for (cpu::Isa isa : {cpu::Isa::baseline, cpu::Isa::avx2, cpu::Isa::avx512}) {
+    try {
+      cpu::set_isa(isa);
+    } catch (const Error&) {
+      continue;  // this machine lacks it
+    }
+    SCOPED_TRACE(cpu::isa_name(isa));
+    test.compare(test.run<double>(), 1e-12);
+    test.compare(test.run<float>(), 1e-5);
+  }
+  cpu::set_isa(before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, ConvProblem, testing::ValuesIn(uvu_names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(TensorProductConv, SameBitsForAnyThreadCount) {
+  reference::GraphShape shape;
+  shape.n_local = shape.n_rows = shape.n_nodes = 80;
+  shape.max_degree = 60;
+  const ConvCase test(named_problem("test-parity").problem, shape);
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
+  const auto one = test.run<float>(1);
+  for (int threads : {2, 3, 7}) {
+    const auto many = test.run<float>(threads);
+    EXPECT_EQ(one.out, many.out);
+    EXPECT_EQ(one.grad_x, many.grad_x);
+    EXPECT_EQ(one.grad_harmonics, many.grad_harmonics);
+    EXPECT_EQ(one.grad_weights, many.grad_weights);
+  }
+}
+
+TEST(TensorProductConv, SecondOperandWithTwoAdjacentBlocksOfOneIrrep) {
+  const std::string text =
+      "conv in1=6x0e+3x1o in2=1x0e+1x1o+1x1o out=6x0e+6x1o+3x0e paths=uvu:0,0,0,1;uvu:0,1,1,0.5;uvu:1,2,2,2";
+  const ConvCase test(text, small_shape());
+  test.compare(test.run<double>(), 1e-12);
+}
+
+TEST(TensorProductConv, TwoPathsMayShareAnOutput) {
+  const std::string text = "conv in1=20x0e+20x1o in2=1x0e+1x1o out=20x1o paths=uvu:0,1,0,0.5;uvu:1,0,0,2";
+  const ConvCase test(text, small_shape());
+  test.compare(test.run<double>(), 1e-12);
+}
+
+TEST(TensorProductConv, FewerRowsThanTheGraphHas) {
+  const ConvCase test(named_problem("test-uneven").problem, small_shape(), 3);
+  const auto got = test.run<double>();
+  test.compare(got, 1e-12);
+  for (size_t k = test.graph.graph.row_ptr[3] * test.problem.in2.dim(); k < got.grad_harmonics.size(); ++k) {
+    ASSERT_EQ(got.grad_harmonics[k], 0.0);
+  }
+}
+
+TEST(TensorProductConv, RefusesWhatItCannotDo) {
+  const ConvCase test(named_problem("test-uvw").problem, small_shape());
+  EXPECT_THROW(test.run<double>(), Error);
+}
+
+// ------------------------------------------------------------------------------------------------ exact path
+
+struct ExactPath {
+  Values out, grad_x, grad_edge_vec;
+};
+
+/// edge_embedding, the radial network, tensor_product_conv, and all of it backwards.
+ExactPath exact_path(const Problem& problem, const GraphView& graph, int32_t rows, const Values& cutoffs,
+                     const Values& basis, const Values& network_weights, const Values& x, const Values& grad_out) {
+  const int types = static_cast<int>(std::sqrt(cutoffs.size()));
+  const int64_t size = problem.radial->basis_size(), columns = problem.weight_count,
+                components = harmonics_count(problem.lmax_in2), edges = graph.n_edges;
+  Values harmonics(edges * components), radial(edges * size);
+  cpu::edge_embedding_forward(problem, graph, cutoffs.data(), basis.data(), types, rows, harmonics.data(),
+                              radial.data(), 2);
+  // The network through its own evaluation; its slope along r gives the gradient of the basis' part.
+  const RadialNetwork network(*problem.radial, basis, network_weights);
+  Values weights(edges * columns), slopes(edges * columns);
+  for (int32_t e = 0; e < graph.row_ptr[rows]; ++e) {
+    const double* v = graph.edge_vec + 3 * e;
+    const double r = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    const double cutoff = cutoffs[graph.types[graph.receivers[e]] * types + graph.types[graph.senders[e]]];
+    network.evaluate(r, cutoff, weights.data() + e * columns, slopes.data() + e * columns, nullptr);
+  }
+  ExactPath result;
+  result.out.resize(graph.n_nodes * problem.out.dim());
+  result.grad_x.resize(x.size());
+  Values grad_harmonics(harmonics.size()), grad_weights(weights.size());
+  cpu::tensor_product_conv_forward(problem, graph, rows, x.data(), harmonics.data(), weights.data(), result.out.data(),
+                                   2);
+  cpu::tensor_product_conv_backward(problem, graph, rows, x.data(), harmonics.data(), weights.data(), grad_out.data(),
+                                    result.grad_x.data(), grad_harmonics.data(), grad_weights.data(), 2);
+  result.grad_edge_vec.resize(3 * edges);
+  const Values no_basis(radial.size());
+  cpu::edge_embedding_backward(problem, graph, cutoffs.data(), basis.data(), types, rows, grad_harmonics.data(),
+                               no_basis.data(), result.grad_edge_vec.data(), 2);
+  for (int32_t e = 0; e < graph.row_ptr[rows]; ++e) {
+    const double* v = graph.edge_vec + 3 * e;
+    const double r = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    double slope = 0;
+    for (int64_t w = 0; w < columns; ++w) slope += grad_weights[e * columns + w] * slopes[e * columns + w];
+    for (int d = 0; d < 3; ++d) result.grad_edge_vec[3 * e + d] += slope * v[d] / r;
+  }
+  return result;
+}
+
+TEST(ExactPath, InteractionAgreesToTheErrorOfItsTables) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const Problem problem = Problem::parse(named_problem("nequip-S").problem);
+  reference::PaddedGraph padded(reference::random_graph(small_shape(), random), 4);
+  Graph& graph = padded.graph;
+  // A trained network is smooth where atoms are; keep to distances above 0.8 A, where its table is accurate.
+  for (int32_t e = 0; e < graph.row_ptr.back(); ++e) {
+    double* v = graph.edge_vec.data() + 3 * e;
+    const double r = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    if (r < 0.8) {
+      for (int d = 0; d < 3; ++d) v[d] *= (0.8 + r) / r;
+    }
+  }
+  Values basis(problem.radial->basis_size());
+  for (size_t n = 0; n < basis.size(); ++n) basis[n] = M_PI * static_cast<double>(n + 1);
+  Values weights = reference::random_values(problem.radial->weight_count(), random);
+  for (double& w : weights) w *= 0.15;
+  const RadialNetwork network(*problem.radial, basis, weights);
+  const auto tables = reference::make_tables(network, 2);
+  const Values x = reference::random_values(padded.view.n_nodes * problem.in1.dim(), random),
+               grad_out = reference::random_values(padded.view.n_nodes * problem.out.dim(), random);
+  const int32_t rows = padded.view.n_rows;
+  const ExactPath exact = exact_path(problem, padded.view, rows, tables.cutoffs, basis, weights, x, grad_out);
+
+  cpu::RadialTableView<double> radial;
+  radial.table = tables.values.data();
+  radial.table_index = tables.table_index.data();
+  radial.cutoffs = tables.cutoffs.data();
+  radial.types = 2;
+  radial.tables = 4;
+  radial.pieces = tables.pieces;
+  radial.columns = problem.weight_count;
+  Values out(padded.view.n_nodes * problem.out.dim()), grad_x(x.size()), grad_edge_vec(3 * padded.view.n_edges);
+  cpu::interaction_forward(problem, padded.view, radial, rows, x.data(), out.data(), 1);
+  cpu::interaction_backward(problem, padded.view, radial, rows, x.data(), grad_out.data(), grad_edge_vec.data(),
+                            grad_x.data(), 1);
+  const size_t edges = graph.row_ptr.back();
+  EXPECT_LE(reference::block_error(problem.out, rows, out, exact.out), 1e-5);
+  EXPECT_LE(reference::block_error(problem.in1, padded.view.n_nodes, grad_x, exact.grad_x), 1e-5);
+  EXPECT_LE(reference::array_error(grad_edge_vec, exact.grad_edge_vec, 3 * edges), 1e-4);
+}
+
+TEST(EdgeEmbedding, BasisIsTheNetworksOwnAndGradientsAreFiniteDifferences) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  // A network of one identity layer returns its basis.
+  Problem problem =
+      Problem::parse("conv in1=3x0e in2=1x0e+1x1o+1x2e out=3x0e paths=uvu:0,0,0,1 radial=bessel,0.37,5,3-3,silu");
+  reference::PaddedGraph padded(reference::random_graph(small_shape(), random), 3);
+  const GraphView& graph = padded.view;
+  const Values cutoffs = reference::pair_cutoffs(2), basis = {3.0, 6.5, 9.25};
+  const RadialNetwork identity(*problem.radial, basis, {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  const int64_t components = 9, size = 3, edges = graph.n_edges;
+  Values harmonics(edges * components, 77), radial(edges * size, 77);
+  const auto run = [&] {
+    cpu::edge_embedding_forward(problem, graph, cutoffs.data(), basis.data(), 2, graph.n_rows, harmonics.data(),
+                                radial.data(), 2);
+  };
+  run();
+  for (int32_t e = 0; e < padded.graph.row_ptr.back(); ++e) {
+    const double* v = graph.edge_vec + 3 * e;
+    const double r = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    const double cutoff = cutoffs[graph.types[graph.receivers[e]] * 2 + graph.types[graph.senders[e]]];
+    Values expected(size), y(components);
+    identity.evaluate(r, cutoff, expected.data(), nullptr, nullptr);
+    spherical_harmonics(2, v[0] / r, v[1] / r, v[2] / r, y.data());
+    for (int n = 0; n < size; ++n) EXPECT_NEAR(radial[e * size + n], expected[n], 1e-13);
+    for (int m = 0; m < components; ++m) EXPECT_NEAR(harmonics[e * components + m], y[m], 1e-13);
+  }
+  const Values gy = reference::random_values(harmonics.size(), random),
+               gb = reference::random_values(radial.size(), random);
+  Values grad(3 * edges, 77);
+  cpu::edge_embedding_backward(problem, graph, cutoffs.data(), basis.data(), 2, graph.n_rows, gy.data(), gb.data(),
+                               grad.data(), 2);
+  const int64_t true_edges = padded.graph.row_ptr.back();
+  const auto energy = [&] {
+    run();
+    double sum = 0;
+    for (int64_t k = 0; k < true_edges * components; ++k) sum += gy[k] * harmonics[k];
+    for (int64_t k = 0; k < true_edges * size; ++k) sum += gb[k] * radial[k];
+    return sum;
+  };
+  for (int trial = 0; trial < 20; ++trial) {
+    const size_t k = random() % (3 * true_edges);
+    double& variable = padded.graph.edge_vec[k];
+    const double kept = variable, step = 1e-5;
+    variable = kept + step;
+    const double above = energy();
+    variable = kept - step;
+    const double below = energy();
+    variable = kept;
+    EXPECT_NEAR((above - below) / (2 * step), grad[k], 1e-6 * (1 + std::abs(grad[k])));
+  }
+}
+
+}  // namespace
+}  // namespace clebsch
