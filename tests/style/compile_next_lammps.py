@@ -23,7 +23,7 @@ def swap(command: str, old: Path, new: Path) -> list[str]:
         if skip or word == "-o":
             skip = not skip
         else:
-            result.append(word.replace(str(old), str(new)))
+            result.append(word.replace(str(old.resolve()), str(new)).replace(str(old), str(new)))
     return [*result, "-fsyntax-only"]
 
 
@@ -39,7 +39,7 @@ def main() -> int:
         return 1
     failed = 0
     for entry in plugin:
-        words = swap(entry["command"], old.resolve(), new.resolve())
+        words = swap(entry["command"], old, new.resolve())
         if not any(str(new.resolve()) in word for word in words):
             print(f"{entry['file']}: its command does not name {old}, so nothing was swapped")
             return 1
