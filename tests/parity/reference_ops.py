@@ -11,9 +11,10 @@ from functools import cache
 from types import SimpleNamespace
 
 import torch
-from clebsch.irreps import Irreps
 from e3nn import o3
 from torch import Tensor
+
+from clebsch.irreps import Irreps
 
 
 def layout(irreps: Irreps) -> list[tuple[int, int, int]]:

@@ -58,7 +58,4 @@ def one_atom_cell(symbols: list[str]) -> Atoms:
     return Atoms([symbols[0]], cell=[[2.2, 0, 0], [0.5, 2.4, 0], [0.1, 0.3, 2.0]], pbc=True)
 
 
-ALL = {
-    f.__name__: f
-    for f in (periodic, triclinic, open_cluster, slab, wire, tiny_cell, one_atom, one_atom_cell)
-}
+ALL = {f.__name__: f for f in (periodic, triclinic, open_cluster, slab, wire, tiny_cell, one_atom, one_atom_cell)}

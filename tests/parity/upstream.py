@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,20 +11,12 @@ from ase.neighborlist import primitive_neighbor_list
 from nequip.model import FullNequIPGNNModel, NequIPGNNModel, PresetNequIPGNNModel
 from nequip.utils.global_state import global_state_initialized, set_global_state
 
+from clebsch.compare import Values
+
 R_MAX = 4.0
 
 
-@dataclass
-class Values:
-    """eV, eV/Angstrom, eV/Angstrom^3; stress (3, 3), None without a cell."""
-
-    energy: float
-    atomic: np.ndarray
-    forces: np.ndarray
-    virial: np.ndarray
-
-
-def build(kind: str = "NequIP", *, random: bool = True, **options) -> torch.nn.Module:
+def build(kind: str = "NequIP", **options) -> torch.nn.Module:
     """A model with random weights large enough for forces of some eV/A."""
     if not global_state_initialized():
         set_global_state(allow_tf32=False)
@@ -37,7 +28,7 @@ def build(kind: str = "NequIP", *, random: bool = True, **options) -> torch.nn.M
         return builder(**settings).eval()
 
 
-def graph_of(atoms: Atoms, type_names: list[str], r_max: float, dtype=torch.float64) -> dict[str, torch.Tensor]:
+def graph_of(atoms: Atoms, type_names: list[str], r_max: float) -> dict[str, torch.Tensor]:
     """nequip's input; the neighbour list is ASE's, so that ours is tested as well."""
     i, j, shifts = primitive_neighbor_list(
         "ijS", atoms.pbc, _complete(atoms), atoms.positions, r_max, self_interaction=False, use_scaled_positions=False
@@ -53,14 +44,13 @@ def graph_of(atoms: Atoms, type_names: list[str], r_max: float, dtype=torch.floa
 
 
 def evaluate(model: torch.nn.Module, atoms: Atoms) -> Values:
-    type_names = list(model.type_names)
-    data = graph_of(atoms, type_names, float(model.metadata["r_max"]))
+    """Upstream's atomic energies, forces and virial."""
+    data = graph_of(atoms, list(model.type_names), float(model.metadata["r_max"]))
     out = model(data)
     return Values(
-        float(out["total_energy"].detach()),
-        out["atomic_energy"].detach().double().numpy().reshape(-1),
-        out["forces"].detach().double().numpy(),
-        out["virial"].detach().double().numpy().reshape(3, 3),
+        out["atomic_energy"].detach().double().reshape(-1),
+        out["forces"].detach().double(),
+        out["virial"].detach().double().reshape(3, 3),
     )
 
 
