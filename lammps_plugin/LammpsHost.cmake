@@ -4,6 +4,9 @@ set(LAMMPS_SIZES smallbig CACHE STRING "Integer sizes of the LAMMPS to load the 
 option(LAMMPS_MPI "The LAMMPS to load the plugin uses MPI, without LAMMPS_BUILD_DIR" ON)
 
 set(_source ${LAMMPS_SOURCE_DIR})
+if(EXISTS ${LAMMPS_SOURCE_DIR}/lammpsplugin.h) # the src/ folder itself
+  get_filename_component(_source ${LAMMPS_SOURCE_DIR}/.. ABSOLUTE)
+endif()
 if(LAMMPS_BUILD_DIR)
   load_cache(${LAMMPS_BUILD_DIR} READ_WITH_PREFIX _lammps_ CMAKE_HOME_DIRECTORY LAMMPS_SIZES BUILD_MPI)
   if(NOT _source)

@@ -8,6 +8,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "cpu/dispatch.h"
 #include "error.h"
 #include "force.h"
 #include "memory.h"
@@ -140,7 +141,8 @@ void PairClebsch::init_style() {
 
   const auto& meta = model_->metadata();
   const double ghosts = (fold_ ? 1 : meta.layers) * meta.r_max + neighbor->skin;
-  clebsch_lammps::check_communication(lmp, ghosts, !fold_);
+  const bool ghost_rows = !fold_ && meta.layers > 1;
+  clebsch_lammps::check_communication(lmp, ghosts, ghost_rows);
   if (fold_)
     ghost_cutoff_.restore();
   else if (ghost_cutoff_.raise(ghosts) && comm->me == 0)
@@ -149,7 +151,7 @@ void PairClebsch::init_style() {
         ghosts, meta.layers, meta.r_max, neighbor->skin);
   own_reverse_ = !fold_ && !force->newton_pair;
 
-  neighbor->add_request(this, NeighConst::REQ_FULL | (fold_ ? 0 : NeighConst::REQ_GHOST));
+  neighbor->add_request(this, NeighConst::REQ_FULL | (ghost_rows ? NeighConst::REQ_GHOST : 0));
   model_->set_threads(comm->nthreads);
   request_.outputs.clear();  // computes ask again when they initialise
   check_special_ = true;
@@ -172,10 +174,11 @@ void PairClebsch::report() const {
         table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
   if (tables.empty()) tables = "  radial functions evaluated exactly\n";
   utils::logmesg(lmp,
-                 "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
+                 "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, CPU {}\n{}  {}, {} "
                  "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",
                  meta.family, model_file_, types, meta.r_max, meta.layers,
-                 model_->dtype() == clebsch::Dtype::float32 ? "float32" : "float64", "CPU", tables,
+                 model_->dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
+                 clebsch::cpu::isa_name(clebsch::cpu::isa()), tables,
                  fold_ ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion", comm->nthreads,
                  force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
 }

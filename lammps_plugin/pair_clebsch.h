@@ -55,7 +55,6 @@ class PairClebsch : public Pair {
   void evaluate();
   void check_forces();
   [[noreturn]] void stop_at_atom(int node, const std::string& what);
-  std::string describe_failure(const char* what) const;
   void add_to_atoms(double** target, const std::vector<double>& source, int width);
   void warn_centroid();
 

@@ -50,6 +50,7 @@ void PairClebsch::compute(int eflag, int vflag) {
   if (vflag_atom) add_to_atoms(vatom, result_.atom_virial, 6);
   if (cvflag_atom) add_to_atoms(cvatom, result_.centroid_virial, 9);
   times_.lap(StepTimes::kForces);
+  if (update->setupflag) times_.reset();  // the evaluation before the first step is not in LAMMPS's loop time
 }
 
 void PairClebsch::evaluate() {
@@ -62,7 +63,7 @@ void PairClebsch::evaluate() {
   try {
     model_->compute(builder_.graph().view(), request_, result_);
   } catch (const std::exception& failure) {
-    error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, describe_failure(failure.what()));
+    error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
   }
   check_forces();
 }
@@ -87,8 +88,6 @@ void PairClebsch::stop_at_atom(int node, const std::string& what) {
              "{:.6g}) at step {}; check for overlapping atoms, the timestep and the model's range of validity",
              what, id, atom->type[i], x[0], x[1], x[2], update->ntimestep);
 }
-
-std::string PairClebsch::describe_failure(const char* what) const { return what; }
 
 void PairClebsch::add_to_atoms(double** target, const std::vector<double>& source, int width) {
   const auto& atoms = node_atoms();

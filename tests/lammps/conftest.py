@@ -1,0 +1,48 @@
+"""Fixtures of the LAMMPS run tests: where lmp, the plugin and the test models are.
+
+Environment (ctest sets it; defaults suit a build in `build/`): CLEBSCH_LMP, CLEBSCH_PLUGIN, CLEBSCH_TEST_BINARIES.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def lmp() -> str:
+    path = os.environ.get("CLEBSCH_LMP", str(ROOT / ".venv/bin/lmp"))
+    if not Path(path).exists():
+        pytest.fail(f"expected a LAMMPS executable, got {path}; set CLEBSCH_LMP or run scripts/quickstart")
+    return path
+
+
+@pytest.fixture(scope="session")
+def plugin() -> str:
+    path = os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so"))
+    if not Path(path).exists():
+        pytest.fail(f"expected the plugin, got {path}; build it or set CLEBSCH_PLUGIN")
+    return path
+
+
+@pytest.fixture
+def lammps(lmp, plugin, tmp_path):
+    """A callable that runs an input: `lammps(text, ranks=1, ...) -> Run` (see lammps_runs.py)."""
+    from lammps_runs import Lammps
+
+    return Lammps(lmp, plugin, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> str:
+    """A small random-weight model of O and H in fp64: three layers, and a cutoff of its own for each ordered pair."""
+    if "CLEBSCH_TEST_MODEL" in os.environ:
+        return os.environ["CLEBSCH_TEST_MODEL"]
+    path = tmp_path_factory.mktemp("models") / "tiny.pt"
+    script = ROOT / "tests/unit/tiny_model.py"
+    subprocess.run([sys.executable, script, path, "dtype=float64", "layers=3", "lmax=1"], check=True)
+    return str(path)

@@ -1,0 +1,207 @@
+"""Writes data files and inputs, runs lmp (under mpirun), and reads back what it wrote."""
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass
+class System:
+    """Atoms in a box. `cell` rows are a=(ax,0,0), b=(xy,by,0), c=(xz,yz,cz) from the origin; types count from 1."""
+
+    cell: np.ndarray
+    positions: np.ndarray
+    types: np.ndarray
+    boundary: str = "p p p"
+    type_names: tuple = ("O", "H")
+
+    def write(self, path: Path) -> None:
+        cell = self.cell
+        with open(path, "w") as file:
+            file.write(f"test system\n\n{len(self.types)} atoms\n{len(self.type_names)} atom types\n\n")
+            for axis, name in enumerate("xyz"):
+                file.write(f"0.0 {cell[axis, axis]:.17g} {name}lo {name}hi\n")
+            if abs(cell[1, 0]) + abs(cell[2, 0]) + abs(cell[2, 1]) > 0:
+                file.write(f"{cell[1, 0]:.17g} {cell[2, 0]:.17g} {cell[2, 1]:.17g} xy xz yz\n")
+            masses = {"O": 15.9994, "H": 1.008, "C": 12.011, "Cu": 63.546, "Ar": 39.948}
+            file.write("\nMasses\n\n")
+            for number, name in enumerate(self.type_names, 1):
+                file.write(f"{number} {masses[name]}\n")
+            if len(self.types):
+                file.write("\nAtoms # atomic\n\n")
+            for index, (kind, x) in enumerate(zip(self.types, self.positions, strict=True), 1):
+                file.write(f"{index} {kind} {x[0]:.17g} {x[1]:.17g} {x[2]:.17g}\n")
+
+
+def random_system(atoms=60, lengths=(9.0, 8.0, 10.0), tilt=(0.0, 0.0, 0.0), seed=1, spacing=1.1, **rest) -> System:
+    """Atoms at random, no two closer than `spacing` (minimum image); a third is type 1 (O), the others type 2 (H)."""
+    rng = np.random.default_rng(seed)
+    cell = np.diag(lengths).astype(float)
+    cell[1, 0], cell[2, 0], cell[2, 1] = tilt
+    inverse = np.linalg.inv(cell)
+    positions = []
+    while len(positions) < atoms:
+        trial = rng.random(3)
+        if positions:
+            delta = np.array(positions) - trial
+            delta -= np.round(delta)
+            if np.linalg.norm(delta @ cell, axis=1).min() < spacing:
+                continue
+        positions.append(trial)
+    types = 2 - (np.arange(atoms) % 3 == 0)
+    return System(cell, np.array(positions).reshape(-1, 3) @ np.linalg.inv(inverse), types, **rest)
+
+
+@dataclass
+class Run:
+    """What a run left behind."""
+
+    returncode: int
+    output: str
+    folder: Path
+    values: dict = field(default_factory=dict)
+
+    def table(self, name="atoms.dump") -> dict:
+        """Last frame of a custom dump: column name -> array sorted by atom id."""
+        return self.frames(name)[-1]
+
+    def frames(self, name="atoms.dump") -> list:
+        frames, lines = [], (self.folder / name).read_text().splitlines()
+        position = 0
+        while position < len(lines):
+            count = int(lines[position + 3])
+            start = next(k for k in range(position, len(lines)) if lines[k].startswith("ITEM: ATOMS"))
+            names = lines[start].split()[2:]
+            rows = np.array([[float(v) for v in line.split()] for line in lines[start + 1 : start + 1 + count]])
+            rows = rows.reshape(count, len(names))
+            if count:
+                rows = rows[np.argsort(rows[:, names.index("id")])]
+            frames.append({key: rows[:, k] for k, key in enumerate(names)})
+            position = start + 1 + count
+        return frames
+
+    def forces(self, name="atoms.dump") -> np.ndarray:
+        table = self.table(name)
+        return np.stack([table["fx"], table["fy"], table["fz"]], axis=1)
+
+    def columns(self, prefix, name="atoms.dump") -> np.ndarray:
+        table = self.table(name)
+        return np.stack([table[key] for key in table if key.startswith(prefix)], axis=1)
+
+
+#: Prints energy and pressure with all digits; Lammps.__call__ collects "name = value" lines into Run.values.
+THERMO = """
+thermo_style custom step pe pxx pyy pzz pxy pxz pyz vol temp etotal
+thermo_modify norm no format float %.15g
+"""
+RESULT = "".join(
+    f'print "RESULT {key} = $({key}:%.16g)"\n'
+    for key in ("pe", "pxx", "pyy", "pzz", "pxy", "pxz", "pyz", "vol", "etotal")
+)
+#: Everything per atom, dumped at every step that runs.
+DUMP = """
+compute pe all pe/atom pair
+compute st all stress/atom NULL pair
+compute ce all centroid/stress/atom NULL pair
+dump atoms all custom 1 atoms.dump id type x y z fx fy fz c_pe c_st[*] c_ce[*]
+dump_modify atoms sort id format float %.17g
+"""
+
+
+class Lammps:
+    """Runs inputs in a folder of its own for each call."""
+
+    def __init__(self, lmp: str, plugin: str, folder: Path):
+        self.lmp, self.plugin, self.folder, self.count = lmp, plugin, folder, 0
+
+    def __call__(self, text: str, ranks=1, env=None, timeout=120, check=True, files=None, arguments=()) -> Run:
+        self.count += 1
+        folder = self.folder / f"run{self.count}"
+        folder.mkdir()
+        for name, content in (files or {}).items():
+            if isinstance(content, System):
+                content.write(folder / name)
+            else:
+                (folder / name).write_text(content)
+        (folder / "in.test").write_text(text)
+        command = [self.lmp, "-in", "in.test", "-log", "log.test", *arguments]
+        if ranks > 1:
+            command = ["mpirun", "-np", str(ranks), *command]
+        environment = dict(os.environ)
+        environment.update(
+            OMPI_ALLOW_RUN_AS_ROOT="1",
+            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+            OMPI_MCA_rmaps_base_oversubscribe="1",
+            OMPI_MCA_hwloc_base_binding_policy="none",
+            OMPI_MCA_mpi_yield_when_idle="1",
+        )
+        environment.setdefault("OMP_NUM_THREADS", "1")
+        environment.update(env or {})
+        environment = {key: value for key, value in environment.items() if value is not None}
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            timeout=timeout,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        run = Run(done.returncode, done.stdout, folder)
+        for line in done.stdout.splitlines():
+            if line.startswith("RESULT ") and "$" not in line:
+                key, value = line[len("RESULT ") :].split(" = ")
+                run.values[key] = float(value)
+        if check:
+            assert done.returncode == 0, done.stdout
+        return run
+
+    def header(self, system: System, newton="on", units="metal", before="") -> str:
+        """Up to read_data; the plugin is loaded. `before` goes before the box is made."""
+        periodic = system.boundary
+        return (
+            f"units {units}\natom_style atomic\nnewton {newton}\nboundary {periodic}\nplugin load {self.plugin}\n"
+            f"{before}\nread_data system.data\n"
+        )
+
+    def evaluate(
+        self,
+        system,
+        model,
+        ranks=1,
+        style="",
+        newton="on",
+        before="",
+        after="",
+        run="run 0",
+        pair=None,
+        names=None,
+        **rest,
+    ) -> Run:
+        """Energy, forces, pressure and per-atom quantities of a system after `run`."""
+        names = names or " ".join(system.type_names)
+        pair = pair or f"pair_style clebsch {style}\npair_coeff * * {model} {names}\n"
+        skin = "neighbor 0.5 bin\nneigh_modify every 1 delay 0 check yes\n"
+        text = self.header(system, newton, before=before) + pair + skin + after + THERMO + DUMP + f"{run}\n" + RESULT
+        return self(text, ranks=ranks, files={"system.data": system}, **rest)
+
+
+def assert_same(run: Run, reference: Run, tolerance=1e-10, virial_tolerance=None) -> float:
+    """Energy, pressure, forces and per-atom quantities agree; returns the largest force difference."""
+    scale = max(1.0, np.abs(reference.forces()).max())
+    difference = np.abs(run.forces() - reference.forces()).max() / scale if len(reference.forces()) else 0.0
+    assert difference < tolerance, f"forces differ by {difference}"
+    for key in ("pe", "pxx", "pyy", "pzz", "pxy", "pxz", "pyz"):
+        bound = (virial_tolerance or tolerance) * max(1.0, abs(reference.values[key]), abs(reference.values["pxx"]))
+        assert abs(run.values[key] - reference.values[key]) < bound, (
+            f"{key}: {run.values[key]}, {reference.values[key]}"
+        )
+    for prefix in ("c_pe", "c_st", "c_ce"):
+        mine, other = run.columns(prefix), reference.columns(prefix)
+        if mine.size:
+            bound = tolerance * max(1.0, np.abs(other).max())
+            assert np.abs(mine - other).max() < bound, f"{prefix} differs by {np.abs(mine - other).max()}"
+    return float(difference)

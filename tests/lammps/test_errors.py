@@ -1,0 +1,176 @@
+"""Every refusal names the style, what was expected, what came, and what to do."""
+
+import numpy as np
+import pytest
+from lammps_runs import System, random_system
+
+KEYWORDS = {
+    "speed 9": ["expected a keyword out of dtype, comm, deterministic, radial, device, graph, timing, got 'speed'"],
+    "dtype": ["keyword dtype expected a value, got none"],
+    "dtype float16": ["keyword dtype expected float32 or float64, got 'float16'"],
+    "comm halo": ["expected ghost or auto, got 'halo', which this version does not have yet; use comm auto"],
+    "comm none": ["keyword comm expected ghost or auto, got 'none'"],
+    "device cuda": ["expected auto or cpu, got 'cuda', which this build does not have; use device auto"],
+    "device tpu": ["keyword device expected auto, cpu or cuda, got 'tpu'"],
+    "deterministic 1": ["keyword deterministic expected yes or no, got '1'"],
+    "radial linear": ["keyword radial expected table or exact, got 'linear'"],
+    "graph maybe": ["keyword graph expected yes or no, got 'maybe'"],
+    "model.pt": ["got 'model.pt' (the model file belongs to pair_coeff)"],
+}
+
+
+def refused(run, *texts):
+    assert run.returncode != 0, run.output
+    joined = " ".join(run.output.split())
+    for text in ("Pair style clebsch: ", *texts):
+        assert text in joined, run.output
+
+
+@pytest.mark.parametrize("style", KEYWORDS)
+def test_keywords(lammps, model, style):
+    refused(lammps.evaluate(random_system(atoms=6), model, style=style, check=False), *KEYWORDS[style])
+
+
+@pytest.mark.parametrize(
+    "coeff, texts",
+    [
+        ("* * {model}", ["expected 2 type names (or NULL) after the model file, one for each atom type, got 0"]),
+        ("* * {model} O H H", ["expected 2 type names", "got 3"]),
+        ("* * {model} NULL NULL", ["expected at least one type name, got NULL alone"]),
+        ("* * {model} O Xx", ["Xx"]),
+        ("* * missing.pt O H", ["expected a readable model file, got 'missing.pt'", "LAMMPS_POTENTIALS", "pair_coeff"]),
+        ("* * in.test O H", ["in.test"]),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_pair_coeff(lammps, model, coeff, texts, ranks):
+    """Also on two ranks: all stop, none hangs."""
+    pair = f"pair_style clebsch\npair_coeff {coeff.format(model=model)}\n"
+    refused(lammps.evaluate(random_system(atoms=6), model, pair=pair, ranks=ranks, check=False), *texts)
+
+
+def test_one_pair_coeff(lammps, model):
+    """LAMMPS itself sees to `* *`."""
+    pair = f"pair_style clebsch\npair_coeff 1 1 {model} O H\n"
+    run = lammps.evaluate(random_system(atoms=6), model, pair=pair, check=False)
+    assert run.returncode != 0 and "Pair_coeff must start with * * for pair style clebsch" in run.output
+
+
+def test_no_pair_coeff(lammps, model):
+    run = lammps.evaluate(random_system(atoms=6), model, pair="pair_style clebsch\n", check=False)
+    assert run.returncode != 0 and "All pair coeffs are not set" in run.output
+
+
+def test_null_alone(lammps, model):
+    """NULL needs hybrid: without it a type would be left without a potential."""
+    run = lammps.evaluate(random_system(atoms=6), model, names="O NULL", check=False)
+    assert run.returncode != 0 and "All pair coeffs are not set" in run.output
+
+
+@pytest.mark.parametrize("units", ["lj", "si", "electron"])
+def test_units(lammps, model, units):
+    system = random_system(atoms=6)
+    text = lammps.header(system, units=units) + f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
+    run = lammps(text, files={"system.data": system}, check=False)
+    refused(run, f"expected units metal or real, got {units}")
+
+
+@pytest.mark.parametrize("option", ["shift", "tail"])
+def test_pair_modify(lammps, model, option):
+    after = f"pair_modify {option} yes\n"
+    run = lammps.evaluate(random_system(atoms=6), model, after=after, check=False)
+    refused(run, f"expected pair_modify shift no and tail no, got {option} yes")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tiled_small_box(lammps, model, ranks):
+    system = random_system(atoms=5, lengths=(3.1, 3.3, 2.9), seed=6)
+    run = lammps.evaluate(system, model, ranks=ranks, before="comm_style tiled", check=False)
+    refused(run, "expected a box of at least", "got 2.9", "use `comm_style brick`")
+
+
+def test_multi_neighbours(lammps, model):
+    run = lammps.evaluate(random_system(atoms=6), model, ranks=2, after="neighbor 0.5 multi\n", check=False)
+    refused(run, "expected neighbor style bin or nsq on several ranks, got multi")
+
+
+def test_overlapping_atoms(lammps, model):
+    """Two atoms at one place: stops with step and atom, or goes on with finite numbers."""
+    system = random_system(atoms=8)
+    system.positions[3] = system.positions[5]
+    run = lammps.evaluate(system, model, check=False)
+    if run.returncode != 0:
+        refused(run, "step 0")
+
+
+def test_positions_that_are_no_numbers(lammps, model):
+    """Between neighbour list builds LAMMPS does not look; the style does."""
+    after = "velocity all set 1e308 0 0\nfix 1 all nve\ntimestep 10\nneigh_modify delay 100 every 100 check no\n"
+    run = lammps.evaluate(random_system(atoms=8), model, after=after, run="run 2", check=False)
+    refused(run, "expected finite coordinates", "for atom ID", "at step 1")
+
+
+WATER = """water with bonds
+
+3 atoms
+2 bonds
+1 angles
+2 atom types
+1 bond types
+1 angle types
+2 extra bond per atom
+0 12 xlo xhi
+0 12 ylo yhi
+0 12 zlo zhi
+
+Masses
+
+1 15.9994
+2 1.008
+
+Atoms # molecular
+
+1 1 1 6.0 6.0 6.0
+2 1 2 6.9 6.1 6.0
+3 1 2 5.8 6.9 6.2
+
+Bonds
+
+1 1 1 2
+2 1 1 3
+
+Angles
+
+1 1 2 1 3
+"""
+
+
+def molecular(lammps, model, special="", **rest):
+    text = f"units metal\natom_style molecular\nplugin load {lammps.plugin}\n{special}\nread_data water.data\n"
+    text += "bond_style zero\nbond_coeff * 1.0\nangle_style zero\nangle_coeff *\n"
+    text += f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
+    text += 'print "RESULT pe = $(pe:%.16g)"\n'
+    return lammps(text, files={"water.data": WATER}, **rest)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_special_bonds(lammps, model, ranks):
+    """Weight 0 (LAMMPS's default) would drop bonded neighbours; any other weight keeps them, and is ignored."""
+    remedy = "`special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100`"
+    refused(molecular(lammps, model, ranks=ranks, check=False), "weight 0 for 1-2 neighbors", remedy)
+    refused(molecular(lammps, model, "special_bonds lj/coul 1 0 1", ranks=ranks, check=False), "weight 0 for 1-3")
+    positions = np.array([[6, 6, 6], [6.9, 6.1, 6], [5.8, 6.9, 6.2]])
+    system = System(12 * np.eye(3), positions, np.array([1, 2, 2]))
+    reference = lammps.evaluate(system, model).values["pe"]
+    for special in ("special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100", "special_bonds lj/coul 1 1 1"):
+        assert molecular(lammps, model, special, ranks=ranks).values["pe"] == pytest.approx(reference, rel=1e-12)
+
+
+def test_computes(lammps, model):
+    for after, text in (
+        ("compute c all clebsch\n", "Compute clebsch: expected NAME and optionally length N, got 0 arguments"),
+        ("compute c all clebsch/atom a length 0\n", "expected a length of at least 1, got 0"),
+        ("compute c all clebsch nothing\nthermo_style custom step c_c\n", "expected an output out of atomic_energy"),
+    ):
+        run = lammps.evaluate(random_system(atoms=6), model, after=after, check=False)
+        assert run.returncode != 0 and text in " ".join(run.output.split()), run.output

