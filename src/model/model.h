@@ -19,25 +19,25 @@ enum class RadialMode { table, exact };
 /// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
 struct Metadata {
   int format_version = 0;
-  std::string family;                  ///< "nequip", later "mace", "allegro"
-  std::vector<std::string> type_names; ///< index = type
-  double r_max = 0;                    ///< Angstrom
-  std::vector<double> pair_cutoffs;    ///< (T,T) [centre][neighbour], Angstrom, <= r_max
-  int layers = 0;                      ///< message passing layers; ghosts are needed layers * r_max deep
-  Dtype dtype = Dtype::float32;        ///< training dtype
-  std::vector<std::string> outputs;    ///< named outputs, "atomic_energy" first
+  std::string family;                   ///< "nequip", later "mace", "allegro"
+  std::vector<std::string> type_names;  ///< index = type
+  double r_max = 0;                     ///< Angstrom
+  std::vector<double> pair_cutoffs;     ///< (T,T) [centre][neighbour], Angstrom, <= r_max
+  int layers = 0;                       ///< message passing layers; ghosts are needed layers * r_max deep
+  Dtype dtype = Dtype::float32;         ///< training dtype
+  std::vector<std::string> outputs;     ///< named outputs, "atomic_energy" first
   std::string upstream_package, upstream_version, training_note, exporter_version;
-  std::string json;                    ///< the whole text
+  std::string json;  ///< the whole text
 };
 
 struct LoadOptions {
-  std::optional<Dtype> dtype;              ///< none: the model's own
+  std::optional<Dtype> dtype;  ///< none: the model's own
   RadialMode radial = RadialMode::table;
-  int table_pieces = 0;                    ///< 0: the default (core/radial_table.h)
+  int table_pieces = 0;  ///< 0: the default (core/radial_table.h)
   std::size_t table_budget_bytes = std::size_t{256} << 20;
-  std::vector<std::string> types_in_use;   ///< empty: all; tables are built for these pairs only
+  std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
   bool deterministic = true;
-  int threads = 0;                         ///< 0: torch's current setting
+  int threads = 0;  ///< 0: torch's current setting
 };
 
 /// What to compute beyond the energies.
@@ -46,17 +46,17 @@ struct Request {
   bool virial = true;
   bool atom_virial = false;
   bool centroid_virial = false;
-  std::vector<std::string> outputs;        ///< further named outputs wanted
+  std::vector<std::string> outputs;  ///< further named outputs wanted
 };
 
 /// Results; buffers keep their capacity between calls.
 struct Result {
-  double energy = 0;                        ///< eV, sum over owned atoms
-  std::vector<double> atomic_energy;        ///< (n_local) eV
-  std::vector<double> forces;               ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
-  double virial[9] = {0};                   ///< eV, row-major
-  std::vector<double> atom_virial;          ///< (M,6)
-  std::vector<double> centroid_virial;      ///< (M,9)
+  double energy = 0;                    ///< eV, sum over owned atoms
+  std::vector<double> atomic_energy;    ///< (n_local) eV
+  std::vector<double> forces;           ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
+  double virial[9] = {0};               ///< eV, row-major
+  std::vector<double> atom_virial;      ///< (M,6)
+  std::vector<double> centroid_virial;  ///< (M,9)
   struct Named {
     std::string name;
     std::vector<int64_t> shape;
@@ -69,7 +69,7 @@ struct Result {
 struct TableReport {
   int layer, tables, pieces;
   std::size_t bytes;
-  double value_error, slope_error;          ///< relative, core/radial_table.h radial_table_error
+  double value_error, slope_error;  ///< relative, core/radial_table.h radial_table_error
 };
 
 /// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
@@ -82,7 +82,8 @@ class Model {
   /// Throws Error with expected/got; nothing of a refused file is executed.
   static std::shared_ptr<Model> load(const std::string& path, const LoadOptions& options = {});
   /// The same from the bytes of a file; `name` appears in messages.
-  static std::shared_ptr<Model> load_bytes(const std::string& bytes, const std::string& name, const LoadOptions& options = {});
+  static std::shared_ptr<Model> load_bytes(const std::string& bytes, const std::string& name,
+                                           const LoadOptions& options = {});
   /// Metadata alone, after the same checks, without building tables.
   static Metadata inspect(const std::string& path);
 

@@ -1,0 +1,189 @@
+// Evaluating a model: tensors over the caller's arrays, forward, gradient by edge vectors, forces and virials.
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.h"
+#include "model/guards.h"
+#include "model/impl.h"
+
+namespace clebsch {
+namespace {
+
+template <typename T>
+at::Tensor wrap(const T* data, at::IntArrayRef shape) {
+  // torch has no tensor over const memory; nothing a model file may contain writes to its arguments.
+  return at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
+}
+
+/// Fills what the caller left out, in buffers of the model.
+GraphView complete(Model::Impl& model, GraphView graph) {
+  const auto& metadata = model.metadata.shown;
+  if (graph.layer_rows == nullptr) {
+    model.layer_rows.assign(metadata.layers, graph.n_rows);
+    graph.layer_rows = model.layer_rows.data();
+    graph.n_layers = metadata.layers;
+  }
+  require(graph.n_layers == metadata.layers, "model {}: expected layer_rows of {} layers, got {}", model.name,
+          metadata.layers, graph.n_layers);
+  validate_graph(graph, static_cast<int>(metadata.type_names.size()));
+  for (int32_t i = 0; i < graph.n_nodes; ++i) {
+    if (!model.in_use[graph.types[i]]) {
+      fail("model {}: row {} has type {}, which is not among the types in use; load the model for it", model.name, i,
+           metadata.type_names[graph.types[i]]);
+    }
+  }
+  const int64_t edges = graph.row_ptr[graph.n_rows];
+  require(edges == 0 || graph.edge_vec != nullptr, "model {}: expected edge vectors, got none", model.name);
+  if (graph.receivers == nullptr) {
+    model.receivers.resize(graph.n_edges);
+    for (int32_t i = 0; i < graph.n_rows; ++i) {
+      std::fill(model.receivers.begin() + graph.row_ptr[i], model.receivers.begin() + graph.row_ptr[i + 1], i);
+    }
+    graph.receivers = model.receivers.data();
+  }
+  if (graph.col_ptr == nullptr) {
+    transpose_graph(graph, model.col_ptr, model.col_edge);
+    model.col_edge.resize(graph.n_edges);
+    graph.col_ptr = model.col_ptr.data();
+    graph.col_edge = model.col_edge.data();
+  }
+  return graph;
+}
+
+c10::List<at::Tensor> graph_list(const GraphView& graph) {
+  c10::List<at::Tensor> list;
+  list.push_back(wrap(graph.row_ptr, {graph.n_rows + 1}));
+  list.push_back(wrap(graph.senders, {graph.n_edges}));
+  list.push_back(wrap(graph.receivers, {graph.n_edges}));
+  list.push_back(wrap(graph.col_ptr, {graph.n_nodes + 1}));
+  list.push_back(wrap(graph.col_edge, {graph.n_edges}));
+  list.push_back(wrap(graph.layer_rows, {graph.n_layers}));
+  list.push_back(wrap(&graph.n_local, {1}));
+  return list;
+}
+
+using Outputs = c10::Dict<std::string, at::Tensor>;
+
+Outputs run_forward(Model::Impl& model, const GraphView& graph, const at::Tensor& edge_vec) {
+  std::vector<c10::IValue> inputs{edge_vec, wrap(graph.types, {graph.n_nodes}), graph_list(graph)};
+  const c10::IValue out = model.module.forward(std::move(inputs));
+  return c10::impl::toTypedDict<std::string, at::Tensor>(out.toGenericDict());
+}
+
+at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, int32_t rows) {
+  const auto found = outputs.find("atomic_energy");
+  require(found != outputs.end(), "model {}: expected an output 'atomic_energy', got none", model.name);
+  const at::Tensor energy = found->value();
+  require(energy.scalar_type() == at::kDouble && energy.dim() == 1 && energy.size(0) == rows,
+          "model {}: expected 'atomic_energy' of {} float64 values, got {} values of {}", model.name, rows,
+          energy.numel(), at::toString(energy.scalar_type()));
+  return energy;
+}
+
+void read_energies(const Model::Impl& model, const at::Tensor& energy, int32_t n_local, Result& result) {
+  const at::Tensor values = energy.detach().contiguous();
+  const double* data = values.const_data_ptr<double>();
+  result.atomic_energy.assign(data, data + n_local);
+  result.energy = 0;
+  for (int32_t i = 0; i < n_local; ++i) {
+    if (!std::isfinite(data[i])) {
+      fail(
+          "model {}: the energy of row {} is {}; expected a finite number. Atoms may have come too close: look at the "
+          "structure, or shorten the time step",
+          model.name, i, data[i]);
+    }
+    result.energy += data[i];
+  }
+}
+
+/// dE/d edge_vec (E,3) of the energies of rows < n_local, contiguous; undefined when nothing depends on the vectors.
+at::Tensor edge_gradient(const at::Tensor& energy, const at::Tensor& edge_vec, int32_t n_local) {
+  if (!energy.requires_grad()) return {};
+  at::Tensor weight = at::zeros({energy.size(0)}, energy.options().requires_grad(false));
+  weight.narrow(0, 0, n_local).fill_(1.0);
+  at::Tensor gradient = torch::autograd::grad({energy}, {edge_vec}, {weight}, std::nullopt, false, true)[0];
+  return gradient.defined() ? gradient.contiguous() : gradient;
+}
+
+void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Request& request, Result& result) {
+  EdgeForceTargets targets;
+  const std::size_t nodes = graph.n_nodes;
+  auto prepare = [&](bool wanted, std::vector<double>& values, std::size_t columns) {
+    values.assign(wanted ? nodes * columns : 0, 0.0);
+    return wanted ? values.data() : nullptr;
+  };
+  targets.forces = prepare(request.forces, result.forces, 3);
+  targets.atom_virial = prepare(request.atom_virial, result.atom_virial, 6);
+  targets.centroid_virial = prepare(request.centroid_virial, result.centroid_virial, 9);
+  std::fill(std::begin(result.virial), std::end(result.virial), 0.0);
+  if (request.virial) targets.virial = result.virial;
+  if (!gradient.defined()) return;
+  accumulate_edge_forces(graph, gradient.const_data_ptr<double>(), targets, at::get_num_threads());
+}
+
+void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, Result& result) {
+  result.outputs.resize(request.outputs.size());
+  for (std::size_t k = 0; k < request.outputs.size(); ++k) {
+    const auto found = outputs.find(request.outputs[k]);
+    require(found != outputs.end(), "model {}: expected an output among {}, got '{}'", model.name,
+            fmt::format("{}", fmt::join(model.metadata.shown.outputs, " ")), request.outputs[k]);
+    const at::Tensor values = found->value().detach().to(at::kDouble).contiguous();
+    Result::Named& named = result.outputs[k];
+    named.name = request.outputs[k];
+    named.shape.assign(values.sizes().begin(), values.sizes().end());
+    named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+  }
+}
+
+}  // namespace
+
+void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
+  Impl& model = *impl_;
+  const GraphView graph = complete(model, graph_in);
+  const bool gradients = request.forces || request.virial || request.atom_virial || request.centroid_virial;
+  const RunGuard guard(model.threads, gradients);
+  at::Tensor edge_vec = wrap(graph.edge_vec, {graph.n_edges, 3});
+  edge_vec.requires_grad_(gradients);
+  try {
+    const Outputs outputs = run_forward(model, graph, edge_vec);
+    const at::Tensor energy = atomic_energies(model, outputs, graph.n_rows);
+    read_energies(model, energy, graph.n_local, result);
+    read_outputs(model, outputs, request, result);
+    const at::Tensor gradient = gradients ? edge_gradient(energy, edge_vec, graph.n_local) : at::Tensor();
+    sum_forces(graph, gradient, request, result);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail("model {}: {}", model.name, plain_message(error));
+  }
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+const Metadata& Model::metadata() const { return impl_->metadata.shown; }
+Dtype Model::dtype() const { return impl_->dtype; }
+
+std::vector<TableReport> Model::tables() const {
+  if (!impl_->reports) {
+    std::vector<TableReport> reports;
+    for (std::size_t k = 0; k < impl_->radial.size(); ++k) {
+      reports.push_back(report_tables(impl_->radial[k], static_cast<int>(k), impl_->pieces, impl_->table_bytes[k]));
+    }
+    impl_->reports = std::move(reports);
+  }
+  return *impl_->reports;
+}
+
+void Model::set_threads(int threads) {
+  require(threads >= 0, "model {}: expected a thread count of at least 0, got {}", impl_->name, threads);
+  impl_->threads = threads;
+}
+
+}  // namespace clebsch

@@ -1,0 +1,30 @@
+#pragma once
+// The state of a loaded model; load.cpp makes it, compute.cpp runs it.
+#include <torch/csrc/jit/api/module.h>
+
+#include <optional>
+
+#include "model/metadata.h"
+#include "model/tables.h"
+
+namespace clebsch {
+
+struct Model::Impl {
+  std::string name;  ///< of the file, in messages
+  FileMetadata metadata;
+  torch::jit::Module module;
+  Dtype dtype = Dtype::float32;
+  int threads = 0;
+  std::vector<bool> in_use;         ///< (T): types with tables
+  std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
+  int pieces = 0;
+  std::vector<std::size_t> table_bytes;
+  mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
+  // Buffers of compute(), kept between calls.
+  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows;
+};
+
+/// Message of an exception thrown through torch, without the interpreter's traceback.
+std::string plain_message(const std::exception& error);
+
+}  // namespace clebsch

@@ -1,0 +1,219 @@
+// Loading a model: validate, convert parameters, build tables, try one atom of each type.
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/errors.h"
+#include "core/problem.h"
+#include "model/guards.h"
+#include "model/impl.h"
+#include "model/validate.h"
+
+namespace clebsch {
+namespace {
+
+class MemoryReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit MemoryReader(const std::string& bytes) : bytes_(bytes) {}
+  size_t size() const override { return bytes_.size(); }
+  size_t read(uint64_t at, void* to, size_t count, const char*) const override {
+    if (at >= bytes_.size()) return 0;
+    count = std::min<size_t>(count, bytes_.size() - at);
+    std::memcpy(to, bytes_.data() + at, count);
+    return count;
+  }
+
+ private:
+  const std::string& bytes_;
+};
+
+torch::jit::Module load_module(const CheckedFile& file, const std::string& name) {
+  try {
+    torch::jit::Module module =
+        torch::jit::load(std::make_shared<MemoryReader>(file.archive), c10::Device(c10::kCPU), false);
+    validate_module(module, file.metadata, name);
+    return module;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail("model file {} refused: torch cannot load it: {}", name, plain_message(error));
+  }
+}
+
+/// The module and attribute of a dotted name that check_buffers has found to exist.
+std::pair<torch::jit::Module, std::string> locate_buffer(torch::jit::Module module, const std::string& path) {
+  std::size_t begin = 0;
+  for (std::size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
+    module = module.attr(path.substr(begin, dot - begin)).toModule();
+  }
+  return {module, path.substr(begin)};
+}
+
+void convert_parameters(Model::Impl& model) {
+  const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
+  auto replace = [&](const std::string& path, bool compute) {
+    auto [module, name] = locate_buffer(model.module, path);
+    at::Tensor tensor = module.attr(name).toTensor().detach();
+    if (compute) tensor = tensor.to(dtype);
+    module.setattr(name, tensor);
+  };
+  for (const auto& path : model.metadata.compute) replace(path, true);
+  for (const auto& path : model.metadata.fp64) replace(path, false);
+}
+
+std::vector<double> as_doubles(const at::Tensor& tensor) {
+  const at::Tensor wide = tensor.to(at::kDouble).contiguous();
+  const double* data = wide.const_data_ptr<double>();
+  return {data, data + wide.numel()};
+}
+
+/// The radial buffers of one layer against its problem and the metadata; returns the network in fp64.
+std::shared_ptr<const RadialNetwork> check_radial(const Model::Impl& model, int layer) {
+  const auto& entry = model.metadata.radial[layer];
+  auto tensor = [&](const char* buffer, at::ScalarType dtype, at::IntArrayRef shape) {
+    const std::string path = entry.module + "." + buffer;
+    const auto& compute = model.metadata.compute;
+    const auto& fp64 = model.metadata.fp64;
+    const bool known = std::find(compute.begin(), compute.end(), path) != compute.end() ||
+                       std::find(fp64.begin(), fp64.end(), path) != fp64.end();
+    require(known, "model file {}: layer {}: expected a tensor '{}', got none", model.name, layer, path);
+    auto [module, name] = locate_buffer(model.module, path);
+    const at::Tensor found = module.attr(name).toTensor();
+    require(found.scalar_type() == dtype && found.sizes() == shape,
+            "model file {}: layer {}: expected '{}' with {} items of {}, got {} of {}", model.name, layer, path,
+            c10::multiply_integers(shape), at::toString(dtype), found.numel(), at::toString(found.scalar_type()));
+    return found;
+  };
+  std::shared_ptr<const Problem> problem;
+  try {
+    problem = cached_problem(entry.problem);
+  } catch (const Error& error) {
+    fail("model file {}: layer {}: {}", model.name, layer, error.what());
+  }
+  require(problem->radial.has_value(), "model file {}: layer {}: expected a problem with a radial part", model.name,
+          layer);
+  const auto stored = model.metadata.shown.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
+  const int64_t types = static_cast<int64_t>(model.metadata.shown.type_names.size());
+  tensor("table", stored, {0});
+  tensor("table_index", at::kInt, {0});
+  const auto cutoffs = as_doubles(tensor("cutoffs", at::kDouble, {types, types}));
+  for (std::size_t i = 0; i < cutoffs.size(); ++i) {
+    require(cutoffs[i] == model.metadata.shown.pair_cutoffs[i],
+            "model file {}: layer {}: expected the cutoffs of clebsch.json, got {} for {}", model.name, layer,
+            cutoffs[i], model.metadata.shown.pair_cutoffs[i]);
+  }
+  auto basis = as_doubles(tensor("basis", at::kDouble, {problem->radial->basis_size()}));
+  auto weights = as_doubles(tensor("network", stored, {problem->radial->weight_count()}));
+  for (const auto* values : {&basis, &weights}) {
+    require(std::all_of(values->begin(), values->end(), [](double v) { return std::isfinite(v); }),
+            "model file {}: layer {}: expected finite radial weights", model.name, layer);
+  }
+  return std::make_shared<RadialNetwork>(*problem->radial, std::move(basis), std::move(weights));
+}
+
+std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::string>& wanted) {
+  const auto& names = model.metadata.shown.type_names;
+  if (wanted.empty()) return std::vector<bool>(names.size(), true);
+  std::vector<bool> in_use(names.size(), false);
+  for (const auto& name : wanted) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    require(found != names.end(), "model {}: expected types in use among {}, got '{}'", model.name,
+            fmt::format("{}", fmt::join(names, " ")), name);
+    in_use[found - names.begin()] = true;
+  }
+  return in_use;
+}
+
+/// Fills table and table_index of every layer; `networks` come from check_radial.
+void set_tables(Model::Impl& model, std::vector<std::shared_ptr<const RadialNetwork>> networks,
+                const LoadOptions& options) {
+  const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
+  const auto& metadata = model.metadata.shown;
+  for (auto& network : networks) {
+    model.radial.push_back(make_radial_layer(std::move(network), metadata.pair_cutoffs, model.in_use));
+  }
+  model.pieces = choose_pieces(model.radial, c10::elementSize(dtype), options.table_pieces, options.table_budget_bytes);
+  const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
+  const auto tables = build_tables(model.radial, model.pieces, dtype, threads);
+  const int64_t types = static_cast<int64_t>(metadata.type_names.size());
+  for (std::size_t k = 0; k < tables.size(); ++k) {
+    auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
+    at::Tensor index = at::empty({types, types}, at::TensorOptions().dtype(at::kInt));
+    std::copy(model.radial[k].table_index.begin(), model.radial[k].table_index.end(),
+              index.mutable_data_ptr<int32_t>());
+    module.setattr("table", tables[k]);
+    module.setattr("table_index", index);
+    model.table_bytes.push_back(tables[k].nbytes());
+  }
+}
+
+/// Evaluates one isolated atom of each type in use: every op checks its shapes, so a file whose parts do not fit
+/// together is refused here rather than at the first step.
+void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
+  Graph graph;
+  std::vector<int64_t> types;
+  for (std::size_t t = 0; t < in_use.size(); ++t) {
+    if (in_use[t]) types.push_back(static_cast<int64_t>(t));
+  }
+  const int32_t count = static_cast<int32_t>(types.size());
+  graph.assign(count, count, count, 0, nullptr, nullptr, nullptr, types.data(), model.metadata().layers);
+  Result result;
+  try {
+    model.compute(graph.view(), {}, result);
+  } catch (const std::exception& error) {
+    fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
+  }
+}
+
+}  // namespace
+
+std::string plain_message(const std::exception& error) {
+  std::string text = error.what();
+  // The interpreter puts a traceback of the file's code before the message, torch a C++ one after it.
+  const std::string mark = "RuntimeError: ";
+  if (const auto at = text.rfind(mark); at != std::string::npos) text = text.substr(at + mark.size());
+  if (const auto at = text.find("\nException raised from"); at != std::string::npos) text.resize(at);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
+  return load_bytes(read_file_bytes(path), path, options);
+}
+
+std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::string& name,
+                                         const LoadOptions& options) {
+  require(options.threads >= 0, "model {}: expected a thread count of at least 0, got {}", name, options.threads);
+  const RunGuard guard(options.threads, false);
+  CheckedFile file = validate_file(bytes, name);
+  auto impl = std::make_unique<Impl>();
+  impl->name = name;
+  impl->module = load_module(file, name);
+  impl->module.eval();
+  impl->metadata = std::move(file.metadata);
+  impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
+  impl->threads = options.threads;
+  impl->in_use = types_in_use(*impl, options.types_in_use);
+  std::vector<std::shared_ptr<const RadialNetwork>> networks;
+  for (int k = 0; k < impl->metadata.shown.layers; ++k) networks.push_back(check_radial(*impl, k));
+  convert_parameters(*impl);
+  if (options.radial == RadialMode::table) set_tables(*impl, std::move(networks), options);
+  std::shared_ptr<Model> model(new Model(std::move(impl)));
+  try_isolated_atoms(*model, model->impl_->in_use, name);
+  return model;
+}
+
+Metadata Model::inspect(const std::string& path) {
+  CheckedFile file = validate_file(read_file_bytes(path), path);
+  const RunGuard guard(0, false);
+  load_module(file, path);
+  return file.metadata.shown;
+}
+
+}  // namespace clebsch

@@ -1,0 +1,160 @@
+// torch.classes.clebsch.Model: what Python sees of the model runtime (docs/architecture.md, "Python-visible class").
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/custom_class.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/errors.h"
+#include "model/model.h"
+
+namespace clebsch {
+namespace {
+
+using Options = c10::Dict<std::string, std::string>;
+using Values = c10::Dict<std::string, at::Tensor>;
+
+template <typename T>
+T parse_count(const std::string& key, const std::string& text) {
+  T value{};
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(result.ec == std::errc() && result.ptr == text.data() + text.size() && text.front() != '-',
+          "model options: expected '{}' to be a non-negative integer, got '{}'", key, text);
+  return value;
+}
+
+bool parse_choice(const std::string& key, const std::string& text, const char* yes, const char* no) {
+  require(text == yes || text == no, "model options: expected '{}' to be {} or {}, got '{}'", key, yes, no, text);
+  return text == yes;
+}
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
+    const auto comma = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return names;
+}
+
+LoadOptions parse_options(const Options& options) {
+  LoadOptions result;
+  for (const auto& item : options) {
+    const std::string key = item.key(), value = item.value();
+    if (key == "dtype") {
+      result.dtype = parse_choice(key, value, "float32", "float64") ? Dtype::float32 : Dtype::float64;
+    } else if (key == "radial") {
+      result.radial = parse_choice(key, value, "table", "exact") ? RadialMode::table : RadialMode::exact;
+    } else if (key == "table_pieces") {
+      result.table_pieces = parse_count<int>(key, value);
+    } else if (key == "table_budget_bytes") {
+      result.table_budget_bytes = parse_count<std::size_t>(key, value);
+    } else if (key == "types_in_use") {
+      result.types_in_use = split_names(value);
+    } else if (key == "deterministic") {
+      result.deterministic = parse_choice(key, value, "yes", "no");
+    } else if (key == "threads") {
+      result.threads = parse_count<int>(key, value);
+    } else {
+      fail(
+          "model options: expected dtype, radial, table_pieces, table_budget_bytes, types_in_use, deterministic or "
+          "threads, "
+          "got '{}'",
+          key);
+    }
+  }
+  return result;
+}
+
+at::Tensor to_tensor(const double* values, at::IntArrayRef shape) {
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
+  std::copy_n(values, tensor.numel(), tensor.mutable_data_ptr<double>());
+  return tensor;
+}
+
+class PythonModel : public torch::CustomClassHolder {
+ public:
+  PythonModel(const std::string& path, const Options& options) : model_(Model::load(path, parse_options(options))) {}
+
+  std::string metadata() const { return model_->metadata().json; }
+  std::string dtype() const { return model_->dtype() == Dtype::float64 ? "float64" : "float32"; }
+  void set_threads(int64_t threads) {
+    require(threads >= 0 && threads <= 65536, "model: expected a thread count of 0 to 65536, got {}", threads);
+    model_->set_threads(static_cast<int>(threads));
+  }
+
+  std::string tables() const {
+    nlohmann::json list = nlohmann::json::array();
+    for (const TableReport& r : model_->tables()) {
+      list.push_back({{"layer", r.layer},
+                      {"tables", r.tables},
+                      {"pieces", r.pieces},
+                      {"bytes", r.bytes},
+                      {"value_error", r.value_error},
+                      {"slope_error", r.slope_error}});
+    }
+    return list.dump();
+  }
+
+  Values compute(const at::Tensor& edge_vec, const at::Tensor& types, const at::Tensor& receivers,
+                 const at::Tensor& senders, int64_t n_local, int64_t n_rows, bool forces, bool virial, bool atom_virial,
+                 bool centroid_virial, const std::vector<std::string>& outputs) {
+    const int64_t edges = receivers.numel(), nodes = types.numel();
+    check("edge_vec", edge_vec, at::kDouble, {edges, 3});
+    check("types", types, at::kLong, {nodes});
+    check("receivers", receivers, at::kLong, {edges});
+    check("senders", senders, at::kLong, {edges});
+    require(nodes < (int64_t{1} << 31) && n_local >= 0 && n_local <= n_rows && n_rows <= nodes,
+            "compute: expected 0 <= n_local <= n_rows <= {} atoms, got {} and {}", nodes, n_local, n_rows);
+    graph_.assign(static_cast<int32_t>(n_local), static_cast<int32_t>(n_rows), static_cast<int32_t>(nodes), edges,
+                  receivers.const_data_ptr<int64_t>(), senders.const_data_ptr<int64_t>(),
+                  edge_vec.const_data_ptr<double>(), types.const_data_ptr<int64_t>(), model_->metadata().layers);
+    Request request{forces, virial, atom_virial, centroid_virial, outputs};
+    model_->compute(graph_.view(), request, result_);
+    Values values;
+    values.insert("energy", to_tensor(&result_.energy, {}));
+    values.insert("atomic_energy", to_tensor(result_.atomic_energy.data(), {n_local}));
+    if (forces) values.insert("forces", to_tensor(result_.forces.data(), {nodes, 3}));
+    if (virial) values.insert("virial", to_tensor(result_.virial, {3, 3}));
+    if (atom_virial) values.insert("atom_virial", to_tensor(result_.atom_virial.data(), {nodes, 6}));
+    if (centroid_virial) values.insert("centroid_virial", to_tensor(result_.centroid_virial.data(), {nodes, 9}));
+    for (const auto& named : result_.outputs) {
+      if (named.name != "atomic_energy") values.insert(named.name, to_tensor(named.values.data(), named.shape));
+    }
+    return values;
+  }
+
+ private:
+  static void check(const char* name, const at::Tensor& tensor, at::ScalarType dtype, at::IntArrayRef shape) {
+    require(
+        tensor.device().is_cpu() && tensor.scalar_type() == dtype && tensor.sizes() == shape && tensor.is_contiguous(),
+        "compute: expected {} to be a contiguous CPU tensor of {} with {} values, got {} with {} values", name,
+        at::toString(dtype), c10::multiply_integers(shape), at::toString(tensor.scalar_type()), tensor.numel());
+  }
+
+  std::shared_ptr<Model> model_;
+  Graph graph_;
+  Result result_;
+};
+
+const auto kRegistration =
+    torch::class_<PythonModel>("clebsch", "Model")
+        .def(torch::init<std::string, Options>())
+        .def_static("inspect", [](const std::string& path) { return Model::inspect(path).json; })
+        .def_static("version", []() { return std::string(version()); })
+        .def_static("torch_version", []() { return std::string(torch_version()); })
+        .def_static("check_blas", []() { return check_blas(); })
+        .def("metadata", &PythonModel::metadata)
+        .def("dtype", &PythonModel::dtype)
+        .def("tables", &PythonModel::tables)
+        .def("set_threads", &PythonModel::set_threads)
+        .def("compute", &PythonModel::compute, "Energies, forces and virials of one graph; see docs/architecture.md",
+             {torch::arg("edge_vec"), torch::arg("types"), torch::arg("receivers"), torch::arg("senders"),
+              torch::arg("n_local"), torch::arg("n_rows"), torch::arg("forces") = true, torch::arg("virial") = true,
+              torch::arg("atom_virial") = false, torch::arg("centroid_virial") = false,
+              torch::arg("outputs") = std::vector<std::string>{}});
+
+}  // namespace
+}  // namespace clebsch
