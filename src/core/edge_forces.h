@@ -19,6 +19,7 @@ struct EdgeForceTargets {
 
 /// Sums edge_gradient (E,3) over graph.row_ptr's edges. Per-row and per-column loops in fixed order: the result is
 /// bitwise the same for any thread count. Needs the transpose when `threads` > 1.
-void accumulate_edge_forces(const GraphView& graph, const double* edge_gradient, const EdgeForceTargets& targets, int threads);
+void accumulate_edge_forces(const GraphView& graph, const double* edge_gradient, const EdgeForceTargets& targets,
+                            int threads);
 
 }  // namespace clebsch

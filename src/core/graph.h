@@ -9,16 +9,16 @@ namespace clebsch {
 /// Owned atoms come first, then ghosts that still feed an owned atom by hop count, then the rest.
 struct GraphView {
   int32_t n_local = 0, n_rows = 0, n_nodes = 0;
-  int64_t n_edges = 0;                 ///< capacity; the true count is row_ptr[n_rows]
-  int32_t n_layers = 0;                ///< entries of layer_rows
-  const int32_t* row_ptr = nullptr;    ///< (N+1), edges of receiver i are row_ptr[i] .. row_ptr[i+1]-1
-  const int32_t* senders = nullptr;    ///< (E), 0 <= sender < M
-  const int32_t* receivers = nullptr;  ///< (E), redundant with row_ptr, kept because per-edge code wants it
-  const int32_t* col_ptr = nullptr;    ///< (M+1) or null: the transpose, edges of sender j are
-  const int32_t* col_edge = nullptr;   ///< (E)   col_edge[col_ptr[j]] .. , ascending
-  const int32_t* layer_rows = nullptr; ///< (L), layer k computes rows < layer_rows[k]; layer_rows[0] <= N, last >= n_local
-  const int32_t* types = nullptr;      ///< (M), 0 <= type < number of type names
-  const double* edge_vec = nullptr;    ///< (E,3), x[sender] - x[receiver], Angstrom
+  int64_t n_edges = 0;                  ///< capacity; the true count is row_ptr[n_rows]
+  int32_t n_layers = 0;                 ///< entries of layer_rows
+  const int32_t* row_ptr = nullptr;     ///< (N+1), edges of receiver i are row_ptr[i] .. row_ptr[i+1]-1
+  const int32_t* senders = nullptr;     ///< (E), 0 <= sender < M
+  const int32_t* receivers = nullptr;   ///< (E), redundant with row_ptr, kept because per-edge code wants it
+  const int32_t* col_ptr = nullptr;     ///< (M+1) or null: the transpose, edges of sender j are
+  const int32_t* col_edge = nullptr;    ///< (E)   col_edge[col_ptr[j]] .. , ascending
+  const int32_t* layer_rows = nullptr;  ///< (L), layer k computes rows < layer_rows[k]; [0] <= N, last >= n_local
+  const int32_t* types = nullptr;       ///< (M), 0 <= type < number of type names
+  const double* edge_vec = nullptr;     ///< (E,3), x[sender] - x[receiver], Angstrom
 };
 
 /// An owning graph with a builder. All buffers keep their capacity between rebuilds (no allocation in a steady step).
@@ -29,7 +29,8 @@ class Graph {
   std::vector<double> edge_vec;
 
   /// From unsorted directed edges (count E): stable counting sort by receiver. Throws Error on an index out of range,
-  /// a non-finite vector, or more than 2^31-1 edges.
+  /// a non-finite vector, or more than 2^31-1 edges; the graph is then unchanged. vectors (E,3), type (M). layer_rows
+  /// becomes `layers` times n_rows: a caller that knows hop counts lowers it.
   void assign(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t edges, const int64_t* receiver,
               const int64_t* sender, const double* vectors, const int64_t* type, int layers);
   /// Fills receivers from row_ptr, and col_ptr/col_edge from senders.

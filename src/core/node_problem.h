@@ -11,26 +11,26 @@ namespace clebsch {
 /// "linear in=128x0e+64x1o out=128x0e+64x1o": per irrep a dense map between all channels of that irrep.
 /// Weight: concatenation over the blocks of out.simplify() of [mul_in][mul_out] row-major; a block of `out` without a
 /// counterpart in `in` is zero and has no weight. Normalisation (e3nn: 1/sqrt(fan in)) is folded into the weight.
-/// Irreps that appear in several blocks of `in` give several maps into one block of `out`: their results add up, and their
-/// weights follow each other (rows of one [sum mul_in][mul_out]).
-/// species_linear uses the same text; its weight is (types, weight_count).
+/// Irreps that appear in several blocks of `in` give several maps into one block of `out`: their results add up, and
+/// their weights follow each other (rows of one [sum mul_in][mul_out]). species_linear uses the same text; its weight
+/// is (types, weight_count).
 struct LinearProblem {
   struct Map {
     int l;
     int64_t in_offset, in_mul, out_offset, out_mul, weight_offset;
   };
-  Irreps in, out;            ///< simplified
+  Irreps in, out;  ///< simplified
   std::vector<Map> maps;
   int64_t weight_count = 0;
   static LinearProblem parse(const std::string& text);
 };
 
 /// "gate scalars=128x0e+16x0o gates=96x0e gated=64x1o+32x2e silu=C tanh=C": input irreps are scalars+gates+gated (in
-/// channel-fastest layout of that concatenation, simplified), output scalars+gated. Even scalars pass C_silu*silu(x), odd ones
-/// C_tanh*tanh(x); gate channel i (same activations by parity) multiplies gated channel i.
-/// `in` and `out` are the plain concatenations, blocks as written: channel_fastest_layout(in) gives the place of every block
-/// of scalars, gates and gated in turn. An odd gate flips the parity of what it multiplies in `out`.
-/// Source: e3nn.nn.Gate; the constants are e3nn's normalize2mom values, read from the upstream model.
+/// channel-fastest layout of that concatenation, simplified), output scalars+gated. Even scalars pass C_silu*silu(x),
+/// odd ones C_tanh*tanh(x); gate channel i (same activations by parity) multiplies gated channel i. `in` and `out` are
+/// the plain concatenations, blocks as written: channel_fastest_layout(in) gives the place of every block of scalars,
+/// gates and gated in turn. An odd gate flips the parity of what it multiplies in `out`. Source: e3nn.nn.Gate; the
+/// constants are e3nn's normalize2mom values, read from the upstream model.
 struct GateProblem {
   Irreps scalars, gates, gated, in, out;
   double silu = 1.0, tanh = 1.0;

@@ -33,9 +33,10 @@ enum class Activation { silu };  ///< plain x*sigmoid(x); any normalising consta
 ///
 /// x = r / rc with rc the cutoff of the (centre type, neighbour type) pair;
 /// basis n (0-based): prefactor * sin(b_n x) / x * f(x), f the polynomial cutoff of degree p
-/// (Gasteiger et al. 2020, arXiv:2003.03123, eq. 8): 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2), 0 for x >= 1.
-/// MLP: widths[0] = basis size, ..., widths.back() = weight columns; activation between layers, none after the last;
-/// all normalisation factors are folded into the stored weights (row-major [in][out], layers concatenated).
+/// (Gasteiger et al. 2020, arXiv:2003.03123, eq. 8): 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2),
+/// and 0 for x >= 1.
+/// MLP: widths[0] = basis size, ..., widths.back() = weight columns; activation between layers, none after the
+/// last; all normalisation factors are folded into the stored weights (row-major [in][out], layers concatenated).
 struct RadialDescription {
   RadialBasis basis = RadialBasis::bessel;
   double prefactor = 1.0;
@@ -58,8 +59,9 @@ struct Problem {
   /// Text form, one line, fields in this order, numbers with 17 digits:
   ///   conv in1=64x0e+64x1o in2=1x0e+1x1o out=64x0e+64x1o+64x1o paths=uvu:0,0,0,1;uvu:0,1,1,1.7320508075688772
   ///   [radial=bessel,PREFACTOR,P,WIDTH0-WIDTH1-...,silu]
-  /// A weightless path has mode "uvu0" (uvw must have weights). Every block has at least one channel. parse() throws Error naming the field, what was expected and what
-  /// came; it bounds every count (blocks and paths <= 1024, columns <= 2^20, dims <= 2^24).
+  /// A weightless path has mode "uvu0" (uvw must have weights). Every block has at least one channel. parse() throws
+  /// Error naming the field, what was expected and what came; it bounds every count (blocks and paths <= 1024, columns
+  /// <= 2^20, dims <= 2^24).
   static Problem parse(const std::string& text);
   std::string str() const;
   /// Checks consistency and fills the derived members. Throws Error.

@@ -23,8 +23,8 @@ struct TablePoint {
   double t, dt_dr;
 };
 
-/// Requires 0 < r < rc.
-inline TablePoint locate(double r, double rc, int pieces) {
+/// Requires 0 < r < rc. Static: files compiled for different instruction sets must not share one copy.
+static inline TablePoint locate(double r, double rc, int pieces) {
   const double s0 = std::sqrt(kTableStart), s = std::sqrt(r), inv_h = pieces / (std::sqrt(rc) - s0);
   const double u = (s - s0) * inv_h;
   int k = static_cast<int>(std::floor(u));
@@ -42,6 +42,7 @@ std::vector<double> build_radial_table(const RadialNetwork& network, double rc, 
 struct TableError {
   double value, slope;
 };
-TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, double r_from = 0.8, int samples = 2000);
+TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, double r_from = 0.8,
+                              int samples = 2000);
 
 }  // namespace clebsch

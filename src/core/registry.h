@@ -18,6 +18,7 @@ const NamedProblem& named_problem(const std::string& name);
 /// The uvu problem of a NequIP/MACE convolution: all paths of features x harmonics(0..lmax) -> irreps allowed in
 /// `out_filter`, in the loop order of nequip (in1, in2, l3), out irreps sorted by (l, parity), normalisation
 /// sqrt(2 l3 + 1). harmonics parity is (-1)^l when `odd_harmonics`, else +1 for all l.
-std::string convolution_problem(const std::string& features, int lmax, const std::string& out_filter, bool odd_harmonics);
+std::string convolution_problem(const std::string& features, int lmax, const std::string& out_filter,
+                                bool odd_harmonics);
 
 }  // namespace clebsch

@@ -31,7 +31,7 @@ HIGH_TRIPLES = [
     (7, 7, 0),
 ]
 
-# Features, highest degree of the harmonics, kept outputs, parity of the harmonics (-1)^l or +1: as in src/core/registry.cpp.
+# Features, highest degree of the harmonics, kept outputs, parity of the harmonics: (-1)^l or +1. As src/core/registry.cpp.
 CONVOLUTIONS = [
     ("128x0e+128x1o", 3, "0e+1o+2e+3o", True),
     ("32x0o+32x0e+32x1o+32x1e", 1, "0o+0e+1o+1e", True),
@@ -61,7 +61,7 @@ def harmonics() -> list:
 def convolution(features: str, lmax: int, out_filter: str, odd_harmonics: bool) -> dict:
     """Paths in the order of nequip's loop, outputs sorted by e3nn, coefficients of e3nn's TensorProduct."""
     irreps_in1 = o3.Irreps(features)
-    irreps_in2 = o3.Irreps([(1, (l, (-1) ** l if odd_harmonics else 1)) for l in range(lmax + 1)])
+    irreps_in2 = o3.Irreps([(1, (degree, (-1) ** degree if odd_harmonics else 1)) for degree in range(lmax + 1)])
     kept = [ir for _, ir in o3.Irreps(out_filter)]
     outputs, instructions = [], []
     for i, (mul, ir1) in enumerate(irreps_in1):
