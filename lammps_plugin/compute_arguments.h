@@ -26,7 +26,7 @@ LAMMPS_NS::PairClebsch* find_pair_clebsch(LAMMPS_NS::LAMMPS* lmp, const std::str
 /// Stops unless the pair style ran at this step.
 void check_invoked(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::PairClebsch* pair, const std::string& style);
 
-/// Columns of a per-atom output (its first dimension is nodes), or 0 when it is no per-atom output.
-int columns_of(const clebsch::Result::Named& output, int owned_nodes);
+/// Columns of a per-atom output (its first dimension is the rows or nodes of the graph), or 0 when it is none.
+int columns_of(const clebsch::Result::Named& output, const clebsch::Graph& graph);
 
 }  // namespace clebsch_lammps

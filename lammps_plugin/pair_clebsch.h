@@ -45,6 +45,7 @@ class PairClebsch : public Pair {
   bigint last_step() const { return last_step_; }
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
   const std::vector<int>& node_atoms() const { return builder_.atoms(); }
+  const clebsch::Graph& graph() const { return builder_.graph(); }
   int owned_nodes() const { return builder_.graph().n_local; }
   const clebsch_lammps::StepTimes& times() const { return times_; }
 

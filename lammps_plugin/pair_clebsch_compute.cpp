@@ -61,17 +61,18 @@ void PairClebsch::evaluate() {
     return;
   }
   try {
+    result_.atomic_energy.clear();
     model_->compute(builder_.graph().view(), request_, result_);
   } catch (const std::exception& failure) {
+    // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
+    for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)
+      if (!std::isfinite(result_.atomic_energy[node])) stop_at_atom(static_cast<int>(node), "energy");
     error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
   }
   check_forces();
 }
 
 void PairClebsch::check_forces() {
-  const int owned = owned_nodes();
-  for (int node = 0; node < owned; ++node)
-    if (!std::isfinite(result_.atomic_energy[node])) stop_at_atom(node, "energy");
   const int nodes = builder_.graph().n_nodes;
   for (int node = 0; node < nodes; ++node) {
     const double* f = &result_.forces[3 * static_cast<std::size_t>(node)];

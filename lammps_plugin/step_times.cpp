@@ -28,8 +28,9 @@ void StepTimes::reset() {
 }
 
 void StepTimes::print() const {
-  double mean[kParts];
-  MPI_Allreduce(seconds_, mean, kParts, MPI_DOUBLE, MPI_SUM, world);
+  double mine[kParts], mean[kParts];
+  std::copy(seconds_, seconds_ + kParts, mine);  // LAMMPS's stand-in for MPI takes no const
+  MPI_Allreduce(mine, mean, kParts, MPI_DOUBLE, MPI_SUM, world);
   for (double& value : mean) value /= comm->nprocs;
   if (comm->me != 0 || steps_ == 0) return;
   const double loop = timer->get_wall(LAMMPS_NS::Timer::TOTAL);
