@@ -1,0 +1,182 @@
+"""The ASE calculator: values, stress, relaxations, dynamics, and its refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms, units
+from ase.calculators.calculator import PropertyNotImplementedError
+from ase.filters import ExpCellFilter, FrechetCellFilter
+from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
+from ase.md.verlet import VelocityVerlet
+from ase.optimize import BFGS, FIRE
+
+import cases
+import structures
+import upstream
+from clebsch.errors import ClebschError
+
+pytestmark = pytest.mark.usefixtures("needs_library")
+
+CASE = "zbl-cutoffs"
+
+
+@pytest.fixture
+def calculator(exported):
+    from clebsch.ase import ClebschCalculator
+
+    return ClebschCalculator(exported(CASE))
+
+
+def with_calculator(name: str, calculator) -> Atoms:
+    atoms = structures.ALL[name](cases.TYPES)
+    atoms.calc = calculator
+    return atoms
+
+
+@pytest.mark.parametrize("structure", structures.ALL)
+def test_values(structure, upstream_model, exported):
+    from clebsch.ase import ClebschCalculator
+
+    atoms = with_calculator(structure, ClebschCalculator(exported(CASE), radial="exact", dtype="float64"))
+    want = upstream.evaluate(upstream_model(CASE), atoms)
+    scale = max(float(want.forces.abs().max()), 0.1)
+    assert atoms.get_potential_energy() == pytest.approx(float(want.atomic.sum()), abs=1e-10 * len(atoms))
+    assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
+    np.testing.assert_allclose(atoms.get_potential_energies(), want.atomic, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(atoms.get_forces(), want.forces, rtol=0, atol=1e-10 * scale)
+    if atoms.cell.rank == 3:
+        stress = -want.virial.numpy() / atoms.get_volume()
+        np.testing.assert_allclose(atoms.get_stress(voigt=False), stress, rtol=0, atol=1e-10 * np.abs(stress).max())
+        np.testing.assert_allclose(atoms.get_stresses().sum(0), atoms.get_stress(), rtol=0, atol=1e-12)
+    else:
+        with pytest.raises(PropertyNotImplementedError, match="cell"):
+            atoms.get_stress()
+
+
+def test_stress_by_finite_differences(calculator):
+    from ase.calculators.fd import calculate_numerical_stress
+
+    atoms = with_calculator("triclinic", calculator)
+    np.testing.assert_allclose(
+        atoms.get_stress(),
+        calculate_numerical_stress(atoms, eps=1e-4),
+        rtol=0,
+        atol=2e-6 * np.abs(atoms.get_stress()).max(),
+    )
+
+
+def test_energy_alone_needs_no_forces(calculator):
+    atoms = with_calculator("periodic", calculator)
+    atoms.get_potential_energy()
+    assert "forces" not in calculator.results
+    assert atoms.get_forces().shape == (len(atoms), 3)
+    assert set(calculator.results) >= {"energy", "free_energy", "energies", "forces", "stress"}
+
+
+def test_results_follow_changes(calculator):
+    atoms = with_calculator("periodic", calculator)
+    first = atoms.get_potential_energy()
+    atoms.positions[0] += 0.2
+    second = atoms.get_potential_energy()
+    atoms.symbols[0] = "C" if atoms.symbols[0] != "C" else "O"
+    third = atoms.get_potential_energy()
+    atoms.set_cell(atoms.cell * 1.05, scale_atoms=True)
+    assert len({first, second, third, atoms.get_potential_energy()}) == 4
+
+
+def test_wrapping_and_supercells_change_nothing(calculator):
+    atoms = with_calculator("tiny_cell", calculator)
+    energy, forces = atoms.get_potential_energy(), atoms.get_forces()
+    atoms.positions += 3 * atoms.cell[0] - 2 * atoms.cell[2]
+    assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-10)
+    big = atoms.repeat((2, 3, 1))
+    big.calc = calculator
+    assert big.get_potential_energy() == pytest.approx(6 * energy, abs=1e-9)
+    np.testing.assert_allclose(big.get_forces(), np.tile(forces, (6, 1)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("cell_filter", [FrechetCellFilter, ExpCellFilter])
+def test_cell_relaxation_lowers_the_energy(cell_filter, calculator):
+    """A few steps along the model's own forces and stress: the enthalpy must fall."""
+    atoms = with_calculator("periodic", calculator)
+    start = atoms.get_potential_energy()
+    volume = atoms.get_volume()
+    FIRE(cell_filter(atoms), logfile=None, dt=0.02, maxstep=0.02).run(fmax=0.01, steps=15)
+    assert atoms.get_potential_energy() < start and atoms.get_volume() != volume
+
+
+def test_relaxation(calculator):
+    atoms = with_calculator("open_cluster", calculator)
+    start = atoms.get_potential_energy()
+    BFGS(atoms, logfile=None, maxstep=0.05).run(fmax=0.01, steps=20)
+    assert atoms.get_potential_energy() < start
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_energy_is_conserved(dtype, exported):
+    """Velocity Verlet at a small step: the drift of the total energy stays far below the kinetic energy."""
+    from clebsch.ase import ClebschCalculator
+
+    atoms = structures.periodic(cases.TYPES)
+    atoms.set_masses([20.0] * len(atoms))
+    atoms.calc = ClebschCalculator(exported("shifts-per-type", dtype))
+    MaxwellBoltzmannDistribution(atoms, temperature_K=300, rng=np.random.default_rng(0))
+    totals = []
+    dynamics = VelocityVerlet(atoms, timestep=0.1 * units.fs)
+    dynamics.attach(lambda: totals.append(atoms.get_total_energy()), interval=10)
+    dynamics.run(200)
+    assert np.ptp(totals) / len(atoms) < 2e-5, totals
+
+
+def test_threads_change_no_bit(exported):
+    from clebsch.ase import ClebschCalculator
+
+    atoms = structures.periodic(cases.TYPES)
+    forces = []
+    for threads in (1, 2):
+        atoms.calc = ClebschCalculator(exported("preset-M"), threads=threads)
+        forces.append(atoms.get_forces())
+    assert np.array_equal(*forces)
+
+
+def test_type_names_that_are_no_elements(exported):
+    from clebsch.ase import ClebschCalculator
+
+    water = Atoms("OH2", positions=[[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    water.calc = ClebschCalculator(exported(CASE))
+    energy = water.get_potential_energy()
+    heavy = Atoms("OF2", positions=water.positions, calculator=ClebschCalculator(exported(CASE), types={"F": "H"}))
+    assert heavy.get_potential_energy() == energy
+    with pytest.raises(ClebschError, match="expected one of O, H, C for F, got 'X'"):
+        ClebschCalculator(exported(CASE), types={"F": "X"})
+
+
+def test_refusals(exported, tmp_path):
+    from clebsch.ase import ClebschCalculator
+
+    with pytest.raises(ClebschError, match="runs on the CPU only"):
+        ClebschCalculator(exported(CASE), device="cuda")
+    with pytest.raises(ClebschError, match="float16"):
+        ClebschCalculator(exported(CASE), dtype="float16")
+    with pytest.raises(ClebschError):
+        ClebschCalculator(tmp_path / "absent.pt")
+    torch.save({"a": 1}, tmp_path / "other.pt")
+    with pytest.raises(ClebschError):
+        ClebschCalculator(tmp_path / "other.pt")
+    gold = Atoms("Au", calculator=ClebschCalculator(exported(CASE)))
+    with pytest.raises(ClebschError, match="expected elements among O, H, C, got Au"):
+        gold.get_potential_energy()
+    lost = Atoms("OH", positions=[[0, 0, 0], [np.nan, 0, 0]], calculator=ClebschCalculator(exported(CASE)))
+    with pytest.raises(ClebschError, match="atom 1"):
+        lost.get_potential_energy()
+    flat = Atoms("O", cell=[0, 3, 3], pbc=True, calculator=ClebschCalculator(exported(CASE)))
+    with pytest.raises(ClebschError, match="periodic direction"):
+        flat.get_potential_energy()
+
+
+def test_empty_and_single(calculator):
+    assert Atoms(calculator=calculator).get_potential_energy() == 0.0
+    atoms = with_calculator("one_atom", calculator)
+    assert np.all(atoms.get_forces() == 0) and np.isfinite(atoms.get_potential_energy())
