@@ -25,23 +25,71 @@ int64_t split_nodes(const int32_t* ptr, int32_t count, int64_t target, std::vect
 
 template <typename T>
 void EdgeTile<T>::reserve(int64_t max_nodes, int64_t max_edges, int width, int harmonics_components,
-                          int64_t max_channels, int32_t max_pairs) {
+                          int64_t weight_channels, int64_t max_channels, int32_t max_pairs) {
   const size_t e = (max_edges + width - 1) / width * width;
   components = harmonics_components;
   first.ensure(max_nodes + 1);
-  other.ensure(e);
+  far_row.ensure(e);
+  weight_rows.ensure(e);
   edge.ensure(e);
-  weights.ensure(e);
-  t.ensure(e);
   harmonics.ensure(e * components);
   grad_harmonics.ensure(e * components);
   slope.ensure(e);
   unit.ensure(3 * e);
   inverse.ensure(e);
   dt_dr.ensure(e);
+  table_row.ensure(e);
+  group_row.ensure(e);
+  order.ensure(e);
+  group_first.ensure(e + 1);
+  t.ensure(e);
+  sorted_t.ensure(e);
+  weights.ensure(e * weight_channels);
   matrix.ensure(e * max_pairs);
   b_scratch.ensure((max_channels + width) * max_pairs);
   reduce_scratch.ensure((2 * kMaxDegree + 2) * width * width);
+  sort_keys.ensure(e);
+}
+
+template <typename T>
+void EdgeTile<T>::sort_by_table_row(int64_t row_size, int64_t rows) {
+  constexpr int64_t kMostBins = 1 << 14;
+  const int64_t* row = table_row.data();
+  int32_t *sorted = order.data(), *starts = group_first.data();
+  groups = 0;
+  if (rows <= kMostBins) {
+    int32_t* bin = bins.ensure(rows);
+    std::fill_n(bin, rows, 0);
+    for (int32_t e = 0; e < edges; ++e) ++bin[row[e] / row_size];
+    int32_t sum = 0;
+    for (int64_t k = 0; k < rows; ++k) {
+      const int32_t count = bin[k];
+      bin[k] = sum;
+      if (count == 0) continue;
+      group_row.data()[groups] = k * row_size;
+      starts[groups++] = sum;
+      sum += count;
+    }
+    for (int32_t e = 0; e < edges; ++e) sorted[bin[row[e] / row_size]++] = e;
+  } else {
+    // Many tables: sort (row, edge) packed into one integer.
+    constexpr int kEdgeBits = 24;
+    uint64_t* keys = sort_keys.data();
+    for (int32_t e = 0; e < edges; ++e) {
+      keys[e] = static_cast<uint64_t>(row[e] / row_size) << kEdgeBits | static_cast<uint64_t>(e);
+    }
+    std::sort(keys, keys + edges);
+    int64_t last = -1;
+    for (int32_t i = 0; i < edges; ++i) {
+      sorted[i] = static_cast<int32_t>(keys[i] & ((uint64_t{1} << kEdgeBits) - 1));
+      if (row[sorted[i]] == last) continue;
+      last = row[sorted[i]];
+      group_row.data()[groups] = last;
+      starts[groups++] = i;
+    }
+  }
+  starts[groups] = edges;
+  for (int32_t i = 0; i < edges; ++i) sorted_t.data()[i] = t.data()[sorted[i]];
 }
 
 template <typename T>
@@ -73,9 +121,9 @@ int64_t fill_tile(const TileSource<T>& source, Side side, int32_t begin, int32_t
       // A vector that is not a number must show in the result, not vanish.
       const TablePoint point = r < cutoff ? locate(r, cutoff, radial.pieces) : TablePoint{0, r, r};
       const double inverse = 1.0 / r, x = vec[0] * inverse, y = vec[1] * inverse, z = vec[2] * inverse;
-      tile.other.data()[count] = side == Side::receiver ? sender : receiver;
+      tile.far_row.data()[count] = (side == Side::receiver ? sender : receiver) * source.far_stride;
       tile.edge.data()[count] = edge;
-      tile.weights.data()[count] = table * table_size + point.piece * piece_size;
+      tile.table_row.data()[count] = table * table_size + point.piece * piece_size;
       tile.t.data()[count] = static_cast<T>(point.t);
       tile.unit.data()[3 * count] = x;
       tile.unit.data()[3 * count + 1] = y;
@@ -92,6 +140,8 @@ int64_t fill_tile(const TileSource<T>& source, Side side, int32_t begin, int32_t
   }
   tile.first.data()[end - begin] = count;
   tile.edges = count;
+  for (int32_t e = 0; e < count; ++e) tile.weight_rows.data()[e] = e * source.weight_stride;
+  tile.sort_by_table_row(piece_size, static_cast<int64_t>(radial.tables) * (radial.pieces + 1));
   return missing;
 }
 

@@ -49,7 +49,8 @@ void over_tiles(const Problem& problem, const ProblemPlan& plan, const KernelTab
   if (space.tiles.size() < static_cast<size_t>(threads)) space.tiles.resize(threads);
   const int components = harmonics_count(problem.lmax_in2);
   for (int k = 0; k < threads; ++k) {
-    space.tiles[k].reserve(target, most, kernels.width, components, plan.max_channels, plan.max_pairs);
+    space.tiles[k].reserve(target, most, kernels.width, components, source.weight_stride, plan.max_channels,
+                           plan.max_pairs);
   }
   EdgeTile<T>* pool = space.tiles.data();
   const int32_t* starts = space.starts.data();
@@ -79,8 +80,9 @@ void interaction_forward(const Problem& problem, const GraphView& graph, const R
   if (rows == 0) return;
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
   const KernelTable<T>& table = kernels<T>();
-  const TileSource<T> source{graph, radial, rows, problem.lmax_in2, table.width};
-  const WeightView<T> weights{WeightSource::table, radial.table, radial.columns};
+  const WeightView<T> weights{true, radial.table, radial.columns};
+  const TileSource<T> source{
+      graph, radial, rows, problem.lmax_in2, table.width, plan->x_dim, gather_weight_row(table.width)};
   over_tiles(problem, *plan, table, source, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
     std::fill_n(out + tile.node * plan->out_dim, tile.nodes * plan->out_dim, T(0));
     gather_paths(*plan, table, Side::receiver, tile, weights, x, out);
@@ -95,17 +97,20 @@ void interaction_backward(const Problem& problem, const GraphView& graph, const 
           "interaction: the gradient of the features needs the transposed graph (col_ptr)");
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
   const KernelTable<T>& table = kernels<T>();
-  const TileSource<T> source{graph, radial, rows, problem.lmax_in2, table.width};
-  const WeightView<T> weights{WeightSource::table, radial.table, radial.columns};
+  const WeightView<T> weights{true, radial.table, radial.columns};
   if (grad_edge_vec != nullptr) {
     // Edges beyond their cutoff are in no tile.
     std::fill_n(grad_edge_vec, 3 * graph.n_edges, 0.0);
+    const TileSource<T> source{
+        graph, radial, rows, problem.lmax_in2, table.width, plan->x_dim, edge_weight_row(*plan, table.width)};
     over_tiles(problem, *plan, table, source, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
       edge_paths(*plan, table, tile, weights, x, grad_out, true, static_cast<T*>(nullptr));
       edge_vector_gradient(tile, problem.lmax_in2, table.width, grad_edge_vec);
     });
   }
   if (grad_x != nullptr) {
+    const TileSource<T> source{
+        graph, radial, rows, problem.lmax_in2, table.width, plan->out_dim, gather_weight_row(table.width)};
     over_tiles(problem, *plan, table, source, Side::sender, graph.n_nodes, threads, [&](EdgeTile<T>& tile) {
       std::fill_n(grad_x + tile.node * plan->x_dim, tile.nodes * plan->x_dim, T(0));
       gather_paths(*plan, table, Side::sender, tile, weights, grad_out, grad_x);

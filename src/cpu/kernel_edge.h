@@ -11,17 +11,6 @@
 namespace clebsch::cpu {
 namespace {
 
-/// W and dW/dt of one vector of channels.
-CLEBSCH_INLINE void table_value_slope(const Real* row, int64_t stride, Real t, Vector& w, Vector& slope) {
-  w = load(row + 5 * stride);
-  slope = w;
-  w = w * t + load(row + 4 * stride);
-  for (int k = 3; k >= 0; --k) {
-    slope = slope * t + w;
-    w = w * t + load(row + k * stride);
-  }
-}
-
 /// B of one node, [slice of channels][pair][lane]; channels beyond the last are zero.
 CLEBSCH_INLINE void contract_node(const EdgeArgs<Real>& args, const Real* g) {
   int64_t slice = 0;
@@ -56,7 +45,7 @@ void edge_unrolled(const EdgeArgs<Real>& args) {
   constexpr int kA = 2 * L1 + 1, kB = 2 * L2 + 1, kPairs = pair_count(L1, L3, L2);
   constexpr int kGradients = L2 == 0 ? 0 : kB;
   const TileView<Real>& tile = args.tile;
-  const int64_t slices = args.channels / kWidth, stride = args.weight_stride, x_stride = args.x_stride;
+  const int64_t slices = args.channels / kWidth, x_stride = args.x_stride;
   const int32_t edges = tile.first[tile.nodes];
   Real* rows = args.reduce_scratch;
   for (int32_t i = 0; i < tile.nodes; ++i) {
@@ -64,17 +53,15 @@ void edge_unrolled(const EdgeArgs<Real>& args) {
     if (begin == end) continue;
     contract_node(args, args.g + static_cast<int64_t>(tile.node + i) * args.g_row);
     for (int32_t e = begin; e < end; ++e) {
-      const int64_t block = e / kWidth;
-      const int lane = e % kWidth;
+      const int64_t block = block_of(e);
+      const int lane = lane_of(e);
       const Real* y = tile.harmonics + (block * tile.components + args.y_offset) * kWidth + lane;
-      const Real* row = args.weights + tile.weights[e];
-      const Real* x = args.x + tile.other[e] * args.x_row;
+      const Real* weights = args.weights + args.weight_rows[e];
+      const Real* x = args.x + tile.far_row[e];
       const Real* b_node = args.b_scratch;
-      const Real t = tile.t[e];
       Vector sum[kB] = {}, slope_sum = {};
       for (int64_t s = 0; s < slices; ++s) {
-        Vector w, slope;
-        table_value_slope(row, stride, t, w, slope);
+        const Vector w = load(weights), slope = load(weights + args.slope_offset);
         if constexpr (L1 == 0) {
           const Vector x0 = load(x), wx = w * x0;
           Vector contracted = y[0] * load(b_node);
@@ -106,7 +93,7 @@ void edge_unrolled(const EdgeArgs<Real>& args) {
           });
           slope_sum += slope * contracted;
         }
-        row += kWidth;
+        weights += kWidth;
         x += kWidth;
         b_node += kPairs * kWidth;
       }

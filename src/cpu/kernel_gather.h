@@ -6,15 +6,6 @@
 namespace clebsch::cpu {
 namespace {
 
-/// W of `kVectors` vectors of channels: a quintic in t by Horner's rule.
-template <int kVectors>
-CLEBSCH_INLINE void table_value(const Real* row, int64_t stride, Real t, Vector (&w)[kVectors]) {
-  for (int v = 0; v < kVectors; ++v) w[v] = load(row + 5 * stride + v * kWidth);
-  for (int k = 4; k >= 0; --k) {
-    for (int v = 0; v < kVectors; ++v) w[v] = w[v] * t + load(row + k * stride + v * kWidth);
-  }
-}
-
 /// One block of kVectors vectors of channels of all nodes of the tile: the accumulators stay in registers over a
 /// node's edges. A path joins few inputs to many outputs or the reverse; W multiplies the fewer.
 template <int LA, int L2, int LB, int kVectors>
@@ -22,7 +13,7 @@ CLEBSCH_INLINE void gather_block(const GatherArgs<Real>& args, int64_t channel) 
   constexpr int kA = 2 * LA + 1, kB = 2 * LB + 1, kPairs = pair_count(LA, L2, LB);
   const TileView<Real>& tile = args.tile;
   const Real* weights = args.weights + channel;
-  const int64_t stride = args.weight_stride, in_row = args.in_row, in_stride = args.in_stride;
+  const int64_t in_stride = args.in_stride;
   const Real* in_rows = args.in + channel;
   for (int32_t i = 0; i < tile.nodes; ++i) {
     const int32_t begin = tile.first[i], end = tile.first[i + 1];
@@ -30,15 +21,16 @@ CLEBSCH_INLINE void gather_block(const GatherArgs<Real>& args, int64_t channel) 
     Vector sum[kB][kVectors] = {};
     for (int32_t e = begin; e < end; ++e) {
       Vector w[kVectors];
-      table_value(weights + tile.weights[e], stride, tile.t[e], w);
-      const Real* in = in_rows + tile.other[e] * in_row;
+      const Real* row = weights + args.weight_rows[e];
+      for (int v = 0; v < kVectors; ++v) w[v] = load(row + v * kWidth);
+      const Real* in = in_rows + tile.far_row[e];
       if constexpr (L2 == 0) {
         unroll<kB>([&](auto b) __attribute__((always_inline)) {
           constexpr int kColumn = b.value;
           for (int v = 0; v < kVectors; ++v) sum[kColumn][v] += w[v] * load(in + kColumn * in_stride + v * kWidth);
         });
       } else {
-        const Real* m = args.matrix + static_cast<int64_t>(e / kWidth) * (kPairs * kWidth) + e % kWidth;
+        const Real* m = args.matrix + block_of(e) * (kPairs * kWidth) + lane_of(e);
         if constexpr (kA <= kB) {
           unroll<kA>([&](auto a) __attribute__((always_inline)) {
             constexpr int kRow = a.value;
@@ -83,21 +75,23 @@ CLEBSCH_INLINE void gather_block(const GatherArgs<Real>& args, int64_t channel) 
 }
 
 /// Vectors of channels done at once: as many as keep the accumulators in the registers there are.
-constexpr int gather_vectors(int lb) {
-  const int registers = CLEBSCH_VECTOR_BYTES == 64 ? 32 : 16;
-  return 2 * (2 * lb + 1) + 6 <= registers ? 2 : 1;
+constexpr int gather_vectors(int la, int lb) {
+  const int a = 2 * la + 1, b = 2 * lb + 1, sums = a <= b ? b : 2 * b;
+  if (CLEBSCH_VECTOR_BYTES == 64) return sums <= 5 ? 4 : (sums <= 13 ? 2 : 1);
+  return sums <= 5 ? 2 : 1;
 }
 
 template <int LA, int L2, int LB>
 void gather_unrolled(const GatherArgs<Real>& args) {
-  constexpr int kWide = gather_vectors(LB);
+  constexpr int kMost = gather_vectors(LA, LB);
   int64_t channel = 0;
-  for (; channel + kWide * kWidth <= args.channels; channel += kWide * kWidth) {
-    gather_block<LA, L2, LB, kWide>(args, channel);
+  if constexpr (kMost >= 4) {
+    for (; channel + 4 * kWidth <= args.channels; channel += 4 * kWidth) gather_block<LA, L2, LB, 4>(args, channel);
   }
-  if constexpr (kWide > 1) {
-    for (; channel < args.channels; channel += kWidth) gather_block<LA, L2, LB, 1>(args, channel);
+  if constexpr (kMost >= 2) {
+    for (; channel + 2 * kWidth <= args.channels; channel += 2 * kWidth) gather_block<LA, L2, LB, 2>(args, channel);
   }
+  for (; channel < args.channels; channel += kWidth) gather_block<LA, L2, LB, 1>(args, channel);
 }
 
 }  // namespace

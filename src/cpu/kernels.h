@@ -24,19 +24,32 @@ struct ComponentPair {
   int32_t a, b;
 };
 
-/// Where the per-edge weights W of a path come from.
-enum class WeightSource { table, array, one };
-
 /// The edges of consecutive nodes [node, node + nodes), without those beyond their cutoff.
 template <typename T>
 struct TileView {
   int32_t node = 0, nodes = 0;
   const int32_t* first = nullptr;    ///< (nodes + 1) edges of node i of the tile are first[i] .. first[i+1]-1
-  const int32_t* other = nullptr;    ///< (edges) the node at the far end, whose features are gathered
-  const int64_t* weights = nullptr;  ///< (edges) offset of the edge's first weight (table row, or row of W)
-  const T* t = nullptr;              ///< (edges) position inside the table piece
+  const int64_t* far_row = nullptr;  ///< (edges) offset of the far node's row of the features that are gathered
   const T* harmonics = nullptr;      ///< blocks of `width` edges, `components` each
   int32_t components = 0;
+};
+
+/// W (and dW/dt) of a slice of channels for all edges of a tile, from a table of quintics:
+///   out[edge * out_row + u] = sum_k table[row + k * stride + u] t^k,   row of the edge's group
+/// Edges of a group share their table row, so that a coefficient is read once a group, not once an edge.
+template <typename T>
+struct ExpandArgs {
+  int32_t groups;
+  const int32_t* group_first;  ///< (groups + 1) into `order`
+  const int64_t* group_row;    ///< (groups) offset of the row in the table
+  const int32_t* order;        ///< (edges) sorted by group
+  const T* t;                  ///< (edges) position inside the piece, in that order
+  const T* table;              ///< at the slice's first column
+  int64_t stride;              ///< between coefficients
+  int64_t channels;
+  T* out;  ///< rows are padded to whole vectors with zeros
+  int64_t out_row;
+  int64_t slope_offset;  ///< dW/dt stands that far behind W
 };
 
 /// Matrices m[pair] = sum over terms of value * Y[other], in blocks of `pairs`.
@@ -55,16 +68,16 @@ struct CoupleArgs {
 template <typename T>
 struct GatherArgs {
   TileView<T> tile;
-  int64_t channels;       ///< unrolled kernels: a multiple of the width
-  const T* weights;       ///< at the path's first column
-  int64_t weight_stride;  ///< between the coefficients of a table
-  const T* matrix;        ///< from CoupleArgs; unused by the unrolled kernels of l2 = 0, which take `scale`
+  int64_t channels;            ///< unrolled kernels: a multiple of the width
+  const T* weights;            ///< at the first channel's column; null (loop kernel): W = 1
+  const int64_t* weight_rows;  ///< (edges) offset of the edge's row of W
+  const T* matrix;             ///< from CoupleArgs; unused by the unrolled kernels of l2 = 0, which take `scale`
   T scale;
   const T* in;  ///< at component 0, channel 0 of row 0
-  int64_t in_row, in_stride;
+  int64_t in_stride;
   T* out;
   int64_t out_row, out_stride;
-  const ComponentPair* pair_list;  ///< loop kernels only
+  const ComponentPair* pair_list;  ///< loop kernel only
   int32_t pairs, a_dim, b_dim;
 };
 
@@ -76,22 +89,23 @@ struct GatherArgs {
 template <typename T>
 struct EdgeArgs {
   TileView<T> tile;
-  int64_t channels;
-  const T* weights;
-  int64_t weight_stride;
-  int32_t y_offset;  ///< first component of the path's degree inside a block of harmonics
+  int64_t channels;            ///< unrolled kernels: a multiple of the width
+  const T* weights;            ///< at the path's first column; null (loop kernel): W = 1
+  const int64_t* weight_rows;  ///< (edges) offset of the edge's row of W, also in grad_weights
+  int64_t slope_offset;        ///< dW/dt stands that far behind W
+  int32_t y_offset;            ///< first component of the path's degree inside a block of harmonics
   const T* x;
-  int64_t x_row, x_stride;
+  int64_t x_stride;
   const T* g;  ///< grad_out at component 0, channel 0 of row 0
   int64_t g_row, g_stride;
   const CouplingTerm* terms;  ///< pair = slot of (a, b); sorted by pair
   int32_t term_count, pairs;
   T* b_scratch;                    ///< (channels rounded up to width) * pairs
   T* reduce_scratch;               ///< (2 * kMaxDegree + 2) * width * width, finite contents
-  T* grad_harmonics;               ///< blocks as tile.harmonics, or null (loop kernels)
-  T* slope;                        ///< (edges rounded up to width)
-  T* grad_weights;                 ///< at the path's first column, addressed with tile.weights; or null
-  const ComponentPair* pair_list;  ///< loop kernels only
+  T* grad_harmonics;               ///< blocks as tile.harmonics; null (loop kernel): skipped
+  T* slope;                        ///< (edges rounded up to width); null (loop kernel): skipped
+  T* grad_weights;                 ///< at the path's first column; null: skipped (loop kernel only)
+  const ComponentPair* pair_list;  ///< loop kernel only
   int32_t a_dim, b_dim;
 };
 
@@ -101,10 +115,14 @@ struct KernelTable {
   static constexpr int kDegrees = kUnrolledDegree + 1;
   int width;  ///< lanes of a vector
   void (*couple)(const CoupleArgs<T>&);
-  void (*gather[kDegrees][kDegrees][kDegrees])(const GatherArgs<T>&);  ///< [l of in][l2][l of out], table weights
-  void (*edge[kDegrees][kDegrees][kDegrees])(const EdgeArgs<T>&);      ///< [l1][l2][l3], table weights
-  void (*gather_loop[3])(const GatherArgs<T>&);                        ///< [WeightSource], any degree and channels
-  void (*edge_loop[3])(const EdgeArgs<T>&);
+  void (*expand)(const ExpandArgs<T>&);        ///< W
+  void (*expand_slope)(const ExpandArgs<T>&);  ///< W and dW/dt
+  /// Whole vectors of channels, small degrees; l2 = 0 means the constant harmonic 1.
+  void (*gather[kDegrees][kDegrees][kDegrees])(const GatherArgs<T>&);  ///< [l of in][l2][l of out]
+  void (*edge[kDegrees][kDegrees][kDegrees])(const EdgeArgs<T>&);      ///< [l1][l2][l3], to harmonics and slope
+  /// Any degree, any number of channels.
+  void (*gather_loop)(const GatherArgs<T>&);
+  void (*edge_loop)(const EdgeArgs<T>&);
 };
 
 /// The table for the instruction set in use (cpu/dispatch.h).

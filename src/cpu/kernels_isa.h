@@ -5,6 +5,7 @@
 // cpu/kernels.h.
 #pragma once
 #include "cpu/kernel_edge.h"
+#include "cpu/kernel_expand.h"
 #include "cpu/kernel_gather.h"
 #include "cpu/kernel_loop.h"
 
@@ -35,12 +36,10 @@ constexpr KernelTable<Real> make_table() {
   table.width = kWidth;
   table.couple = couple_edges;
   fill_one<0, 0, 0>(table);
-  table.gather_loop[0] = gather_loop<WeightSource::table>;
-  table.gather_loop[1] = gather_loop<WeightSource::array>;
-  table.gather_loop[2] = gather_loop<WeightSource::one>;
-  table.edge_loop[0] = edge_loop<WeightSource::table>;
-  table.edge_loop[1] = edge_loop<WeightSource::array>;
-  table.edge_loop[2] = edge_loop<WeightSource::one>;
+  table.expand = expand_weights<false>;
+  table.expand_slope = expand_weights<true>;
+  table.gather_loop = gather_loop;
+  table.edge_loop = edge_loop;
   return table;
 }
 

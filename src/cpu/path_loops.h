@@ -5,13 +5,17 @@
 
 namespace clebsch::cpu {
 
-/// The weights of a call: a table (interaction) or rows of W per edge (tensor_product_conv).
+/// The weights of a call: a radial table (interaction), or rows of W per edge (tensor_product_conv).
 template <typename T>
 struct WeightView {
-  WeightSource source;
+  bool table;
   const T* data;
-  int64_t stride;  ///< between the coefficients of a table
+  int64_t row;  ///< columns: between the coefficients of a table, or between rows of W
 };
+
+/// Length of a row of a tile's `weights`: the values of W an edge that the loops below expand a table to at a time.
+int64_t gather_weight_row(int width);
+int64_t edge_weight_row(const ProblemPlan& plan, int width);
 
 /// Sums over edges into `out` rows of the tile's nodes, which must hold zeros (or what is to be added to).
 /// Side::receiver: in = x, out = out. Side::sender: in = grad_out, out = grad_x.

@@ -37,9 +37,10 @@ void fill_conv_tile(const GraphView& graph, const ProblemPlan& plan, int64_t wei
     for (int32_t k = ptr[node]; k < ptr[node + 1]; ++k) {
       const int32_t edge = side == Side::receiver ? k : graph.col_edge[k];
       if (side == Side::sender && graph.receivers[edge] >= rows) continue;
-      tile.other.data()[count] = side == Side::receiver ? graph.senders[edge] : graph.receivers[edge];
+      tile.far_row.data()[count] =
+          side == Side::receiver ? graph.senders[edge] * plan.x_dim : graph.receivers[edge] * plan.out_dim;
+      tile.weight_rows.data()[count] = edge * weight_count;
       tile.edge.data()[count] = edge;
-      tile.weights.data()[count] = edge * weight_count;
       const T* y = harmonics + edge * plan.y_dim;
       T* lane = tile.harmonics.data() + static_cast<int64_t>(count / width) * tile.components * width + count % width;
       for (int m = 0; m < tile.components; ++m) lane[m * width] = y[plan.y_source[m]];
@@ -52,7 +53,7 @@ void fill_conv_tile(const GraphView& graph, const ProblemPlan& plan, int64_t wei
 
 /// Runs work(tile) over all nodes of one side in parallel.
 template <typename T, typename Work>
-void over_tiles(const Problem& problem, const ProblemPlan& plan, const KernelTable<T>& kernels, const GraphView& graph,
+void over_tiles(const ProblemPlan& plan, int64_t weight_count, const KernelTable<T>& kernels, const GraphView& graph,
                 int32_t rows, const T* harmonics, Side side, int32_t nodes, int threads, const Work& work) {
   Workspace<T>& space = workspace<T>();
   threads = std::max(threads, 1);
@@ -60,8 +61,8 @@ void over_tiles(const Problem& problem, const ProblemPlan& plan, const KernelTab
   const int64_t most = split_nodes(ptr, nodes, kTileEdges, space.starts);
   if (space.tiles.size() < static_cast<size_t>(threads)) space.tiles.resize(threads);
   for (int k = 0; k < threads; ++k) {
-    space.tiles[k].reserve(kTileEdges, most, kernels.width, static_cast<int>(plan.y_source.size()), plan.max_channels,
-                           plan.max_pairs);
+    space.tiles[k].reserve(kTileEdges, most, kernels.width, static_cast<int>(plan.y_source.size()), 0,
+                           plan.max_channels, plan.max_pairs);
   }
   EdgeTile<T>* pool = space.tiles.data();
   const int32_t* starts = space.starts.data();
@@ -72,8 +73,7 @@ void over_tiles(const Problem& problem, const ProblemPlan& plan, const KernelTab
     EdgeTile<T>& tile = pool[next_tile.fetch_add(1)];
 #pragma omp for schedule(dynamic, 1)
     for (int32_t k = 0; k < tiles; ++k) {
-      fill_conv_tile(graph, plan, problem.weight_count, kernels.width, rows, harmonics, side, starts[k], starts[k + 1],
-                     tile);
+      fill_conv_tile(graph, plan, weight_count, kernels.width, rows, harmonics, side, starts[k], starts[k + 1], tile);
       work(tile);
     }
   }
@@ -93,11 +93,12 @@ void tensor_product_conv_forward(const Problem& problem, const GraphView& graph,
   if (rows == 0) return;
   const auto plan = problem_plan(problem, HarmonicsOrder::as_in2);
   const KernelTable<T>& table = kernels<T>();
-  const WeightView<T> view{WeightSource::array, weights, 0};
-  over_tiles(problem, *plan, table, graph, rows, harmonics, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
-    std::fill_n(out + tile.node * plan->out_dim, tile.nodes * plan->out_dim, T(0));
-    gather_paths(*plan, table, Side::receiver, tile, view, x, out);
-  });
+  const WeightView<T> view{false, weights, problem.weight_count};
+  over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::receiver, rows, threads,
+             [&](EdgeTile<T>& tile) {
+               std::fill_n(out + tile.node * plan->out_dim, tile.nodes * plan->out_dim, T(0));
+               gather_paths(*plan, table, Side::receiver, tile, view, x, out);
+             });
 }
 
 template <typename T>
@@ -110,23 +111,24 @@ void tensor_product_conv_backward(const Problem& problem, const GraphView& graph
   const auto plan = problem_plan(problem, HarmonicsOrder::as_in2);
   const KernelTable<T>& table = kernels<T>();
   const int width = table.width;
-  const WeightView<T> view{WeightSource::array, weights, 0};
+  const WeightView<T> view{false, weights, problem.weight_count};
   if (grad_harmonics != nullptr) std::fill_n(grad_harmonics, graph.n_edges * plan->y_dim, T(0));
   if (grad_weights != nullptr) std::fill_n(grad_weights, graph.n_edges * problem.weight_count, T(0));
   if (grad_harmonics != nullptr || grad_weights != nullptr) {
-    over_tiles(problem, *plan, table, graph, rows, harmonics, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
-      edge_paths(*plan, table, tile, view, x, grad_out, grad_harmonics != nullptr, grad_weights);
-      if (grad_harmonics == nullptr) return;
-      for (int32_t e = 0; e < tile.edges; ++e) {
-        const T* lane =
-            tile.grad_harmonics.data() + static_cast<int64_t>(e / width) * tile.components * width + e % width;
-        T* row = grad_harmonics + tile.edge.data()[e] * plan->y_dim;
-        for (int m = 0; m < tile.components; ++m) row[plan->y_source[m]] = lane[m * width];
-      }
-    });
+    over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::receiver, rows, threads,
+               [&](EdgeTile<T>& tile) {
+                 edge_paths(*plan, table, tile, view, x, grad_out, grad_harmonics != nullptr, grad_weights);
+                 if (grad_harmonics == nullptr) return;
+                 for (int32_t e = 0; e < tile.edges; ++e) {
+                   const T* lane = tile.grad_harmonics.data() +
+                                   static_cast<int64_t>(e / width) * tile.components * width + e % width;
+                   T* row = grad_harmonics + tile.edge.data()[e] * plan->y_dim;
+                   for (int m = 0; m < tile.components; ++m) row[plan->y_source[m]] = lane[m * width];
+                 }
+               });
   }
   if (grad_x != nullptr) {
-    over_tiles(problem, *plan, table, graph, rows, harmonics, Side::sender, graph.n_nodes, threads,
+    over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::sender, graph.n_nodes, threads,
                [&](EdgeTile<T>& tile) {
                  std::fill_n(grad_x + tile.node * plan->x_dim, tile.nodes * plan->x_dim, T(0));
                  gather_paths(*plan, table, Side::sender, tile, view, grad_out, grad_x);

@@ -19,6 +19,10 @@ typedef Real UnalignedVector __attribute__((vector_size(CLEBSCH_VECTOR_BYTES), a
 CLEBSCH_INLINE Vector load(const Real* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 CLEBSCH_INLINE void store(Real* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
 
+/// Block and lane of an edge (unsigned: the division is a shift).
+CLEBSCH_INLINE int64_t block_of(int32_t e) { return static_cast<uint32_t>(e) / kWidth; }
+CLEBSCH_INLINE int lane_of(int32_t e) { return static_cast<uint32_t>(e) % kWidth; }
+
 /// The first n lanes, zero elsewhere; never reads beyond them.
 CLEBSCH_INLINE Vector load_part(const Real* p, int n) {
   if (n == kWidth) return load(p);
