@@ -211,8 +211,9 @@ class Parser {
     } else if (first.text == "__torch__") {
       tokens_.take();
       while (tokens_.accept(".")) {
-        text += "." + std::string(tokens_.peek().text);
-        identifier("a class name");
+        const CodeToken part = tokens_.take();
+        if (part.kind != CodeToken::identifier) tokens_.refuse("a class name");
+        text += "." + std::string(part.text);
       }
       if (text.rfind("__torch__.torch.classes", 0) == 0) tokens_.refuse("a class of the file itself");
     } else {
@@ -257,7 +258,9 @@ class Parser {
         "and",    "or",    "break", "ops",  "torch",   "exec",   "eval",   "open", "continue"};
     const CodeToken token = tokens_.peek();
     if (token.kind != CodeToken::identifier || kReserved.count(token.text)) tokens_.refuse(wanted);
-    const bool special = token.text.substr(0, 2) == "__" && token.text != "__len__";
+    // ___torch_mangle_N is how torch tells classes of one name apart.
+    const bool special =
+        token.text.substr(0, 2) == "__" && token.text != "__len__" && token.text.substr(0, 16) != "___torch_mangle_";
     if (special) tokens_.refuse(wanted);
     tokens_.take();
     return std::string(token.text);

@@ -34,6 +34,7 @@ void CodeTokens::advance() {
   if (c == '\n') {
     next_ = {CodeToken::newline, "end of line"};
     ++at_;
+    ++line_;
     line_start_ = true;
   } else if (is_letter(c)) {
     while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
