@@ -20,9 +20,7 @@ from calculators import calculator
 
 def errors(frames: list[Atoms], energy: np.ndarray, forces: list[np.ndarray]) -> dict:
     """RMSE and MAE of these frames against their labels."""
-    de = 1000 * np.array(
-        [(e - f.get_potential_energy()) / len(f) for e, f in zip(energy, frames, strict=True)]
-    )
+    de = 1000 * np.array([(e - f.get_potential_energy()) / len(f) for e, f in zip(energy, frames, strict=True)])
     reference = np.concatenate([f.get_forces() for f in frames])
     df = 1000 * (np.concatenate(forces) - reference)
     return {
@@ -63,13 +61,9 @@ def main() -> None:
         report[kind] = some(lambda i, kind=kind: i["kind"] == kind)
     for key, unit in (("temperature", "K"), ("density", "g/cm3")):
         for v in sorted({f.info[key] for f in frames if f.info["kind"] == "liquid"}):
-            report[f"liquid {v:g} {unit}"] = some(
-                lambda i, key=key, v=v: i["kind"] == "liquid" and i[key] == v
-            )
+            report[f"liquid {v:g} {unit}"] = some(lambda i, key=key, v=v: i["kind"] == "liquid" and i[key] == v)
     for t in sorted({f.info["temperature"] for f in frames if f.info["kind"] == "large"}):
-        report[f"large {t:g} K"] = some(
-            lambda i, t=t: i["kind"] == "large" and i["temperature"] == t
-        )
+        report[f"large {t:g} K"] = some(lambda i, t=t: i["kind"] == "large" and i["temperature"] == t)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     for name, e in report.items():
         print(

@@ -113,10 +113,7 @@ def dimers(rng: np.random.Generator, count: int) -> list[Atoms]:
     water = Water((2, 1, 1), VACUUM, 1)
     frames = []
     while len(frames) < count:
-        two = [
-            molecule(rng, *np.clip(rng.normal(1.03, 0.05, 2), 0.85, 1.3), rng.normal(110.0, 8.0))
-            for _ in range(2)
-        ]
+        two = [molecule(rng, *np.clip(rng.normal(1.03, 0.05, 2), 0.85, 1.3), rng.normal(110.0, 8.0)) for _ in range(2)]
         way = rng.normal(size=3)
         # More of the close ones, where the interaction is
         distance = 2.2 + 5.3 * rng.uniform() ** 1.5
@@ -124,9 +121,7 @@ def dimers(rng: np.random.Generator, count: int) -> list[Atoms]:
         between = np.linalg.norm(x[:3, None] - x[None, 3:], axis=-1)
         if between.min() < 1.1 or between[1:, 0].min() < 1.3 or between[0, 1:].min() < 1.3:
             continue
-        frame = water.label(
-            Atoms("OHHOHH", x + 0.4 * VACUUM, cell=[VACUUM] * 3, pbc=True, info={"kind": "dimer"})
-        )
+        frame = water.label(Atoms("OHHOHH", x + 0.4 * VACUUM, cell=[VACUUM] * 3, pbc=True, info={"kind": "dimer"}))
         if frame.get_potential_energy() < 3.0:
             frames.append(frame)
     water.close()

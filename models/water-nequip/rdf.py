@@ -23,9 +23,7 @@ class Rdf:
     def add(self, positions: np.ndarray, lengths: np.ndarray) -> None:
         """Adds a frame: positions (N, 3) and the cell's three edges, A."""
         if self.edges[-1] > 0.5 * np.min(lengths) + 1e-9:
-            raise ValueError(
-                f"expected r_max at most half the edge {np.min(lengths)}, got {self.edges[-1]}"
-            )
+            raise ValueError(f"expected r_max at most half the edge {np.min(lengths)}, got {self.edges[-1]}")
         for a, b in PAIRS:
             i, j = self.index[a], self.index[b]
             d = positions[i][:, None] - positions[j][None]

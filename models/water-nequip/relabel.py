@@ -39,9 +39,7 @@ def main() -> None:
             if np.abs(forces).max() > args.max_force:
                 continue
             squares.append(((frame.arrays["model_forces"] - forces) ** 2).mean())
-            energies.append(
-                (frame.info["model_energy"] - labelled.get_potential_energy()) / len(frame)
-            )
+            energies.append((frame.info["model_energy"] - labelled.get_potential_energy()) / len(frame))
             del labelled.info["model_energy"]
             kept.append(labelled)
         water.close()
