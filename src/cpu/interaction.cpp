@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "core/errors.h"
 #include "core/harmonics.h"
@@ -11,22 +10,8 @@
 namespace clebsch::cpu {
 namespace {
 
-/// Edges of a tile. Many, so that a slice of the radial table is reused while it is in cache; few enough for the
-/// tile's own arrays to stay there too, and for every thread to find work. docs/performance.md, "CPU".
-constexpr int64_t kTileEdges = 1024;
-
-/// Scratch of a calling thread's parallel regions, one tile a worker; it keeps its capacity between calls.
-template <typename T>
-struct Workspace {
-  std::vector<EdgeTile<T>> tiles;
-  std::vector<int32_t> starts;
-};
-
-template <typename T>
-Workspace<T>& workspace() {
-  thread_local Workspace<T> value;
-  return value;
-}
+/// Measured: docs/performance.md, "CPU".
+constexpr BatchShape kGatherShape{1024, 8192}, kEdgeShape{512, 8192};
 
 template <typename T>
 void check(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows) {
@@ -35,40 +20,22 @@ void check(const Problem& problem, const GraphView& graph, const RadialTableView
           problem.weight_count, radial.columns);
 }
 
-/// Runs work(begin, end, tile) over all nodes of one side in parallel and reports edges that lack a table.
+/// Runs work(batch) over all nodes of the source's side in parallel and reports edges that lack a table.
 template <typename T, typename Work>
-void over_tiles(const Problem& problem, const ProblemPlan& plan, const KernelTable<T>& kernels,
-                const TileSource<T>& source, Side side, int32_t nodes, int threads, const Work& work) {
-  Workspace<T>& space = workspace<T>();
-  const int32_t* ptr = side == Side::receiver ? source.graph.row_ptr : source.graph.col_ptr;
-  threads = std::max(threads, 1);
-  const int64_t fair = static_cast<int64_t>(ptr[nodes] - ptr[0]) / (4 * threads) + 1;
-  const int64_t target = threads == 1 ? kTileEdges : std::min(kTileEdges, std::max<int64_t>(fair, kTileEdges / 16));
-  const int64_t most = split_nodes(ptr, nodes, target, space.starts);
-  const int32_t tiles = static_cast<int32_t>(space.starts.size()) - 1;
-  if (space.tiles.size() < static_cast<size_t>(threads)) space.tiles.resize(threads);
-  const int components = harmonics_count(problem.lmax_in2);
-  for (int k = 0; k < threads; ++k) {
-    space.tiles[k].reserve(target, most, kernels.width, components, source.weight_stride, plan.max_channels,
-                           plan.max_pairs);
-  }
-  EdgeTile<T>* pool = space.tiles.data();
-  const int32_t* starts = space.starts.data();
-  std::atomic<int> next_tile{0};
+void over_edges(const ProblemPlan& plan, const TileSource<T>& source, int32_t nodes, const BatchShape& shape,
+                int threads, const Work& work) {
+  const TileSizes sizes{source.width, harmonics_count(source.lmax), source.weight_stride, plan.max_channels,
+                        plan.max_pairs};
+  const int32_t* ptr = source.side == Side::receiver ? source.graph.row_ptr : source.graph.col_ptr;
   std::atomic<int64_t> missing{-1};
-#pragma omp parallel num_threads(threads)
-  {
-    EdgeTile<T>& tile = pool[next_tile.fetch_add(1)];
-#pragma omp for schedule(dynamic, 1)
-    for (int32_t k = 0; k < tiles; ++k) {
-      const int64_t bad = fill_tile(source, side, starts[k], starts[k + 1], tile);
-      if (bad >= 0) missing.store(bad, std::memory_order_relaxed);
-      work(tile);
-    }
-  }
-  const int64_t pair = missing.load();
-  require(pair < 0, "interaction: no radial table was built for centre type {} and neighbour type {}",
-          pair / std::max(source.radial.types, 1), pair % std::max(source.radial.types, 1));
+  const auto fill = [&](int32_t begin, int32_t end, EdgeTile<T>& tile, Scratch<T>& scratch) {
+    const int64_t pair = fill_tile(source, begin, end, tile, scratch);
+    if (pair >= 0) missing.store(pair, std::memory_order_relaxed);
+  };
+  over_batches<T>(ptr, nodes, shape, sizes, threads, fill, work);
+  const int64_t pair = missing.load(), types = std::max(source.radial.types, 1);
+  require(pair < 0, "interaction: no radial table was built for centre type {} and neighbour type {}", pair / types,
+          pair % types);
 }
 
 }  // namespace
@@ -77,16 +44,13 @@ template <typename T>
 void interaction_forward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows,
                          const T* x, T* out, int threads) {
   check(problem, graph, radial, rows);
-  if (rows == 0) return;
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
   const KernelTable<T>& table = kernels<T>();
   const WeightView<T> weights{true, radial.table, radial.columns};
-  const TileSource<T> source{
-      graph, radial, rows, problem.lmax_in2, table.width, plan->x_dim, gather_weight_row(table.width)};
-  over_tiles(problem, *plan, table, source, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
-    std::fill_n(out + tile.node * plan->out_dim, tile.nodes * plan->out_dim, T(0));
-    gather_paths(*plan, table, Side::receiver, tile, weights, x, out);
-  });
+  const TileSource<T> source{graph,       radial,         rows,        problem.lmax_in2,
+                             table.width, Side::receiver, plan->x_dim, gather_weight_row(table.width)};
+  over_edges(*plan, source, rows, kGatherShape, threads,
+             [&](TileBatch<T>& batch) { gather_paths(*plan, table, Side::receiver, batch, weights, x, out); });
 }
 
 template <typename T>
@@ -98,22 +62,21 @@ void interaction_backward(const Problem& problem, const GraphView& graph, const 
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
   const KernelTable<T>& table = kernels<T>();
   const WeightView<T> weights{true, radial.table, radial.columns};
+  const int lmax = problem.lmax_in2, width = table.width;
   if (grad_edge_vec != nullptr) {
     // Edges beyond their cutoff are in no tile.
     std::fill_n(grad_edge_vec, 3 * graph.n_edges, 0.0);
-    const TileSource<T> source{
-        graph, radial, rows, problem.lmax_in2, table.width, plan->x_dim, edge_weight_row(*plan, table.width)};
-    over_tiles(problem, *plan, table, source, Side::receiver, rows, threads, [&](EdgeTile<T>& tile) {
-      edge_paths(*plan, table, tile, weights, x, grad_out, true, static_cast<T*>(nullptr));
-      edge_vector_gradient(tile, problem.lmax_in2, table.width, grad_edge_vec);
+    const TileSource<T> source{graph, radial,         rows,        lmax,
+                               width, Side::receiver, plan->x_dim, edge_weight_row(*plan, width)};
+    over_edges(*plan, source, rows, kEdgeShape, threads, [&](TileBatch<T>& batch) {
+      edge_paths(*plan, table, batch, weights, x, grad_out, true, static_cast<T*>(nullptr));
+      for (int32_t k = 0; k < batch.count; ++k) edge_vector_gradient(batch.tiles[k], lmax, width, grad_edge_vec);
     });
   }
   if (grad_x != nullptr) {
-    const TileSource<T> source{
-        graph, radial, rows, problem.lmax_in2, table.width, plan->out_dim, gather_weight_row(table.width)};
-    over_tiles(problem, *plan, table, source, Side::sender, graph.n_nodes, threads, [&](EdgeTile<T>& tile) {
-      std::fill_n(grad_x + tile.node * plan->x_dim, tile.nodes * plan->x_dim, T(0));
-      gather_paths(*plan, table, Side::sender, tile, weights, grad_out, grad_x);
+    const TileSource<T> source{graph, radial, rows, lmax, width, Side::sender, plan->out_dim, gather_weight_row(width)};
+    over_edges(*plan, source, graph.n_nodes, kGatherShape, threads, [&](TileBatch<T>& batch) {
+      gather_paths(*plan, table, Side::sender, batch, weights, grad_out, grad_x);
     });
   }
 }

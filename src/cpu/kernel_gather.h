@@ -17,7 +17,6 @@ CLEBSCH_INLINE void gather_block(const GatherArgs<Real>& args, int64_t channel) 
   const Real* in_rows = args.in + channel;
   for (int32_t i = 0; i < tile.nodes; ++i) {
     const int32_t begin = tile.first[i], end = tile.first[i + 1];
-    if (begin == end) continue;
     Vector sum[kB][kVectors] = {};
     for (int32_t e = begin; e < end; ++e) {
       Vector w[kVectors];
@@ -68,7 +67,8 @@ CLEBSCH_INLINE void gather_block(const GatherArgs<Real>& args, int64_t channel) 
     for (int b = 0; b < kB; ++b) {
       for (int v = 0; v < kVectors; ++v) {
         Real* p = out + b * args.out_stride + v * kWidth;
-        store(p, load(p) + (L2 == 0 ? args.scale * sum[b][v] : sum[b][v]));
+        const Vector result = L2 == 0 ? args.scale * sum[b][v] : sum[b][v];
+        store(p, args.accumulate ? load(p) + result : result);
       }
     }
   }

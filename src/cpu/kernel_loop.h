@@ -36,7 +36,6 @@ void gather_loop(const GatherArgs<Real>& args) {
     const int lanes = lanes_left(args.channels, channel);
     for (int32_t i = 0; i < tile.nodes; ++i) {
       const int32_t begin = tile.first[i], end = tile.first[i + 1];
-      if (begin == end) continue;
       Vector sum[kMaxComponents] = {};
       for (int32_t e = begin; e < end; ++e) {
         const Real* in = args.in + tile.far_row[e] + channel;
@@ -49,7 +48,7 @@ void gather_loop(const GatherArgs<Real>& args) {
       Real* out = args.out + static_cast<int64_t>(tile.node + i) * args.out_row + channel;
       for (int b = 0; b < args.b_dim; ++b) {
         Real* p = out + b * args.out_stride;
-        store_part(p, load_part(p, lanes) + sum[b], lanes);
+        store_part(p, args.accumulate ? load_part(p, lanes) + sum[b] : sum[b], lanes);
       }
     }
   }

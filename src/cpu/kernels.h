@@ -77,6 +77,7 @@ struct GatherArgs {
   int64_t in_stride;
   T* out;
   int64_t out_row, out_stride;
+  bool accumulate;                 ///< add to out; otherwise overwrite it
   const ComponentPair* pair_list;  ///< loop kernel only
   int32_t pairs, a_dim, b_dim;
 };
@@ -109,6 +110,20 @@ struct EdgeArgs {
   int32_t a_dim, b_dim;
 };
 
+/// One uvw path of one edge (cpu/mixing_paths.h): z [components][in_channels], weights [in_channels][out_channels],
+/// out [components][out_channels] with out_stride between components.
+template <typename T>
+struct MixArgs {
+  int components;
+  int64_t in_channels, out_channels;
+  T* z;
+  int64_t z_stride;
+  const T* weights;
+  T* out;
+  int64_t out_stride;
+  T* grad_weights;  ///< as weights
+};
+
 /// The kernels of one instruction set and precision.
 template <typename T>
 struct KernelTable {
@@ -123,6 +138,10 @@ struct KernelTable {
   /// Any degree, any number of channels.
   void (*gather_loop)(const GatherArgs<T>&);
   void (*edge_loop)(const EdgeArgs<T>&);
+  /// uvw paths: out += z W; z = out W^T; grad_weights += z^T out.
+  void (*mix)(const MixArgs<T>&);
+  void (*mix_transposed)(const MixArgs<T>&);
+  void (*mix_outer)(const MixArgs<T>&);
 };
 
 /// The table for the instruction set in use (cpu/dispatch.h).

@@ -8,6 +8,7 @@
 #include "cpu/kernel_expand.h"
 #include "cpu/kernel_gather.h"
 #include "cpu/kernel_loop.h"
+#include "cpu/kernel_mix.h"
 
 namespace clebsch::cpu {
 namespace {
@@ -40,6 +41,9 @@ constexpr KernelTable<Real> make_table() {
   table.expand_slope = expand_weights<true>;
   table.gather_loop = gather_loop;
   table.edge_loop = edge_loop;
+  table.mix = mix_channels;
+  table.mix_transposed = mix_transposed;
+  table.mix_outer = mix_outer;
   return table;
 }
 

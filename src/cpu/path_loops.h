@@ -1,7 +1,7 @@
 #pragma once
-// Runs the kernels of all paths of a problem over one tile: shared by interaction and tensor_product_conv.
-#include "cpu/edge_tile.h"
+// Runs the kernels of all paths of a problem over a batch of tiles: shared by interaction and tensor_product_conv.
 #include "cpu/path_plan.h"
+#include "cpu/tile_batches.h"
 
 namespace clebsch::cpu {
 
@@ -13,20 +13,20 @@ struct WeightView {
   int64_t row;  ///< columns: between the coefficients of a table, or between rows of W
 };
 
-/// Length of a row of a tile's `weights`: the values of W an edge that the loops below expand a table to at a time.
+/// Length of a row of Scratch::weights: values of W an edge that the loops below expand a table to at a time.
 int64_t gather_weight_row(int width);
 int64_t edge_weight_row(const ProblemPlan& plan, int width);
 
-/// Sums over edges into `out` rows of the tile's nodes, which must hold zeros (or what is to be added to).
+/// Sums over edges; overwrites the rows of the batch's nodes.
 /// Side::receiver: in = x, out = out. Side::sender: in = grad_out, out = grad_x.
 template <typename T>
-void gather_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, Side side, EdgeTile<T>& tile,
+void gather_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, Side side, TileBatch<T>& batch,
                   const WeightView<T>& weights, const T* in, T* out);
 
-/// Gradients of the tile's edges: grad_harmonics, and slope (tables) or grad_weights (arrays; null to skip).
-/// Those of the tile are cleared first. `harmonics` = false skips the gradient of the harmonics.
+/// Gradients of the batch's edges: grad_harmonics, and slope (tables) or grad_weights (arrays; null to skip).
+/// Those of the tiles are cleared first. `harmonics` = false skips the gradient of the harmonics.
 template <typename T>
-void edge_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, EdgeTile<T>& tile, const WeightView<T>& weights,
-                const T* x, const T* grad_out, bool harmonics, T* grad_weights);
+void edge_paths(const ProblemPlan& plan, const KernelTable<T>& kernels, TileBatch<T>& batch,
+                const WeightView<T>& weights, const T* x, const T* grad_out, bool harmonics, T* grad_weights);
 
 }  // namespace clebsch::cpu

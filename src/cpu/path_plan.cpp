@@ -49,7 +49,7 @@ GatherPlan gather_plan(const std::vector<CouplingEntry>& entries, double coeffic
 
 PathPlan path_plan(const Path& path, const Problem& problem, const std::vector<BlockLayout>& in1,
                    const std::vector<BlockLayout>& in2, const std::vector<BlockLayout>& out, HarmonicsOrder order) {
-  require(path.mode == Connection::uvu, "the CPU tensor product has uvu paths only, got a uvw path");
+  require(path.mode == Connection::uvu, "interaction has uvu paths only on the CPU, got a uvw path");
   const BlockLayout &x = in1[path.in1], &y = in2[path.in2], &z = out[path.out];
   require(y.mul == 1, "the second operand of a path needs 1 channel on the CPU, got {} ({})", y.mul, problem.in2.str());
   require(x.mul == z.mul, "a uvu path joins {} channels to {}", x.mul, z.mul);
@@ -96,13 +96,25 @@ std::shared_ptr<const ProblemPlan> make_plan(const Problem& problem, HarmonicsOr
       }
     }
   }
+  std::vector<bool> out_written(out.size()), x_written(in1.size());
   for (const Path& path : problem.paths) {
+    // tensor_product_conv leaves uvw paths to mixing_paths.h.
+    if (path.mode == Connection::uvw && order == HarmonicsOrder::as_in2) continue;
     plan->plans.push_back(path_plan(path, problem, in1, in2, out, order));
-    const PathPlan& last = plan->plans.back();
+    PathPlan& last = plan->plans.back();
+    last.shares_out = out_written[path.out];
+    last.shares_x = x_written[path.in1];
+    out_written[path.out] = x_written[path.in1] = true;
     plan->max_channels = std::max(plan->max_channels, last.channels);
     for (const GatherPlan* lists : {&last.forward, &last.backward, &last.edge}) {
       plan->max_pairs = std::max(plan->max_pairs, static_cast<int32_t>(lists->pairs.size()));
     }
+  }
+  for (size_t block = 0; block < out.size(); ++block) {
+    if (!out_written[block]) plan->unwritten_out.push_back(out[block]);
+  }
+  for (size_t block = 0; block < in1.size(); ++block) {
+    if (!x_written[block]) plan->unwritten_x.push_back(in1[block]);
   }
   return plan;
 }

@@ -1,28 +1,15 @@
 #include "cpu/tensor_product_conv.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "core/errors.h"
+#include "cpu/mixing_paths.h"
 #include "cpu/path_loops.h"
 
 namespace clebsch::cpu {
 namespace {
 
-/// Edges of a tile: enough to fill vectors of edges, small enough for cache.
-constexpr int64_t kTileEdges = 512;
-
-template <typename T>
-struct Workspace {
-  std::vector<EdgeTile<T>> tiles;
-  std::vector<int32_t> starts;
-};
-
-template <typename T>
-Workspace<T>& workspace() {
-  thread_local Workspace<T> value;
-  return value;
-}
+constexpr BatchShape kShape{512, 512};
 
 /// Edges of nodes [begin, end) that end at a row < rows, with their harmonics read from memory.
 template <typename T>
@@ -51,31 +38,27 @@ void fill_conv_tile(const GraphView& graph, const ProblemPlan& plan, int64_t wei
   tile.edges = count;
 }
 
-/// Runs work(tile) over all nodes of one side in parallel.
+/// Runs work(batch) over all nodes of one side in parallel.
 template <typename T, typename Work>
-void over_tiles(const ProblemPlan& plan, int64_t weight_count, const KernelTable<T>& kernels, const GraphView& graph,
-                int32_t rows, const T* harmonics, Side side, int32_t nodes, int threads, const Work& work) {
-  Workspace<T>& space = workspace<T>();
-  threads = std::max(threads, 1);
-  const int32_t* ptr = side == Side::receiver ? graph.row_ptr : graph.col_ptr;
-  const int64_t most = split_nodes(ptr, nodes, kTileEdges, space.starts);
-  if (space.tiles.size() < static_cast<size_t>(threads)) space.tiles.resize(threads);
-  for (int k = 0; k < threads; ++k) {
-    space.tiles[k].reserve(kTileEdges, most, kernels.width, static_cast<int>(plan.y_source.size()), 0,
-                           plan.max_channels, plan.max_pairs);
-  }
-  EdgeTile<T>* pool = space.tiles.data();
-  const int32_t* starts = space.starts.data();
-  const int32_t tiles = static_cast<int32_t>(space.starts.size()) - 1;
-  std::atomic<int> next_tile{0};
-#pragma omp parallel num_threads(threads)
-  {
-    EdgeTile<T>& tile = pool[next_tile.fetch_add(1)];
-#pragma omp for schedule(dynamic, 1)
-    for (int32_t k = 0; k < tiles; ++k) {
-      fill_conv_tile(graph, plan, weight_count, kernels.width, rows, harmonics, side, starts[k], starts[k + 1], tile);
-      work(tile);
-    }
+void over_edges(const ProblemPlan& plan, int64_t weight_count, int width, const GraphView& graph, int32_t rows,
+                const T* harmonics, Side side, int threads, const Work& work) {
+  const TileSizes sizes{width, static_cast<int>(plan.y_source.size()), 0, plan.max_channels, plan.max_pairs};
+  const bool by_receiver = side == Side::receiver;
+  over_batches<T>(
+      by_receiver ? graph.row_ptr : graph.col_ptr, by_receiver ? rows : graph.n_nodes, kShape, sizes, threads,
+      [&](int32_t begin, int32_t end, EdgeTile<T>& tile, Scratch<T>&) {
+        fill_conv_tile(graph, plan, weight_count, width, rows, harmonics, side, begin, end, tile);
+      },
+      work);
+}
+
+/// Copies the gradient of the harmonics of a tile's edges to their rows.
+template <typename T>
+void write_harmonics_gradient(const ProblemPlan& plan, const EdgeTile<T>& tile, int width, T* grad_harmonics) {
+  for (int32_t e = 0; e < tile.edges; ++e) {
+    const T* lane = tile.grad_harmonics.data() + static_cast<int64_t>(e / width) * tile.components * width + e % width;
+    T* row = grad_harmonics + tile.edge.data()[e] * plan.y_dim;
+    for (int m = 0; m < tile.components; ++m) row[plan.y_source[m]] = lane[m * width];
   }
 }
 
@@ -90,15 +73,12 @@ template <typename T>
 void tensor_product_conv_forward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x,
                                  const T* harmonics, const T* weights, T* out, int threads) {
   check(graph, rows);
-  if (rows == 0) return;
   const auto plan = problem_plan(problem, HarmonicsOrder::as_in2);
   const KernelTable<T>& table = kernels<T>();
   const WeightView<T> view{false, weights, problem.weight_count};
-  over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::receiver, rows, threads,
-             [&](EdgeTile<T>& tile) {
-               std::fill_n(out + tile.node * plan->out_dim, tile.nodes * plan->out_dim, T(0));
-               gather_paths(*plan, table, Side::receiver, tile, view, x, out);
-             });
+  over_edges(*plan, problem.weight_count, table.width, graph, rows, harmonics, Side::receiver, threads,
+             [&](TileBatch<T>& batch) { gather_paths(*plan, table, Side::receiver, batch, view, x, out); });
+  if (has_mixing_paths(problem)) mixing_paths_forward(problem, graph, rows, x, harmonics, weights, out, threads);
 }
 
 template <typename T>
@@ -110,29 +90,28 @@ void tensor_product_conv_backward(const Problem& problem, const GraphView& graph
           "tensor_product_conv: the gradient of the features needs the transposed graph (col_ptr)");
   const auto plan = problem_plan(problem, HarmonicsOrder::as_in2);
   const KernelTable<T>& table = kernels<T>();
-  const int width = table.width;
   const WeightView<T> view{false, weights, problem.weight_count};
-  if (grad_harmonics != nullptr) std::fill_n(grad_harmonics, graph.n_edges * plan->y_dim, T(0));
+  const bool of_harmonics = grad_harmonics != nullptr;
+  if (of_harmonics) std::fill_n(grad_harmonics, graph.n_edges * plan->y_dim, T(0));
   if (grad_weights != nullptr) std::fill_n(grad_weights, graph.n_edges * problem.weight_count, T(0));
-  if (grad_harmonics != nullptr || grad_weights != nullptr) {
-    over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::receiver, rows, threads,
-               [&](EdgeTile<T>& tile) {
-                 edge_paths(*plan, table, tile, view, x, grad_out, grad_harmonics != nullptr, grad_weights);
-                 if (grad_harmonics == nullptr) return;
-                 for (int32_t e = 0; e < tile.edges; ++e) {
-                   const T* lane = tile.grad_harmonics.data() +
-                                   static_cast<int64_t>(e / width) * tile.components * width + e % width;
-                   T* row = grad_harmonics + tile.edge.data()[e] * plan->y_dim;
-                   for (int m = 0; m < tile.components; ++m) row[plan->y_source[m]] = lane[m * width];
+  if (of_harmonics || grad_weights != nullptr) {
+    over_edges(*plan, problem.weight_count, table.width, graph, rows, harmonics, Side::receiver, threads,
+               [&](TileBatch<T>& batch) {
+                 edge_paths(*plan, table, batch, view, x, grad_out, of_harmonics, grad_weights);
+                 for (int32_t k = 0; of_harmonics && k < batch.count; ++k) {
+                   write_harmonics_gradient(*plan, batch.tiles[k], table.width, grad_harmonics);
                  }
                });
+    if (has_mixing_paths(problem)) {
+      mixing_paths_edges(problem, graph, rows, x, harmonics, weights, grad_out, grad_harmonics, grad_weights, threads);
+    }
   }
   if (grad_x != nullptr) {
-    over_tiles(*plan, problem.weight_count, table, graph, rows, harmonics, Side::sender, graph.n_nodes, threads,
-               [&](EdgeTile<T>& tile) {
-                 std::fill_n(grad_x + tile.node * plan->x_dim, tile.nodes * plan->x_dim, T(0));
-                 gather_paths(*plan, table, Side::sender, tile, view, grad_out, grad_x);
-               });
+    over_edges(*plan, problem.weight_count, table.width, graph, rows, harmonics, Side::sender, threads,
+               [&](TileBatch<T>& batch) { gather_paths(*plan, table, Side::sender, batch, view, grad_out, grad_x); });
+    if (has_mixing_paths(problem)) {
+      mixing_paths_features(problem, graph, rows, harmonics, weights, grad_out, grad_x, threads);
+    }
   }
 }
 

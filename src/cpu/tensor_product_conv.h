@@ -18,7 +18,8 @@ void edge_embedding_backward(const Problem& problem, const GraphView& graph, con
                              double* grad_edge_vec, int threads);
 
 /// out[receiver] = sum over its edges of the tensor product of x[sender], harmonics[e], weights[e].
-/// weights (E, problem.weight_count). Only rows < rows are written. uvu and weighted or weightless paths.
+/// weights (E, problem.weight_count). Only rows < rows are written. uvu paths (weighted or
+/// not) and uvw paths; the second operand of a path has one channel.
 template <typename T>
 void tensor_product_conv_forward(const Problem& problem, const GraphView& graph, int32_t rows, const T* x,
                                  const T* harmonics, const T* weights, T* out, int threads);

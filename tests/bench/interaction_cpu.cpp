@@ -170,6 +170,12 @@ void measure(const Options& options, const std::string& name, const std::string&
   const double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-12;
   require(error <= tolerance, "{} {} {}: error {} against the reference, at most {} allowed; not timed", name, isa,
           dtype, error, tolerance);
+  // All pairs reach as far, so that every edge counts whatever the number of types; each has a table of its own.
+  const int pairs = options.types * options.types;
+  const Values one = build_radial_table(reference::random_network(problem, random), 5.0, tables.pieces);
+  tables.cutoffs.assign(pairs, 5.0);
+  tables.values.clear();
+  for (int pair = 0; pair < pairs; ++pair) tables.values.insert(tables.values.end(), one.begin(), one.end());
   const Graph graph = lattice(options.atoms, options.types, random);
   const GraphView view = graph.view();
   const Values x = reference::random_values(view.n_nodes * problem.in1.dim(), random),

@@ -127,6 +127,14 @@ void each_term(const Problem& problem, const GraphView& graph, int32_t rows, con
     for (const CouplingEntry& entry : wigner_3j(a.ir.l, b.ir.l, c.ir.l)) {
       for (int32_t i = 0; i < rows; ++i) {
         for (int32_t e = graph.row_ptr[i]; e < graph.row_ptr[i + 1]; ++e) {
+          if (path.mode == Connection::uvw) {
+            for (int64_t k = 0; k < a.mul * c.mul; ++k) {
+              f(e, i, graph.senders[e], path.weight_offset + k, a.offset + entry.m1 * a.stride + k / c.mul,
+                b.offset + entry.m2 * b.stride, c.offset + entry.m3 * c.stride + k % c.mul,
+                path.coefficient * entry.value);
+            }
+            continue;
+          }
           for (int64_t u = 0; u < a.mul; ++u) {
             f(e, i, graph.senders[e], path.weighted ? path.weight_offset + u : -1, a.offset + entry.m1 * a.stride + u,
               b.offset + entry.m2 * b.stride, c.offset + entry.m3 * c.stride + u, path.coefficient * entry.value);
