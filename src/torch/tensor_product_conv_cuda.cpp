@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/StringUtil.h>
 #include <torch/library.h>
 
 #include <array>
@@ -30,8 +31,7 @@ void check_on(const at::Tensor& tensor, const char* name, at::Device device, at:
   bool fits = tensor.dim() == static_cast<int64_t>(shape.size());
   for (size_t d = 0; fits && d < shape.size(); ++d)
     fits = shape[d] < 0 || tensor.size(static_cast<int64_t>(d)) == shape[d];
-  require(fits, "{}: {}: expected shape ({}), got ({})", kOp, name, fmt::join(shape.begin(), shape.end(), ", "),
-          fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
+  require(fits, "{}: {}: expected shape {} (-1: any), got {}", kOp, name, c10::str(shape), c10::str(tensor.sizes()));
 }
 
 struct Call {

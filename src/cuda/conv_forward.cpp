@@ -1,0 +1,242 @@
+// Emits the forward kernel of tensor_product_conv: a warp walks a receiver's edges with its sums in registers.
+#include <map>
+#include <set>
+
+#include "cuda/emit_common.h"
+#include "cuda/kernel_source.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// Paths of a tile that read the same two input blocks: they can share the products x[i] y[j].
+std::map<std::pair<int, int>, std::vector<int>> by_inputs(const Problem& problem, const Tile& tile) {
+  std::map<std::pair<int, int>, std::vector<int>> groups;
+  for (int p : tile.paths) groups[{problem.paths[p].in1, problem.paths[p].in2}].push_back(p);
+  return groups;
+}
+
+class ForwardEmitter {
+ public:
+  ForwardEmitter(const EmitContext& context, const EdgeOperands& operands, SourceWriter& w)
+      : context_(context), problem_(context.problem), operands_(operands), w_(w) {}
+
+  void unit(int kind_index) {
+    const UnitKind& kind = context_.schedule.kinds[kind_index];
+    for (size_t t = 0; t < kind.tiles.size(); ++t) describe(static_cast<int>(t), kind.tiles[t]);
+    w_.line(
+        "__device__ __forceinline__ void unit_{}(real* rows, int lane, int begin, int end, const real* __restrict__ x, "
+        "{},",
+        kind_index, operands_.parameters());
+    w_.line(
+        "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders, real* "
+        "__restrict__ out,");
+    w_.line("    int first_channel) {{");
+    w_.line("const int channel = first_channel + lane;");
+    write_masks(w_, context_, kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) declare_sums(static_cast<int>(t), kind.tiles[t]);
+    write_tile_loop(w_, context_, operands_);
+    write_edge_loop(w_, context_, kind, operands_);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      for (const auto& group : by_inputs(problem_, kind.tiles[t])) products(static_cast<int>(t), group.second);
+    }
+    w_.line("}}");
+    w_.line("}}");
+    for (size_t t = 0; t < kind.tiles.size(); ++t) store(kind, static_cast<int>(t));
+    w_.line("}}");
+    w_.blank();
+  }
+
+ private:
+  void describe(int t, const Tile& tile) {
+    std::string text;
+    for (int p : tile.paths) {
+      const Path& path = problem_.paths[p];
+      text += fmt::format(" {}:{}x{}->{}", p, path.in1, path.in2, path.out);
+    }
+    w_.line("// tile {}: slice {}, paths{}", t, tile.slice, text);
+  }
+
+  std::set<int> outputs(const Tile& tile) const {
+    std::set<int> outs;
+    for (int p : tile.paths) outs.insert(problem_.paths[p].out);
+    return outs;
+  }
+
+  void declare_sums(int t, const Tile& tile) {
+    for (int out : outputs(tile)) {
+      for (int k = 0; k < problem_.out[out].ir.dim(); ++k) w_.line("real {} = 0;", output_name(t, out, k));
+    }
+  }
+
+  /// Either W x first, then the terms of each path; or products x y shared by the paths, W last. Whichever is shorter.
+  void products(int t, const std::vector<int>& paths) {
+    int weight_first = 0, weight_last = 0;
+    std::set<std::pair<int, int>> stored;
+    for (int p : paths) {
+      const PathTerms& terms = context_.terms[p];
+      weight_first += (problem_.paths[p].weighted ? terms.n1 : 0) + terms.nonzeros;
+      weight_last += terms.n3 + terms.nonzeros;
+      for (const PairTerms& pair : terms.pairs) {
+        if (pair.direct()) continue;
+        ++weight_first;
+        stored.insert({pair.i, pair.j});
+      }
+    }
+    weight_last += static_cast<int>(stored.size());
+    if (weight_last < weight_first) {
+      shared_products(t, paths, stored);
+    } else {
+      for (int p : paths) weighted_input(t, p);
+    }
+  }
+
+  std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
+  std::string y(int path, int j) const { return fmt::format("y{}", context_.component(path, j)); }
+  std::string o(int t, int path, int k) const { return output_name(t, problem_.paths[path].out, k); }
+
+  /// target += c * product, with the sign in the operator.
+  void add(const std::string& target, double c, const std::string& product) {
+    const char* sign = c < 0 ? "-" : "+";
+    if (c == 1.0 || c == -1.0) {
+      w_.line("{} {}= {};", target, sign, product);
+    } else {
+      w_.line("{} {}= {} * {};", target, sign, context_.number(c < 0 ? -c : c), product);
+    }
+  }
+
+  void weighted_input(int t, int p) {
+    const PathTerms& terms = context_.terms[p];
+    w_.line("{{");
+    for (int i = 0; i < terms.n1; ++i) {
+      if (problem_.paths[p].weighted) {
+        w_.line("const real v{} = {} * {};", i, weight_name(t, p), x(t, p, i));
+      } else {
+        w_.line("const real v{} = {};", i, x(t, p, i));
+      }
+    }
+    for (const PairTerms& pair : terms.pairs) {
+      const std::string product = fmt::format("v{} * {}", pair.i, y(p, pair.j));
+      if (pair.direct()) {
+        add(o(t, p, pair.outs[0].first), pair.outs[0].second, product);
+        continue;
+      }
+      w_.line("const real t{}_{} = {};", pair.i, pair.j, product);
+      for (const auto& [k, c] : pair.outs) add(o(t, p, k), c, fmt::format("t{}_{}", pair.i, pair.j));
+    }
+    w_.line("}}");
+  }
+
+  void shared_products(int t, const std::vector<int>& paths, const std::set<std::pair<int, int>>& stored) {
+    w_.line("{{");
+    for (const auto& [i, j] : stored) w_.line("const real t{}_{} = {} * {};", i, j, x(t, paths[0], i), y(paths[0], j));
+    for (int p : paths) {
+      const PathTerms& terms = context_.terms[p];
+      w_.line("{{");
+      for (int k = 0; k < terms.n3; ++k) w_.line("real s{} = 0;", k);
+      for (const PairTerms& pair : terms.pairs) {
+        const bool kept = stored.count({pair.i, pair.j}) != 0;
+        const std::string product =
+            kept ? fmt::format("t{}_{}", pair.i, pair.j) : fmt::format("{} * {}", x(t, p, pair.i), y(p, pair.j));
+        for (const auto& [k, c] : pair.outs) add(fmt::format("s{}", k), c, product);
+      }
+      for (int k = 0; k < terms.n3; ++k) {
+        add(o(t, p, k), 1.0,
+            problem_.paths[p].weighted ? fmt::format("{} * s{}", weight_name(t, p), k) : fmt::format("s{}", k));
+      }
+      w_.line("}}");
+    }
+    w_.line("}}");
+  }
+
+  void store(const UnitKind& kind, int t) {
+    const Tile& tile = kind.tiles[t];
+    std::set<int> done;
+    for (int p : tile.paths) {
+      const int out = problem_.paths[p].out;
+      if (!done.insert(out).second) continue;
+      const BlockLayout& layout = context_.out[out];
+      const double scale = context_.terms[p].scale;
+      for (int k = 0; k < layout.ir.dim(); ++k) {
+        const std::string value = scale == 1.0 ? output_name(t, out, k)
+                                               : fmt::format("{} * {}", context_.number(scale), output_name(t, out, k));
+        write_masked(
+            w_, context_, kind, t,
+            fmt::format("out[channel + {}] = {};", layout.offset + k * layout.stride + 32 * tile.slice, value));
+      }
+    }
+  }
+
+  const EmitContext& context_;
+  const Problem& problem_;
+  const EdgeOperands& operands_;
+  SourceWriter& w_;
+};
+
+/// Output blocks that no path writes stay zero.
+void write_untouched(SourceWriter& w, const EmitContext& context) {
+  for (size_t out = 0; out < context.out.size(); ++out) {
+    bool written = false;
+    for (const Path& path : context.problem.paths) written |= path.out == static_cast<int>(out);
+    const BlockLayout& block = context.out[out];
+    if (written || block.mul == 0) continue;
+    w.line("for (int i = thread; i < {}; i += {}) {{", block.mul * block.ir.dim(),
+           32 * context.schedule.units_per_launch());
+    w.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
+    w.line("}}");
+  }
+}
+
+}  // namespace
+
+KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
+                                 const ScheduleOptions& options) {
+  KernelSource kernel{"conv_forward", "", make_schedule(problem, Pass::forward, scalar, limits, options)};
+  const Schedule& schedule = kernel.schedule;
+  const EmitContext context(problem, schedule);
+  const HarmonicsFromMemory operands(problem, schedule);
+  SourceWriter w;
+  write_head(w, context, "tensor_product_conv, forward: out[receiver] = sum over its edges of W (x[sender] (x) Y)");
+  operands.functions(w);
+  w.blank();
+  ForwardEmitter emitter(context, operands, w);
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
+
+  const int units = schedule.units_per_launch();
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
+  w.line("conv_forward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
+         operands.parameters());
+  w.line(
+      "             const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ "
+      "row_limit,");
+  w.line("             int first_unit, int graph_rows, int out_rows, real* __restrict__ out) {{");
+  operands.declare(w);
+  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {};", units);
+  w.line("const int row = blockIdx.x * {} + warp / {};", schedule.receivers_per_block, units);
+  w.line("if (row >= out_rows) return;");
+  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  w.line("int begin = 0, end = 0;");
+  w.line("if (row < rows_computed) {{");
+  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
+  w.line("// gridDim.y blocks share a long receiver; their sums are added in fixed order by sum_parts.");
+  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
+  w.line("begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);");
+  w.line("end = min(row_end, begin + part);");
+  w.line("}}");
+  w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
+  SourceWriter untouched;
+  write_untouched(untouched, context);
+  if (!untouched.str().empty()) {
+    w.line("if (first_unit == 0) {{");
+    w.line("const int thread = threadIdx.x % {};", 32 * units);
+    w.text(untouched.str());
+    w.line("}}");
+  }
+  write_dispatch(
+      w, schedule,
+      fmt::format("rows, lane, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));
+  w.line("}}");
+  kernel.source = w.str();
+  return kernel;
+}
+
+}  // namespace clebsch::cuda

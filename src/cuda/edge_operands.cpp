@@ -1,0 +1,39 @@
+#include "cuda/edge_operands.h"
+
+namespace clebsch::cuda {
+
+void EdgeOperands::declare(SourceWriter& w) const {
+  w.line("__shared__ __align__(16) real all_rows[{}][{}];", schedule_.warps(),
+         schedule_.edges_per_tile * harmonics_row(problem_, schedule_.scalar));
+  w.line("real* rows = all_rows[threadIdx.x / 32];");
+}
+
+void EdgeOperands::read(SourceWriter& w, int first, int last) const {
+  const int width = 16 / scalar_bytes(schedule_.scalar), row = harmonics_row(problem_, schedule_.scalar);
+  static const char* const names[] = {"x", "y", "z", "w"};
+  for (int word = first / width; word * width < last; ++word) {
+    w.line("const vector16 q{} = reinterpret_cast<const vector16*>(rows + e * {})[{}];", word, row, word);
+    for (int part = 0; part < width; ++part) {
+      const int component = word * width + part;
+      if (component >= first && component < last) w.line("const real y{} = q{}.{};", component, word, names[part]);
+    }
+  }
+}
+
+void HarmonicsFromMemory::functions(SourceWriter& w) const {
+  const int columns = static_cast<int>(problem_.in2.dim()), row = harmonics_row(problem_, schedule_.scalar);
+  w.text(
+      "__device__ __forceinline__ void fill_rows(real* rows, const real* __restrict__ harmonics, int first, int count, "
+      "int lane) {");
+  w.line("const real* source = harmonics + static_cast<int64>(first) * {};", columns);
+  if (row == columns) {
+    w.text("for (int i = lane; i < count * " + std::to_string(columns) + "; i += 32) rows[i] = __ldg(source + i);");
+  } else {
+    w.text("for (int i = lane; i < count * " + std::to_string(columns) + "; i += 32) {");
+    w.line("rows[i / {} * {} + i % {}] = __ldg(source + i);", columns, row, columns);
+    w.text("}");
+  }
+  w.text("}");
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,152 @@
+#include "cuda/emit_common.h"
+
+namespace clebsch::cuda {
+
+EmitContext::EmitContext(const Problem& p, const Schedule& s)
+    : problem(p),
+      schedule(s),
+      in1(channel_fastest_layout(p.in1)),
+      in2(channel_fastest_layout(p.in2)),
+      out(channel_fastest_layout(p.out)) {
+  for (size_t path = 0; path < p.paths.size(); ++path) terms.push_back(path_terms(p, static_cast<int>(path)));
+}
+
+int EmitContext::component(int path, int j) const {
+  const BlockLayout& block = in2[problem.paths[path].in2];
+  return static_cast<int>(block.offset + j * block.stride);
+}
+
+int64_t EmitContext::channels(const Tile& tile) const { return problem.in1[problem.paths[tile.paths.front()].in1].mul; }
+
+bool EmitContext::ragged(const Tile& tile) const { return channels(tile) % 32 != 0; }
+
+std::string weight_name(int tile, int path) { return fmt::format("w{}_{}", tile, path); }
+std::string input_name(int tile, int block, int i) { return fmt::format("x{}_{}_{}", tile, block, i); }
+std::string output_name(int tile, int block, int k) { return fmt::format("o{}_{}_{}", tile, block, k); }
+
+void write_head(SourceWriter& w, const EmitContext& context, const std::string& title) {
+  w.line("// {}", title);
+  w.line("// {}", context.problem.str());
+  w.line("// {}", context.schedule.str());
+  w.line("typedef {} real;", scalar_name(context.schedule.scalar));
+  w.line("typedef long long int64;");
+  w.line("typedef {} vector16;", context.schedule.scalar == Scalar::f32 ? "float4" : "double2");
+  w.blank();
+}
+
+void write_masks(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  for (size_t t = 0; t < kind.tiles.size(); ++t) {
+    if (!context.ragged(kind.tiles[t])) continue;
+    w.line("const bool on{} = channel + {} < {};", t, 32 * kind.tiles[t].slice, context.channels(kind.tiles[t]));
+  }
+}
+
+std::string masked(const EmitContext& context, const UnitKind& kind, int tile, const std::string& value) {
+  return context.ragged(kind.tiles[tile]) ? fmt::format("on{} ? {} : 0", tile, value) : value;
+}
+
+void write_masked(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int tile,
+                  const std::string& statement) {
+  w.text(context.ragged(kind.tiles[tile]) ? fmt::format("if (on{}) {}", tile, statement) : statement);
+}
+
+namespace {
+
+/// Calls f(name, load expression) for x and W of every tile of a unit.
+template <typename F>
+void for_each_operand(const EmitContext& context, const UnitKind& kind, F&& f) {
+  for (size_t t = 0; t < kind.tiles.size(); ++t) {
+    const Tile& tile = kind.tiles[t];
+    const int index = static_cast<int>(t), shift = 32 * tile.slice;
+    for (int block : tile_inputs(context.problem, tile)) {
+      const BlockLayout& layout = context.in1[block];
+      for (int i = 0; i < layout.ir.dim(); ++i) {
+        f(input_name(index, block, i),
+          masked(context, kind, index, fmt::format("__ldg(xs + {})", layout.offset + i * layout.stride + shift)));
+      }
+    }
+    for (int path : tile.paths) {
+      const Path& p = context.problem.paths[path];
+      if (!p.weighted) continue;
+      f(weight_name(index, path),
+        masked(context, kind, index, fmt::format("__ldcs(ws + {})", p.weight_offset + shift)));
+    }
+  }
+}
+
+}  // namespace
+
+void write_operand_declarations(SourceWriter& w, const EmitContext& context, const UnitKind& kind,
+                                const std::string& suffix) {
+  for_each_operand(context, kind,
+                   [&](const std::string& name, const std::string&) { w.line("real {}{};", name, suffix); });
+}
+
+void write_operand_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const std::string& edge,
+                         const std::string& suffix) {
+  w.line("{{");
+  w.line("const real* xs = x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, {})) * {} + channel;", edge,
+         context.problem.in1.dim());
+  w.line("const real* ws = weights + (first + {}) * weight_stride + channel;", edge);
+  for_each_operand(context, kind, [&](const std::string& name, const std::string& value) {
+    w.line("{}{} = {};", name, suffix, value);
+  });
+  w.line("}}");
+}
+
+void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOperands& operands) {
+  const int rows = context.schedule.edges_per_tile;
+  w.line("for (int first = begin; first < end; first += {}) {{", rows);
+  w.line("const int count = min({}, end - first);", rows);
+  w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
+  w.line("__syncwarp();");
+  w.line("fill_rows(rows, {}, first, count, lane);", operands.arguments());
+  w.line("__syncwarp();");
+}
+
+void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands) {
+  const bool prefetch = context.schedule.prefetch;
+  if (prefetch) {
+    write_operand_declarations(w, context, kind, "_next");
+    write_operand_loads(w, context, kind, "0", "_next");
+  }
+  w.text("#pragma unroll 1");
+  w.line("for (int e = 0; e < count; ++e) {{");
+  if (prefetch) {
+    for_each_operand(context, kind, [&](const std::string& name, const std::string&) {
+      w.line("const real {} = {}_next;", name, name);
+    });
+    write_operand_loads(w, context, kind, "min(e + 1, count - 1)", "_next");
+  } else {
+    write_operand_declarations(w, context, kind, "");
+    write_operand_loads(w, context, kind, "e", "");
+  }
+  operands.read(w, kind.first_component, kind.last_component);
+}
+
+void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments) {
+  if (schedule.kinds.size() == 1 && schedule.units.size() == 1) {
+    w.line("unit_0({}, {});", arguments, 32 * schedule.units[0].first_slice);
+    return;
+  }
+  // Alike units share one call, so that their code is there once.
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) {
+    std::vector<size_t> members;
+    for (size_t u = 0; u < schedule.units.size(); ++u) {
+      if (schedule.units[u].kind == static_cast<int>(kind)) members.push_back(u);
+    }
+    std::string test, channel = std::to_string(32 * schedule.units[members.back()].first_slice);
+    for (size_t m = 0; m < members.size(); ++m) {
+      test += fmt::format("{}first_unit + unit == {}", m ? " || " : "", members[m]);
+    }
+    for (size_t m = members.size() - 1; m-- > 0;) {
+      channel = fmt::format("first_unit + unit == {} ? {} : {}", members[m],
+                            32 * schedule.units[members[m]].first_slice, channel);
+    }
+    w.line("if ({}) {{", test);
+    w.line("unit_{}({}, {});", kind, arguments, channel);
+    w.line("}}");
+  }
+}
+
+}  // namespace clebsch::cuda

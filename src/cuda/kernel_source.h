@@ -1,0 +1,52 @@
+#pragma once
+// The generator: a problem becomes the CUDA source of a kernel.
+#include <string>
+
+#include "core/problem.h"
+#include "cuda/schedule.h"
+
+namespace clebsch::cuda {
+
+/// A source without includes and what a launcher must know of it.
+struct KernelSource {
+  std::string name;  ///< entry point
+  std::string source;
+  Schedule schedule;
+};
+
+/// Which gradients a backward kernel writes, and how dX is summed.
+struct BackwardOutputs {
+  bool x = true, harmonics = true, weights = true;
+  /// true: dX of every edge goes to memory (E, in1.dim()), to be summed by sender in edge order; false: atomics.
+  bool deterministic = true;
+};
+
+/// tensor_product_conv, forward. Entry point and parameters:
+///   conv_forward(const real* x, const real* harmonics, const real* weights, int64 weight_stride, const int* row_ptr,
+///                const int* senders, const int* row_limit, int first_unit, int graph_rows, int out_rows, real* out)
+/// To be launched schedule.launches times in order, with first_unit = 0, units_per_launch() and so on.
+/// row_limit: null, or on the device: rows from there on are zero. Grid: (ceil(out_rows / receivers_per_block),
+/// splits); with splits > 1, out has that many copies of (out_rows, out.dim()), each the sum over a part of the edges.
+KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
+                                 const ScheduleOptions& options = {});
+
+/// tensor_product_conv, backward. Entry point and parameters:
+///   conv_backward(<as above up to graph_rows>, const real* grad_out, real* grad_x, real* grad_harmonics, real*
+///   grad_weights)
+/// grad_x: (E, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else (M, in1.dim()), added to
+/// atomically. Gradients of edges of rows from row_limit on are written as zero. Grid: (ceil(graph_rows /
+/// receivers_per_block), splits).
+KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs,
+                                  const DeviceLimits& limits, const ScheduleOptions& options = {});
+
+/// Two small sums in fixed order:
+///   sum_by_sender(const real* edge_rows, const int* col_ptr, const int* col_edge, int nodes, real* out)
+///     grid (nodes); out (nodes, in1.dim()) = sum of the edges' rows, ascending edge ids. edge_rows is what the
+///     deterministic backward kernel of `schedule` wrote: (E, max_input_parts * in1.dim())
+///   sum_parts(const real* parts, int64 count, int splits, real* out)
+///     grid (ceil(count / kReductionThreads)), out[i] = sum over s of parts[s * count + i]
+std::string reductions_source(const Problem& problem, const Schedule& schedule);
+/// Threads a block of sum_by_sender and sum_parts.
+constexpr int kReductionThreads = 128;
+
+}  // namespace clebsch::cuda

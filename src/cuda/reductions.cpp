@@ -1,0 +1,78 @@
+// Emits the two sums in fixed order that finish deterministic results.
+#include "core/irreps.h"
+#include "cuda/kernel_source.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// Numbers a thread may move at once: 16 bytes when every block of the row allows it.
+int pack_width(const std::vector<BlockLayout>& layout, Scalar scalar) {
+  const int pack = 16 / scalar_bytes(scalar);
+  for (const BlockLayout& block : layout) {
+    if (block.mul % pack || block.offset % pack || block.stride % pack) return 1;
+  }
+  return pack;
+}
+
+}  // namespace
+
+std::string reductions_source(const Problem& problem, const Schedule& schedule) {
+  const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in1);
+  const int pack = pack_width(layout, schedule.scalar), parts = max_input_parts(problem, schedule);
+  const int64_t width = problem.in1.dim();
+  SourceWriter w;
+  w.text("// Sums in fixed order: per-edge rows by sender, and the parts of split receivers.");
+  w.line("// {}", problem.str());
+  w.line("typedef {} real;", scalar_name(schedule.scalar));
+  w.line("typedef long long int64;");
+  w.line("struct __align__({}) Pack {{", pack * scalar_bytes(schedule.scalar));
+  w.line("real v[{}];", pack);
+  w.text("};");
+  w.blank();
+  w.text("// How many rows of an edge hold a part of this column.");
+  w.text("__device__ __forceinline__ int parts_of(int column) {");
+  for (size_t b = 0; b < layout.size(); ++b) {
+    const int count = input_parts(problem, schedule, static_cast<int>(b));
+    const BlockLayout& block = layout[b];
+    if (count == 1 || block.mul == 0) continue;
+    w.line("if (column >= {0} && column < {1} && (column - {0}) % {2} < {3}) return {4};", block.offset,
+           block.offset + (block.ir.dim() - 1) * block.stride + block.mul, block.stride, block.mul, count);
+  }
+  w.line("return 1;");
+  w.text("}");
+  w.blank();
+  w.text(
+      "extern \"C\" __global__ void sum_by_sender(const real* __restrict__ edge_rows, const int* __restrict__ "
+      "col_ptr,\n"
+      "    const int* __restrict__ col_edge, int nodes, real* __restrict__ out) {");
+  w.line("const int node = blockIdx.x;");
+  w.line("const int begin = col_ptr[node], end = col_ptr[node + 1];");
+  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
+  w.line("Pack sum = {{}};");
+  w.line("for (int part = 0; part < parts_of(column); ++part) {{");
+  w.line("const real* source = edge_rows + part * {} + column;", width);
+  w.text("#pragma unroll 4");
+  w.line("for (int i = begin; i < end; ++i) {{");
+  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + static_cast<int64>(__ldg(col_edge + i)) * {});",
+         parts * width);
+  w.text("#pragma unroll");
+  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
+  w.line("}}");
+  w.line("}}");
+  w.line("*reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column) = sum;", width);
+  w.line("}}");
+  w.line("}}");
+  w.blank();
+  w.text(
+      "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
+      "__restrict__ out) {");
+  w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
+  w.line("if (i >= count) return;");
+  w.line("real sum = 0;");
+  w.line("for (int s = 0; s < splits; ++s) sum += parts[s * count + i];");
+  w.line("out[i] = sum;");
+  w.line("}}");
+  return w.str();
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,360 @@
+#include "cuda/schedule.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "core/errors.h"
+#include "cuda/path_terms.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr int kMaxWarpsPerBlock = 16;
+/// Warps a launch, and launches at most, of a problem that one block cannot hold.
+constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
+
+/// Registers up to which loop invariants are kept rather than computed for each edge.
+constexpr int kHoistBudget = 128;
+
+/// Registers a thread may hold (estimate) before a unit is cut: twelve warps fit a multiprocessor, eight in fp64.
+int register_budget(int units, Scalar scalar) { return std::min(scalar == Scalar::f32 ? 168 : 224, 2048 / units); }
+
+/// Paths that write a common output block: they accumulate in the same registers, so no cut may part them.
+struct Atom {
+  std::vector<int> paths;
+  int accumulators = 0;
+  int cost = 0;
+};
+
+/// A tile before it is placed, with absolute slice.
+struct Piece {
+  Tile tile;
+  int cost = 0;
+};
+
+int path_cost(const Problem& problem, Pass pass, int path) {
+  const PathTerms terms = path_terms(problem, path);
+  return pass == Pass::forward ? forward_cost(terms) : backward_cost(terms);
+}
+
+std::vector<Atom> make_atoms(const Problem& problem, Pass pass) {
+  std::vector<Atom> atoms;
+  std::vector<int> atom_of_out(problem.out.size(), -1);
+  for (size_t p = 0; p < problem.paths.size(); ++p) {
+    const int out = problem.paths[p].out;
+    if (atom_of_out[out] < 0) {
+      atom_of_out[out] = static_cast<int>(atoms.size());
+      atoms.push_back({{}, problem.out[out].ir.dim(), 0});
+    }
+    Atom& atom = atoms[atom_of_out[out]];
+    atom.paths.push_back(static_cast<int>(p));
+    atom.cost += path_cost(problem, pass, static_cast<int>(p));
+  }
+  return atoms;
+}
+
+int block_of(const Problem& problem, const Atom& atom) { return problem.paths[atom.paths.front()].in1; }
+
+/// Numbers G[i][j] that are not a plain component of the incoming gradient.
+int coupled_gradients(const Problem& problem, const UnitKind& kind) {
+  int count = 0;
+  for (const Tile& tile : kind.tiles) {
+    for (int p : tile.paths) {
+      const PathTerms terms = path_terms(problem, p);
+      for (const PairTerms& pair : terms.pairs) count += !pair.direct();
+    }
+  }
+  return count;
+}
+
+/// Registers that a set of tiles needs, in 32-bit words.
+int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch) {
+  int sums = 0, inputs = 0, weights = 0, temporaries = 0;
+  for (const Tile& tile : kind.tiles) {
+    std::set<int> outs;
+    for (int p : tile.paths) {
+      const Path& path = problem.paths[p];
+      outs.insert(path.out);
+      weights += path.weighted;
+      temporaries = std::max(temporaries, problem.in1[path.in1].ir.dim() + problem.out[path.out].ir.dim());
+    }
+    for (int out : outs) sums += problem.out[out].ir.dim();
+    for (int block : tile_inputs(problem, tile)) inputs += problem.in1[block].ir.dim();
+  }
+  const int harmonics = kind.last_component - kind.first_component;
+  int numbers = sums + harmonics + temporaries + (inputs + weights) * (prefetch ? 2 : 1);
+  if (pass == Pass::backward) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
+  return numbers * scalar_bytes(scalar) / 4 + 20;
+}
+
+/// Instructions an edge that a unit spends beside its paths: loop, addresses, harmonics, and their gradient's sum
+/// over the lanes (four instructions a component).
+int overhead(const UnitKind& kind, Pass pass) {
+  const int harmonics = kind.last_component - kind.first_component;
+  return 14 + harmonics / 4 + (pass == Pass::backward ? 8 + 4 * harmonics : 0);
+}
+
+void find_components(const Problem& problem, UnitKind& kind) {
+  const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in2);
+  kind.first_component = static_cast<int>(problem.in2.dim());
+  kind.last_component = 0;
+  for (const Tile& tile : kind.tiles) {
+    for (int p : tile.paths) {
+      const BlockLayout& block = layout[problem.paths[p].in2];
+      const int first = static_cast<int>(block.offset);
+      const int last = first + static_cast<int>(block.stride) * (block.ir.dim() - 1) + 1;
+      kind.first_component = std::min(kind.first_component, first);
+      kind.last_component = std::max(kind.last_component, last);
+    }
+  }
+}
+
+/// Cuts the paths of every input block into tiles of at most `cap` cost and registers within the budget.
+std::vector<Piece> cut(const Problem& problem, const std::vector<Atom>& atoms, Pass pass, Scalar scalar, int cap,
+                       int warps) {
+  std::vector<Piece> pieces;
+  for (size_t block = 0; block < problem.in1.size(); ++block) {
+    std::vector<const Atom*> members;
+    int total = 0;
+    for (const Atom& atom : atoms) {
+      if (block_of(problem, atom) != static_cast<int>(block)) continue;
+      members.push_back(&atom);
+      total += atom.cost;
+    }
+    std::stable_sort(members.begin(), members.end(), [&](const Atom* a, const Atom* b) {
+      return problem.paths[a->paths.front()].in2 < problem.paths[b->paths.front()].in2;
+    });
+    const int parts = std::max(1, (total + cap - 1) / cap);
+    std::vector<Piece> tiles;
+    int done = 0;
+    for (const Atom* atom : members) {
+      bool fresh = tiles.empty() || done + atom->cost / 2 > total * static_cast<int>(tiles.size()) / parts;
+      if (!fresh) {
+        UnitKind trial{{tiles.back().tile}};
+        trial.tiles[0].paths.insert(trial.tiles[0].paths.end(), atom->paths.begin(), atom->paths.end());
+        find_components(problem, trial);
+        trial.hoisted = false;
+        fresh = estimate_registers(problem, trial, pass, scalar, false) > register_budget(warps, scalar);
+      }
+      if (fresh) tiles.emplace_back();
+      Piece& piece = tiles.back();
+      piece.tile.paths.insert(piece.tile.paths.end(), atom->paths.begin(), atom->paths.end());
+      piece.cost += atom->cost;
+      done += atom->cost;
+    }
+    const int slices = static_cast<int>((problem.in1[block].mul + 31) / 32);
+    for (int slice = 0; slice < slices; ++slice) {
+      for (Piece piece : tiles) {
+        piece.tile.slice = slice;
+        pieces.push_back(std::move(piece));
+      }
+    }
+  }
+  return pieces;
+}
+
+struct Packing {
+  std::vector<UnitKind> units;  ///< tiles with absolute slices
+  bool fits = false;
+};
+
+/// Longest piece first, each to the least loaded unit that has registers for it.
+Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scalar scalar, int units, int warps) {
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
+  Packing packing;
+  packing.units.resize(static_cast<size_t>(units));
+  for (const Piece& piece : pieces) {
+    std::vector<int> order(static_cast<size_t>(units));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return packing.units[a].cost < packing.units[b].cost; });
+    bool placed = false;
+    for (int candidate : order) {
+      UnitKind unit = packing.units[candidate];
+      unit.tiles.push_back(piece.tile);
+      unit.cost += piece.cost;
+      find_components(problem, unit);
+      unit.hoisted = false;
+      // A piece alone always fits: there is nothing left to cut.
+      if (unit.tiles.size() > 1 &&
+          estimate_registers(problem, unit, pass, scalar, false) > register_budget(warps, scalar))
+        continue;
+      packing.units[candidate] = std::move(unit);
+      placed = true;
+      break;
+    }
+    if (!placed) return packing;
+  }
+  for (const UnitKind& unit : packing.units) {
+    if (unit.tiles.empty()) return packing;
+  }
+  packing.fits = true;
+  return packing;
+}
+
+int receivers_for(int units) { return units >= 4 ? 1 : units == 3 ? 4 : 4 / units; }
+
+/// Issue slots an edge and receiver: a multiprocessor has four schedulers, warp w belongs to scheduler w mod 4.
+double score(const Packing& packing, Pass pass, int receivers) {
+  double load[4] = {0, 0, 0, 0};
+  int warp = 0;
+  for (int r = 0; r < receivers; ++r) {
+    for (const UnitKind& unit : packing.units) load[warp++ % 4] += unit.cost + overhead(unit, pass);
+  }
+  return *std::max_element(load, load + 4) / receivers;
+}
+
+/// Turns absolute slices into (kind, first slice), sharing the code of alike units.
+void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
+  for (UnitKind& unit : units) {
+    std::stable_sort(unit.tiles.begin(), unit.tiles.end(), [](const Tile& a, const Tile& b) {
+      return a.slice != b.slice ? a.slice < b.slice : a.paths < b.paths;
+    });
+    const int first = unit.tiles.front().slice;
+    for (Tile& tile : unit.tiles) tile.slice -= first;
+    size_t kind = 0;
+    while (kind < schedule.kinds.size() && !(schedule.kinds[kind].tiles == unit.tiles)) ++kind;
+    if (kind == schedule.kinds.size()) schedule.kinds.push_back(std::move(unit));
+    schedule.units.push_back({static_cast<int>(kind), first});
+  }
+}
+
+void check(const Problem& problem) {
+  require(!problem.paths.empty(), "cuda convolution: expected at least one path");
+  for (size_t p = 0; p < problem.paths.size(); ++p) {
+    const Path& path = problem.paths[p];
+    require(path.mode == Connection::uvu, "cuda convolution: path {} has mode uvw; only uvu is built for the GPU yet",
+            p);
+    require(problem.in2[path.in2].mul == 1,
+            "cuda convolution, path {}: expected multiplicity 1 of the second operand, got {}", p,
+            problem.in2[path.in2].mul);
+  }
+}
+
+}  // namespace
+
+std::vector<int> tile_inputs(const Problem& problem, const Tile& tile) {
+  std::set<int> blocks;
+  for (int p : tile.paths) blocks.insert(problem.paths[p].in1);
+  return {blocks.begin(), blocks.end()};
+}
+
+namespace {
+
+/// The path lists of all tiles that read the block, in a fixed order.
+std::set<std::vector<int>> readers(const Problem& problem, const Schedule& schedule, int block) {
+  std::set<std::vector<int>> lists;
+  for (const UnitKind& kind : schedule.kinds) {
+    for (const Tile& tile : kind.tiles) {
+      const std::vector<int> inputs = tile_inputs(problem, tile);
+      if (std::find(inputs.begin(), inputs.end(), block) != inputs.end()) lists.insert(tile.paths);
+    }
+  }
+  return lists;
+}
+
+}  // namespace
+
+int input_parts(const Problem& problem, const Schedule& schedule, int block) {
+  return static_cast<int>(readers(problem, schedule, block).size());
+}
+
+int input_part(const Problem& problem, const Schedule& schedule, const Tile& tile, int block) {
+  const std::set<std::vector<int>> lists = readers(problem, schedule, block);
+  return static_cast<int>(std::distance(lists.begin(), lists.find(tile.paths)));
+}
+
+int max_input_parts(const Problem& problem, const Schedule& schedule) {
+  int most = 1;
+  for (size_t block = 0; block < problem.in1.size(); ++block) {
+    most = std::max(most, input_parts(problem, schedule, static_cast<int>(block)));
+  }
+  return most;
+}
+
+int harmonics_row(const Problem& problem, Scalar scalar) {
+  const int vector = 16 / scalar_bytes(scalar);
+  return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
+}
+
+std::string Schedule::str() const {
+  std::string text = fmt::format(
+      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch",
+      units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ");
+  for (const UnitKind& kind : kinds)
+    text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
+  return text;
+}
+
+Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
+                       const ScheduleOptions& options) {
+  check(problem);
+  const std::vector<Atom> atoms = make_atoms(problem, pass);
+  int total = 0;
+  for (const Atom& atom : atoms) {
+    total += atom.cost * static_cast<int>((problem.in1[block_of(problem, atom)].mul + 31) / 32);
+  }
+  Packing best;
+  double best_score = 0;
+  for (int units = options.units > 0 ? options.units : 1; units <= kMaxWarpsPerBlock; ++units) {
+    Packing packing =
+        pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), units), pass, scalar, units, units);
+    if (packing.fits) {
+      const double value = score(packing, pass, receivers_for(units));
+      if (!best.fits || value < 0.98 * best_score) {
+        best = std::move(packing);
+        best_score = value;
+      }
+    }
+    if (options.units > 0 && best.fits) break;
+  }
+  int launches = 1;
+  while (!best.fits && launches < kMaxLaunches) {
+    const int units = kWarpsOfLargeProblems * ++launches;
+    best = pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), kWarpsOfLargeProblems), pass,
+                scalar, units, kWarpsOfLargeProblems);
+  }
+  require(best.fits,
+          "cuda convolution: no schedule for '{}' ({} paths): it has more channels and paths than {} warps hold",
+          problem.str(), problem.paths.size(), kWarpsOfLargeProblems * kMaxLaunches);
+
+  Schedule schedule;
+  schedule.pass = pass;
+  schedule.scalar = scalar;
+  name_kinds(schedule, std::move(best.units));
+  schedule.launches = launches;
+  const int units = schedule.units_per_launch();
+  schedule.receivers_per_block = options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units);
+  schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : false;
+  int registers = 0;
+  for (UnitKind& kind : schedule.kinds) {
+    kind.hoisted = pass == Pass::backward;
+    if (kind.hoisted) {
+      kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
+    }
+    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch);
+    kind.cost += overhead(kind, pass);
+    registers = std::max(registers, kind.registers);
+  }
+  // Shared memory: harmonics of a tile of edges a warp and, backward, two buffers of their gradients a unit.
+  const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
+  schedule.edges_per_tile = pass == Pass::forward ? 32 : 16;
+  auto shared = [&] {
+    const int numbers = row + (pass == Pass::backward && units > 1 ? 2 * columns : 0);
+    return schedule.warps() * schedule.edges_per_tile * numbers * scalar_bytes(scalar);
+  };
+  while (schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2) schedule.edges_per_tile /= 2;
+  require(shared() <= limits.shared_per_block,
+          "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
+          limits.shared_per_block);
+  registers = std::min(255, (registers + 7) / 8 * 8);
+  const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
+  const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
+  schedule.min_blocks =
+      options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
+  return schedule;
+}
+
+}  // namespace clebsch::cuda

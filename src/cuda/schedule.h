@@ -1,0 +1,92 @@
+#pragma once
+// How a convolution is spread over warps: the plan that the emitters write down.
+//
+// A *tile* is 32 channels (a slice, one a lane) of some paths with the same input block. A *unit* is what one warp does
+// for one receiver: some tiles, whose accumulators live in its registers while it walks the receiver's edges. Units of
+// a receiver share nothing in the forward pass and only the sum of the harmonics' gradient in the backward pass, so a
+// block holds the units of one or a few receivers. Tiles are packed into units by multiply-adds, so that
+// 128x0e+64x1o+32x2e keeps all warps equally busy. A unit that would need too many registers is cut by paths. What one
+// block cannot hold is spread over several launches of the same kernel, one after the other.
+#include <string>
+#include <vector>
+
+#include "core/problem.h"
+#include "cuda/source_writer.h"
+
+namespace clebsch::cuda {
+
+/// What the planner knows of a device. Defaults: a Hopper GPU.
+struct DeviceLimits {
+  int arch = 90;  ///< compute capability, 10 * major + minor
+  int multiprocessors = 132;
+  int registers_per_multiprocessor = 65536;
+  int warps_per_multiprocessor = 64;
+  int shared_per_block = 49152;  ///< without opting in to more, bytes
+  int shared_per_multiprocessor = 233472;
+};
+
+enum class Pass { forward, backward };
+
+/// Choices of the planner that a caller may force; 0 or -1 means "choose".
+struct ScheduleOptions {
+  int units = 0;  ///< warps a receiver
+  int receivers_per_block = 0;
+  int min_blocks = 0;  ///< blocks a multiprocessor that the register allocation must allow
+  int prefetch = -1;   ///< 1: operands of the next edge are loaded before this edge's arithmetic
+};
+
+/// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
+struct Tile {
+  int slice = 0;
+  std::vector<int> paths;
+  bool operator==(const Tile& o) const { return slice == o.slice && paths == o.paths; }
+};
+
+/// Code of a unit; units that differ in their first slice alone share it.
+struct UnitKind {
+  std::vector<Tile> tiles;
+  int first_component = 0;  ///< components of in2 that it reads lie in [first, last)
+  int last_component = 0;
+  int registers = 0;    ///< estimate, 32-bit registers a thread
+  int cost = 0;         ///< estimate, instructions an edge
+  bool hoisted = true;  ///< backward: the coupled gradients G stay in registers from edge to edge
+};
+
+struct Unit {
+  int kind = 0;
+  int first_slice = 0;
+};
+
+struct Schedule {
+  Pass pass = Pass::forward;
+  Scalar scalar = Scalar::f32;
+  std::vector<UnitKind> kinds;
+  std::vector<Unit> units;  ///< of one receiver; unit k of a launch is warp k of its group
+  int launches = 1;         ///< launch i does units i * units_per_launch() and on
+  int receivers_per_block = 1;
+  int edges_per_tile = 32;  ///< harmonics kept in shared memory at a time, a warp
+  int min_blocks = 1;
+  bool prefetch = false;
+  int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
+  int warps() const { return units_per_launch() * receivers_per_block; }
+  int threads() const { return 32 * warps(); }
+  /// One line in words, for comments and logs.
+  std::string str() const;
+};
+
+/// Plans a problem of uvu paths; throws Error for other modes and for a second operand with multiplicity above 1.
+Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
+                       const ScheduleOptions& options = {});
+
+/// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
+int harmonics_row(const Problem& problem, Scalar scalar);
+/// Input blocks that the paths of a tile read, ascending.
+std::vector<int> tile_inputs(const Problem& problem, const Tile& tile);
+/// Into how many tiles a slice of an input block was cut (0: no path reads it).
+int input_parts(const Problem& problem, const Schedule& schedule, int block);
+/// Which of them `tile` is.
+int input_part(const Problem& problem, const Schedule& schedule, const Tile& tile, int block);
+/// The largest input_parts of the problem, at least 1.
+int max_input_parts(const Problem& problem, const Schedule& schedule);
+
+}  // namespace clebsch::cuda

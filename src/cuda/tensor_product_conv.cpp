@@ -1,0 +1,151 @@
+#include "cuda/tensor_product_conv.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <tuple>
+
+#include "core/errors.h"
+#include "cuda/kernel_store.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
+/// device.
+constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
+constexpr int64_t kMaxSplits = 64;
+
+ScheduleOptions options_from_environment() {
+  ScheduleOptions options;
+  const char* text = std::getenv("CLEBSCH_CUDA_SCHEDULE");
+  std::istringstream items(text ? text : "");
+  for (std::string item; std::getline(items, item, ',');) {
+    const size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
+    if (name == "units") {
+      options.units = value;
+    } else if (name == "receivers") {
+      options.receivers_per_block = value;
+    } else if (name == "blocks") {
+      options.min_blocks = value;
+    } else if (name == "prefetch") {
+      options.prefetch = value;
+    } else {
+      fail("CLEBSCH_CUDA_SCHEDULE: expected units, receivers, blocks or prefetch, got '{}'", name);
+    }
+  }
+  return options;
+}
+
+int index_of(const BackwardOutputs& wanted) {
+  return wanted.x + 2 * wanted.harmonics + 4 * wanted.weights + 8 * wanted.deterministic;
+}
+
+int64_t blocks_for(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+}  // namespace
+
+std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shared_ptr<const Problem>& problem,
+                                                                 Scalar scalar) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const Problem*, Scalar, std::string>, std::shared_ptr<const TensorProductConv>> made;
+  const char* text = std::getenv("CLEBSCH_CUDA_SCHEDULE");
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
+  if (!entry) entry.reset(new TensorProductConv(problem, scalar, options_from_environment()));
+  return entry;
+}
+
+TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)
+    : problem_(std::move(problem)), scalar_(scalar), options_(options), limits_(device_limits(current_device())) {}
+
+const TensorProductConv::Variant& TensorProductConv::variant(int index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
+  if (!slot) {
+    const BackwardOutputs wanted{(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
+    const KernelSource source = index == 0 ? conv_forward_source(*problem_, scalar_, limits_, options_)
+                                           : conv_backward_source(*problem_, scalar_, wanted, limits_, options_);
+    const auto kernels =
+        load_kernels({{source.name, source.source, {source.name}},
+                      {"reductions", reductions_source(*problem_, source.schedule), {"sum_by_sender", "sum_parts"}}});
+    slot.reset(new Variant{source.schedule, kernels[0][0], kernels[1][0], kernels[1][1]});
+  }
+  return *slot;
+}
+
+int64_t TensorProductConv::splits(const Schedule& schedule, int64_t rows, int64_t edges) const {
+  if (rows <= 0 || edges <= 0) return 1;
+  const int64_t average = (edges + rows - 1) / rows;
+  const int64_t slots = int64_t{limits_.multiprocessors} * schedule.min_blocks;
+  const int64_t to_fill = std::min(slots / std::max<int64_t>(1, blocks_for(schedule, rows)), average / kShortestPart);
+  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
+}
+
+int64_t TensorProductConv::forward_workspace(const ConvOperands& operands, int64_t out_rows) const {
+  const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
+  return parts > 1 ? parts * out_rows * problem_->out.dim() * scalar_bytes(scalar_) : 0;
+}
+
+void TensorProductConv::forward(const ConvOperands& operands, int64_t out_rows, void* out, void* workspace,
+                                Stream stream) const {
+  if (out_rows == 0) return;
+  const Variant& kernels = variant(0);
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  ConvOperands o = operands;
+  int32_t rows = static_cast<int32_t>(out_rows);
+  void* target = parts > 1 ? workspace : out;
+  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+       unit += kernels.schedule.units_per_launch()) {
+    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
+                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
+                         &o.graph_rows, &rows, &target});
+  }
+  if (parts == 1) return;
+  int64_t count = out_rows * problem_->out.dim();
+  int splits = static_cast<int>(parts);
+  kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {&workspace, &count, &splits, &out});
+}
+
+int64_t TensorProductConv::backward_workspace(const ConvOperands& operands, const BackwardOutputs& wanted) const {
+  if (!wanted.x || !wanted.deterministic) return 0;
+  const int parts = max_input_parts(*problem_, variant(index_of(wanted)).schedule);
+  return operands.edges * parts * problem_->in1.dim() * scalar_bytes(scalar_);
+}
+
+void TensorProductConv::backward(const ConvOperands& operands, const BackwardOutputs& wanted, const void* grad_out,
+                                 void* grad_x, void* grad_harmonics, void* grad_weights, void* workspace,
+                                 Stream stream) const {
+  if (!wanted.x && !wanted.harmonics && !wanted.weights) return;
+  const bool by_sender = wanted.x && wanted.deterministic;
+  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+          "cuda convolution: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
+  const Variant& kernels = variant(index_of(wanted));
+  if (wanted.x && !by_sender) {
+    const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
+    zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
+  }
+  ConvOperands o = operands;
+  void* x_target = by_sender ? workspace : grad_x;
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+       unit += kernels.schedule.units_per_launch()) {
+    kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
+                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
+                         &o.graph_rows, &grad_out, &x_target, &grad_harmonics, &grad_weights});
+  }
+  if (by_sender) {
+    kernels.sum_by_sender.launch(operands.nodes, 1, kReductionThreads, stream,
+                                 {&workspace, &o.col_ptr, &o.col_edge, &o.nodes, &grad_x});
+  }
+}
+
+}  // namespace clebsch::cuda

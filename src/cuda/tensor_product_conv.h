@@ -1,0 +1,71 @@
+#pragma once
+// clebsch::tensor_product_conv on CUDA: launches of the generated kernels.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "core/problem.h"
+#include "cuda/driver.h"
+#include "cuda/kernel_source.h"
+
+namespace clebsch::cuda {
+
+/// Operands of a convolution, all device pointers; numbers are float or double as the kernels were made for.
+/// Edges are in CSR order by receiver. Sizes are capacities: the true edge count is row_ptr[graph_rows].
+struct ConvOperands {
+  const void* x = nullptr;             ///< (nodes, in1.dim()), channel fastest
+  const void* harmonics = nullptr;     ///< (E, in2.dim())
+  const void* weights = nullptr;       ///< (E, weight_count)
+  int64_t weight_stride = 0;           ///< numbers between edges: weight_count, or 0 when one row serves all edges
+  const int32_t* row_ptr = nullptr;    ///< (graph_rows + 1)
+  const int32_t* senders = nullptr;    ///< (E), below nodes
+  const int32_t* col_ptr = nullptr;    ///< (nodes + 1), for a deterministic backward
+  const int32_t* col_edge = nullptr;   ///< (E)
+  const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
+  int32_t graph_rows = 0, nodes = 0;
+  int64_t edges = 0;  ///< capacity E
+};
+
+/// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
+class TensorProductConv {
+ public:
+  /// For the current device. Kernels are planned, compiled and loaded when first needed. The environment variable
+  /// CLEBSCH_CUDA_SCHEDULE ("units=4,receivers=1,blocks=3,prefetch=1") overrides the planner, for tuning.
+  static std::shared_ptr<const TensorProductConv> make(const std::shared_ptr<const Problem>& problem, Scalar scalar);
+
+  /// Bytes of scratch memory a call needs.
+  int64_t forward_workspace(const ConvOperands& operands, int64_t out_rows) const;
+  int64_t backward_workspace(const ConvOperands& operands, const BackwardOutputs& wanted) const;
+
+  /// out (out_rows, out.dim()), every row written. Asynchronous on the stream, no host synchronisation; bitwise the
+  /// same from run to run.
+  void forward(const ConvOperands& operands, int64_t out_rows, void* out, void* workspace, Stream stream) const;
+  /// grad_out (>= graph_rows, out.dim()). Overwrites grad_x (nodes, in1.dim()), grad_harmonics (E, in2.dim()),
+  /// grad_weights (E, weight_count) as far as `wanted`; rows of edges beyond row_ptr[graph_rows] are not touched.
+  /// wanted.deterministic needs the transpose and is bitwise the same from run to run.
+  void backward(const ConvOperands& operands, const BackwardOutputs& wanted, const void* grad_out, void* grad_x,
+                void* grad_harmonics, void* grad_weights, void* workspace, Stream stream) const;
+
+ private:
+  /// A direction with its choice of outputs: the plan and the loaded kernels.
+  struct Variant {
+    Schedule schedule;
+    Kernel main, sum_by_sender, sum_parts;
+  };
+
+  TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
+  /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic.
+  const Variant& variant(int index) const;
+  /// Blocks that share one receiver, so that few or long receivers still fill the device.
+  int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
+
+  std::shared_ptr<const Problem> problem_;
+  Scalar scalar_;
+  ScheduleOptions options_;
+  DeviceLimits limits_;
+  mutable std::mutex mutex_;
+  mutable std::array<std::unique_ptr<const Variant>, 16> variants_;
+};
+
+}  // namespace clebsch::cuda
