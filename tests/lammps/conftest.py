@@ -37,12 +37,22 @@ def lammps(lmp, plugin, tmp_path):
     return Lammps(lmp, plugin, tmp_path)
 
 
+def tiny_model(folder: Path, *options: str) -> str:
+    path = folder / "tiny.pt"
+    script = ROOT / "tests/unit/tiny_model.py"
+    subprocess.run([sys.executable, script, path, "dtype=float64", *options], check=True)
+    return str(path)
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory) -> str:
     """A small random-weight model of O and H in fp64: three layers, and a cutoff of its own for each ordered pair."""
     if "CLEBSCH_TEST_MODEL" in os.environ:
         return os.environ["CLEBSCH_TEST_MODEL"]
-    path = tmp_path_factory.mktemp("models") / "tiny.pt"
-    script = ROOT / "tests/unit/tiny_model.py"
-    subprocess.run([sys.executable, script, path, "dtype=float64", "layers=3", "lmax=1"], check=True)
-    return str(path)
+    return tiny_model(tmp_path_factory.mktemp("models"), "layers=3", "lmax=1")
+
+
+@pytest.fixture(scope="session")
+def repulsive_model(tmp_path_factory) -> str:
+    """The like with a repulsive pair term, for dynamics: random weights alone may attract without end."""
+    return tiny_model(tmp_path_factory.mktemp("models"), "layers=2", "lmax=1", "zbl=1")

@@ -51,13 +51,13 @@ def test_tiled(lammps, model, newton):
         assert_same(lammps.evaluate(system, model, ranks=ranks, **tiled), reference)
 
 
-def test_trajectory_with_balance(lammps, model):
+def test_trajectory_with_balance(lammps, repulsive_model):
     """Rebuilds, migration and fix balance: 40 steps end at the same positions on 1 and 4 ranks."""
     system = slab()
-    dynamics = "velocity all create 600 4711 loop geom\nfix 1 all nve\ntimestep 0.0005\n"
-    reference = lammps.evaluate(system, model, after=dynamics, run="run 40")
+    dynamics = "velocity all create 600 4711 loop geom\nfix 1 all nve\ntimestep 0.00005\n"
+    reference = lammps.evaluate(system, repulsive_model, after=dynamics, run="run 40")
     balance = dynamics + "fix balance all balance 5 1.0 shift x 10 1.02\n"
-    run = lammps.evaluate(system, model, ranks=4, after=balance, run="run 40")
+    run = lammps.evaluate(system, repulsive_model, ranks=4, after=balance, run="run 40")
     assert_same(run, reference, tolerance=1e-8)
     for axis in "xyz":
         assert np.abs(run.table()[axis] - reference.table()[axis]).max() < 1e-9
