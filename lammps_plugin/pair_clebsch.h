@@ -56,6 +56,8 @@ class PairClebsch : public Pair {
   void evaluate();
   void check_forces();
   [[noreturn]] void stop_at_atom(int node, const std::string& what);
+  bigint atom_id(int i) const;
+  std::string describe_closest_pair() const;
   void add_to_atoms(double** target, const std::vector<double>& source, int width);
   void warn_centroid();
 

@@ -83,11 +83,31 @@ void PairClebsch::check_forces() {
 void PairClebsch::stop_at_atom(int node, const std::string& what) {
   const int i = node_atoms()[node];
   const double* x = atom->x[i];
-  const bigint id = atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1;
   error->one(FLERR,
              "Pair style clebsch: expected a finite {}, got one that is not for atom ID {} (type {}, at {:.6g} {:.6g} "
-             "{:.6g}) at step {}; check for overlapping atoms, the timestep and the model's range of validity",
-             what, id, atom->type[i], x[0], x[1], x[2], update->ntimestep);
+             "{:.6g}) at step {}{}; check for overlapping atoms, the timestep and the model's range of validity",
+             what, atom_id(i), atom->type[i], x[0], x[1], x[2], update->ntimestep, describe_closest_pair());
+}
+
+bigint PairClebsch::atom_id(int i) const { return atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1; }
+
+std::string PairClebsch::describe_closest_pair() const {
+  // Message passing spreads a number that is not one to many atoms; the closest pair is usually where it began.
+  const auto& graph = builder_.graph();
+  double shortest = INFINITY;
+  int first = -1, second = -1;
+  for (int node = 0; node < graph.n_rows; ++node)
+    for (int e = graph.row_ptr[node]; e < graph.row_ptr[node + 1]; ++e) {
+      const double* v = &graph.edge_vec[3 * static_cast<std::size_t>(e)];
+      const double distance = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+      if (distance >= shortest) continue;
+      shortest = distance;
+      first = node_atoms()[node];
+      second = node_atoms()[graph.senders[e]];
+    }
+  if (first < 0) return "";
+  return fmt::format(", where atom IDs {} and {} are the closest pair, {:.4g} Angstrom apart", atom_id(first),
+                     atom_id(second), shortest);
 }
 
 void PairClebsch::add_to_atoms(double** target, const std::vector<double>& source, int width) {

@@ -95,12 +95,13 @@ def test_multi_neighbours(lammps, model):
 
 
 def test_overlapping_atoms(lammps, model):
-    """Two atoms at one place: stops with step and atom, or goes on with finite numbers."""
+    """Two atoms at one place: stops with step and atom, and names the pair."""
     system = random_system(atoms=8)
     system.positions[3] = system.positions[5]
     run = lammps.evaluate(system, model, check=False)
-    if run.returncode != 0:
-        refused(run, "step 0")
+    refused(
+        run, "expected a finite energy", "for atom ID", "at step 0", "where atom IDs 4 and 6 are the closest pair, 0 A"
+    )
 
 
 def test_positions_that_are_no_numbers(lammps, model):
