@@ -17,7 +17,7 @@ lammps_options=(
 lammps_number() { date -u -d "$(sed -E 's/([0-9]+)([A-Za-z]+)([0-9]+)/\1 \2 \3/' <<<"$1")" +%Y%m%d; }
 
 # "4Feb2025" of a source tree, or nothing.
-lammps_version_of() { sed -n 's/^#define LAMMPS_VERSION "\(.*\)"/\1/p' "$1/src/version.h" 2>/dev/null | tr -d ' '; }
+lammps_version_of() { sed -n 's/^#define LAMMPS_VERSION "\(.*\)"/\1/p' "$1/src/version.h" 2>/dev/null | tr -d ' ' || true; }
 
 # The upstream release, by its tag. Waits little: without a way out to the internet this must not
 # hold up a set-up that has another source.

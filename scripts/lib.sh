@@ -31,6 +31,8 @@ die() {
 
 # The running step's description, log and advice; read by the EXIT trap when a command fails.
 step_what='' step_log='' step_hint=''
+# Set where the last command speaks for itself when it fails.
+speaks_for_itself=''
 watcher=''
 
 stop_watch() {
@@ -58,6 +60,9 @@ on_exit() {
       if [[ -n $step_hint ]]; then printf '       what to do: %s\n' "$step_hint" >&2; fi
       printf '       then run the same command again; finished steps are kept.\n' >&2
     fi
+  fi
+  if ((rc != 0)) && [[ -z $step_what && -z $speaks_for_itself ]]; then
+    printf '\nerror: stopped unexpectedly between two steps (exit status %d); bash -x %s shows where\n' "$rc" "$0" >&2
   fi
   exit "$rc"
 }

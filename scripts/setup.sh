@@ -122,6 +122,13 @@ ensure_requirements() {
     "check the way to the package index" pip_install --no-deps -r "$list"
 }
 
+# A folder of packages that cannot share .venv: scripts/requirements-mace.txt says why.
+ensure_mace() {
+  local list="$root/scripts/requirements-mace.txt" folder="$deps/mace"
+  stamped requirements-mace "$(key_of "$list" --)" "installing MACE for tests (scripts/requirements-mace.txt)" \
+    "check the way to the package index" pip_install --no-deps --upgrade --target "$folder" -r "$list"
+}
+
 # configure_and_build FOLDER PRESET OPTION...
 configure_and_build() {
   local folder=$1 preset=$2 options=()
