@@ -21,6 +21,6 @@ Records read_archive(std::string_view bytes, const std::string& name);
 
 /// A new archive of the checked records, written by torch's own writer: what torch then parses is not the zip structure
 /// of the file but this one, so the two readers cannot disagree. Debug records are left out.
-std::string rewrite_archive(const Records& records);
+std::string rewrite_archive(const Records& records, const std::string& name);
 
 }  // namespace clebsch

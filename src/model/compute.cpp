@@ -21,6 +21,20 @@ at::Tensor wrap(const T* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
 }
 
+/// Throws when a coordinate is not finite: kernels compare distances, and a NaN would just drop out of the sum.
+void require_finite(const Model::Impl& model, const GraphView& graph) {
+  const int64_t count = 3 * static_cast<int64_t>(graph.row_ptr[graph.n_rows]);
+  double probe[4] = {0, 0, 0, 0};  // four sums, so that additions overlap
+  for (int64_t k = 0; k < count; ++k) probe[k & 3] += graph.edge_vec[k] * 0.0;
+  if (probe[0] + probe[1] + probe[2] + probe[3] == 0) return;
+  for (int64_t k = 0; k < count; ++k) {
+    if (!std::isfinite(graph.edge_vec[k])) {
+      fail("model {}: expected finite edge vectors, got {} at edge {} (row {}, sender {})", model.name,
+           graph.edge_vec[k], k / 3, graph.receivers[k / 3], graph.senders[k / 3]);
+    }
+  }
+}
+
 /// Fills what the caller left out, in buffers of the model.
 GraphView complete(Model::Impl& model, GraphView graph) {
   const auto& metadata = model.metadata.shown;
@@ -47,6 +61,7 @@ GraphView complete(Model::Impl& model, GraphView graph) {
     }
     graph.receivers = model.receivers.data();
   }
+  require_finite(model, graph);
   if (graph.col_ptr == nullptr) {
     transpose_graph(graph, model.col_ptr, model.col_edge);
     model.col_edge.resize(graph.n_edges);
@@ -111,6 +126,16 @@ at::Tensor edge_gradient(const at::Tensor& energy, const at::Tensor& edge_vec, i
   return gradient.defined() ? gradient.contiguous() : gradient;
 }
 
+void require_finite_forces(const Model::Impl& model, const std::vector<double>& forces) {
+  const auto bad = std::find_if(forces.begin(), forces.end(), [](double f) { return !std::isfinite(f); });
+  if (bad == forces.end()) return;
+  fail(
+      "model {}: a force on row {} is {}; expected a finite number. Atoms may have come too close: look at the "
+      "structure, "
+      "or shorten the time step",
+      model.name, (bad - forces.begin()) / 3, *bad);
+}
+
 void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Request& request, Result& result) {
   EdgeForceTargets targets;
   const std::size_t nodes = graph.n_nodes;
@@ -157,6 +182,7 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
     read_outputs(model, outputs, request, result);
     const at::Tensor gradient = gradients ? edge_gradient(energy, edge_vec, graph.n_local) : at::Tensor();
     sum_forces(graph, gradient, request, result);
+    require_finite_forces(model, result.forces);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -33,6 +33,18 @@ class MemoryReader : public caffe2::serialize::ReadAdapterInterface {
   const std::string& bytes_;
 };
 
+/// Runs one step of a load; a message may quote the file, so what is not printable in it is replaced.
+template <typename F>
+auto quoted(F&& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    std::string text = error.what();
+    for (char& c : text) c = c >= 32 && c < 127 ? c : '?';
+    throw Error(text);
+  }
+}
+
 torch::jit::Module load_module(const CheckedFile& file, const std::string& name) {
   try {
     torch::jit::Module module =
@@ -191,17 +203,19 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
                                          const LoadOptions& options) {
   require(options.threads >= 0, "model {}: expected a thread count of at least 0, got {}", name, options.threads);
   const RunGuard guard(options.threads, false);
-  CheckedFile file = validate_file(bytes, name);
+  CheckedFile file = quoted([&] { return validate_file(bytes, name); });
   auto impl = std::make_unique<Impl>();
   impl->name = name;
-  impl->module = load_module(file, name);
+  impl->module = quoted([&] { return load_module(file, name); });
   impl->module.eval();
   impl->metadata = std::move(file.metadata);
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
   std::vector<std::shared_ptr<const RadialNetwork>> networks;
-  for (int k = 0; k < impl->metadata.shown.layers; ++k) networks.push_back(check_radial(*impl, k));
+  for (int k = 0; k < impl->metadata.shown.layers; ++k) {
+    networks.push_back(quoted([&] { return check_radial(*impl, k); }));
+  }
   convert_parameters(*impl);
   if (options.radial == RadialMode::table) set_tables(*impl, std::move(networks), options);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
@@ -210,9 +224,9 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
 }
 
 Metadata Model::inspect(const std::string& path) {
-  CheckedFile file = validate_file(read_file_bytes(path), path);
+  CheckedFile file = quoted([&] { return validate_file(read_file_bytes(path), path); });
   const RunGuard guard(0, false);
-  load_module(file, path);
+  quoted([&] { return load_module(file, path); });
   return file.metadata.shown;
 }
 

@@ -1,5 +1,6 @@
 #include "model/metadata.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -32,7 +33,11 @@ class Fields {
   }
   std::string text(const char* key) const {
     const json& value = get(key);
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxText) refuse_at(key, "a string", value);
+    if (!value.is_string()) refuse_at(key, "a string", value);
+    // Texts are shown on terminals: no control characters.
+    for (const char c : value.get_ref<const std::string&>()) {
+      if ((c >= 0 && c < 32 && c != '\n') || c == 127) refuse_at(key, "a text without control characters", value);
+    }
     return value.get<std::string>();
   }
   std::string text_or(const char* key, const char* otherwise) const {
@@ -62,8 +67,10 @@ class Fields {
     std::vector<std::string> result;
     std::set<std::string> seen;
     for (const json& value : list(key, least, most)) {
-      if (!value.is_string() || value.get_ref<const std::string&>().size() > 256)
-        refuse_at(key, "short strings", value);
+      if (!value.is_string()) refuse_at(key, "strings", value);
+      const std::string& text = value.get_ref<const std::string&>();
+      const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c > 32 && c < 127; });
+      if (text.empty() || text.size() > 256 || !plain) refuse_at(key, "short words", value);
       result.push_back(value.get<std::string>());
       if (!seen.insert(result.back()).second) refuse_at(key, "different strings", value);
     }

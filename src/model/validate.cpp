@@ -140,7 +140,7 @@ CheckedFile validate_file(const std::string& bytes, const std::string& name) {
   checked.metadata = parse_metadata(std::string(records.find("extra/clebsch.json")->second), name);
   const CodeClasses classes = scan_code(records, name);
   scan_pickle(records, classes, name);
-  checked.archive = rewrite_archive(records);
+  checked.archive = rewrite_archive(records, name);
   return checked;
 }
 
