@@ -130,7 +130,8 @@ def test_energy_is_conserved(dtype, exported):
     assert np.ptp(totals) / len(atoms) < 2e-5, totals
 
 
-def test_threads_change_no_bit(exported):
+def test_threads_agree(exported):
+    """Clebsch's kernels give the same bits for any thread count; the matrix products of torch's BLAS need not."""
     from clebsch.ase import ClebschCalculator
 
     atoms = structures.periodic(cases.TYPES)
@@ -138,7 +139,7 @@ def test_threads_change_no_bit(exported):
     for threads in (1, 2):
         atoms.calc = ClebschCalculator(exported("preset-M"), threads=threads)
         forces.append(atoms.get_forces())
-    assert np.array_equal(*forces)
+    np.testing.assert_allclose(*forces, rtol=0, atol=1e-13)
 
 
 def test_type_names_that_are_no_elements(exported):

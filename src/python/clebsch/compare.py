@@ -53,7 +53,7 @@ def evaluate(model: Model, probe: Probe) -> Values:
 
 def errors(got: Values, reference: Values, energy_shift: Tensor | None = None) -> dict[str, float]:
     """Relative errors: energy per atom against max(|E - sum of shifts| / N, 1 eV), RMS and largest force error against
-    RMS(F), virial against the RMS of its non-zero components; forces below FORCE_FLOOR count as FORCE_FLOOR."""
+    RMS(F), RMS virial error against the RMS of its non-zero components; both RMS count as FORCE_FLOOR at least."""
     atoms = max(len(reference.atomic), 1)
     total = reference.atomic.sum() - (0.0 if energy_shift is None else energy_shift.sum())
     force_scale = max(_rms(reference.forces), FORCE_FLOOR)
@@ -65,7 +65,7 @@ def errors(got: Values, reference: Values, energy_shift: Tensor | None = None) -
         / max(float(total.abs()) / atoms, 1.0),
         "forces": _rms(got.forces - reference.forces) / force_scale,
         "forces_max": float((got.forces - reference.forces).abs().max()) / force_scale if atoms else 0.0,
-        "virial": float((got.virial - reference.virial).abs().max()) / virial_scale,
+        "virial": _rms(got.virial - reference.virial) / virial_scale,
     }
 
 
