@@ -12,13 +12,13 @@ namespace {
 
 size_t padded(int64_t count, int width) { return (count + width - 1) / width * width; }
 
-/// Groups the tile's edges by table row: fills order, t and the groups. `row_size` is the length of a table row, `rows`
-/// their number; scratch.table_row and scratch.t are in edge order.
+/// Groups the tile's edges by table row: fills t, weight_rows and the groups. `row_size` is the length of a table row,
+/// `rows` their number; scratch.table_row and scratch.t are in edge order.
 template <typename T>
-void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size, int64_t rows) {
+void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size, int64_t rows, int64_t weight_stride) {
   constexpr int64_t kMostBins = 1 << 14;
   const int64_t* row = scratch.table_row.data();
-  int32_t *sorted = tile.order.data(), *first = tile.group_first.data();
+  int32_t *sorted = scratch.order.data(), *first = tile.group_first.data();
   int32_t groups = 0;
   if (rows <= kMostBins) {
     int32_t* bin = scratch.bins.ensure(rows);
@@ -53,7 +53,10 @@ void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size,
   }
   first[groups] = tile.edges;
   tile.groups = groups;
-  for (int32_t i = 0; i < tile.edges; ++i) tile.t.data()[i] = scratch.t.data()[sorted[i]];
+  for (int32_t i = 0; i < tile.edges; ++i) {
+    tile.t.data()[i] = scratch.t.data()[sorted[i]];
+    tile.weight_rows.data()[sorted[i]] = i * weight_stride;
+  }
 }
 
 }  // namespace
@@ -72,7 +75,6 @@ void EdgeTile<T>::reserve(int64_t max_nodes, int64_t max_edges, const TileSizes&
   unit.ensure(3 * e);
   inverse.ensure(e);
   dt_dr.ensure(e);
-  order.ensure(e);
   group_first.ensure(e + 1);
   group_row.ensure(e);
   t.ensure(e);
@@ -88,6 +90,7 @@ void Scratch<T>::reserve(int64_t max_edges, const TileSizes& sizes) {
   table_row.ensure(e);
   t.ensure(e);
   sort_keys.ensure(e);
+  order.ensure(e);
 }
 
 template <typename T>
@@ -121,7 +124,6 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
       const TablePoint point = r < cutoff ? locate(r, cutoff, radial.pieces) : TablePoint{0, r, r};
       const double inverse = 1.0 / r, x = vec[0] * inverse, y = vec[1] * inverse, z = vec[2] * inverse;
       tile.far_row.data()[count] = (by_receiver ? sender : receiver) * source.far_stride;
-      tile.weight_rows.data()[count] = count * source.weight_stride;
       tile.edge.data()[count] = edge;
       scratch.table_row.data()[count] = table * (radial.pieces + 1) + point.piece;
       scratch.t.data()[count] = static_cast<T>(point.t);
@@ -140,7 +142,7 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
   tile.first.data()[end - begin] = count;
   tile.edges = count;
   sort_by_table_row(tile, scratch, kTableOrder * radial.columns,
-                    static_cast<int64_t>(radial.tables) * (radial.pieces + 1));
+                    static_cast<int64_t>(radial.tables) * (radial.pieces + 1), source.weight_stride);
   return missing;
 }
 

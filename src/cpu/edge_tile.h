@@ -30,9 +30,9 @@ struct EdgeTile {
   Buffer<int64_t> far_row, weight_rows;  ///< offsets of the far node's features and of the row of W
   Buffer<T> harmonics, grad_harmonics, slope;
   Buffer<double> unit, inverse, dt_dr;  ///< per edge: direction (3), 1/r, dt/dr
-  Buffer<int32_t> order, group_first;   ///< edges sorted by table row (see ExpandArgs)
+  Buffer<int32_t> group_first;          ///< groups of edges that share a table row (see ExpandArgs)
   Buffer<int64_t> group_row;            ///< offset of a group's table row
-  Buffer<T> t;                          ///< position inside the table piece, in the sorted order
+  Buffer<T> t;                          ///< position inside the table piece, group after group
 
   /// Room for so many nodes and edges.
   void reserve(int64_t max_nodes, int64_t max_edges, const TileSizes& sizes);
@@ -47,7 +47,7 @@ struct Scratch {
   Buffer<int64_t> table_row;                    ///< per edge, number of the table row
   Buffer<T> t;                                  ///< per edge
   Buffer<uint64_t> sort_keys;
-  Buffer<int32_t> bins;
+  Buffer<int32_t> bins, order;
   void reserve(int64_t max_edges, const TileSizes& sizes);
 };
 

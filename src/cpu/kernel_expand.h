@@ -10,36 +10,54 @@ namespace {
 template <int kVectors, bool kSlope>
 CLEBSCH_INLINE void expand_block(const ExpandArgs<Real>& args, int64_t channel, int lanes) {
   constexpr int kOrder = 6;
-  for (int32_t g = 0; g < args.groups; ++g) {
-    const Real* row = args.table + args.group_row[g] + channel;
+  // Copies: the compiler must take any store for a change of args.
+  const int64_t stride = args.stride, out_row = args.out_row, slope_offset = args.slope_offset;
+  const int32_t groups = args.groups, *group_first = args.group_first;
+  const int64_t* group_row = args.group_row;
+  const Real *t = args.t, *table = args.table + channel;
+  Real* out = args.out + channel;
+  for (int32_t g = 0; g < groups; ++g) {
+    const Real* row = table + group_row[g];
+    // A group's rows are strided and come from the second cache or beyond: fetch those of the group after the next.
+    if (g + 2 < groups) {
+      const Real* ahead = table + group_row[g + 2];
+      for (int k = 0; k < kOrder; ++k) {
+        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + k * stride + v * kWidth);
+      }
+    }
     Vector c[kOrder][kVectors];
     for (int k = 0; k < kOrder; ++k) {
       for (int v = 0; v < kVectors; ++v) {
-        const Real* p = row + k * args.stride + v * kWidth;
+        const Real* p = row + k * stride + v * kWidth;
         c[k][v] = lanes == kWidth ? load(p) : load_part(p, lanes);
       }
     }
-    const int32_t end = args.group_first[g + 1];
-    for (int32_t i = args.group_first[g]; i < end; ++i) {
-      const Real t = args.t[i];
-      Real* out = args.out + args.order[i] * args.out_row + channel;
+    for (int32_t count = group_first[g + 1] - group_first[g]; count > 0; --count) {
+      const Real position = *t++;
       for (int v = 0; v < kVectors; ++v) {
-        Vector w = c[5][v] * t + c[4][v], slope = c[5][v];
+        Vector w = c[5][v] * position + c[4][v], slope = c[5][v];
         for (int k = 3; k >= 0; --k) {
-          if constexpr (kSlope) slope = slope * t + w;
-          w = w * t + c[k][v];
+          if constexpr (kSlope) slope = slope * position + w;
+          w = w * position + c[k][v];
         }
         store(out + v * kWidth, w);
-        if constexpr (kSlope) store(out + args.slope_offset + v * kWidth, slope);
+        if constexpr (kSlope) store(out + slope_offset + v * kWidth, slope);
       }
+      out += out_row;
     }
   }
 }
 
 template <bool kSlope>
 void expand_weights(const ExpandArgs<Real>& args) {
+  // Coefficients are six registers a vector.
   constexpr int kWide = CLEBSCH_VECTOR_BYTES == 64 ? 2 : 1;
   int64_t channel = 0;
+  if constexpr (CLEBSCH_VECTOR_BYTES == 64 && !kSlope) {
+    for (; channel + 4 * kWidth <= args.channels; channel += 4 * kWidth) {
+      expand_block<4, kSlope>(args, channel, kWidth);
+    }
+  }
   for (; channel + kWide * kWidth <= args.channels; channel += kWide * kWidth) {
     expand_block<kWide, kSlope>(args, channel, kWidth);
   }

@@ -35,15 +35,16 @@ struct TileView {
 };
 
 /// W (and dW/dt) of a slice of channels for all edges of a tile, from a table of quintics:
-///   out[edge * out_row + u] = sum_k table[row + k * stride + u] t^k,   row of the edge's group
-/// Edges of a group share their table row, so that a coefficient is read once a group, not once an edge.
+///   out[i * out_row + u] = sum_k table[row + k * stride + u] t[i]^k,   row of the group of i
+/// Edges stand group after group, and a group shares its table row: a coefficient is read once a group, not once an
+/// edge, and W is written front to back (the kernels find an edge's row through weight_rows; a load that misses the
+/// first cache costs less than a store that does).
 template <typename T>
 struct ExpandArgs {
   int32_t groups;
-  const int32_t* group_first;  ///< (groups + 1) into `order`
+  const int32_t* group_first;  ///< (groups + 1)
   const int64_t* group_row;    ///< (groups) offset of the row in the table
-  const int32_t* order;        ///< (edges) sorted by group
-  const T* t;                  ///< (edges) position inside the piece, in that order
+  const T* t;                  ///< (edges) position inside the piece
   const T* table;              ///< at the slice's first column
   int64_t stride;              ///< between coefficients
   int64_t channels;

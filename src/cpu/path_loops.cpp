@@ -34,7 +34,6 @@ void expand(const WeightView<T>& weights, const KernelTable<T>& kernels, const E
   args.groups = tile.groups;
   args.group_first = tile.group_first.data();
   args.group_row = tile.group_row.data();
-  args.order = tile.order.data();
   args.t = tile.t.data();
   args.table = weights.data + column;
   args.stride = weights.row;
