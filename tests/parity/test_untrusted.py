@@ -161,7 +161,10 @@ def test_metadata(good: Path, tmp_path: Path, name: str) -> None:
 BODY = "    x = (self).embed(types, )\n"
 CODE = {
     "foreign op": (code(BODY, BODY + '    torch.save(x, "canary")\n'), r"an assignment or a return.*got 'torch'"),
-    "assigned foreign op": (code(BODY, BODY + '    _9 = torch.from_file("canary", True, 4)\n'), r"allow-list.*'from_file'"),
+    "assigned foreign op": (
+        code(BODY, BODY + '    _9 = torch.from_file("canary", True, 4)\n'),
+        r"allow-list.*'from_file'",
+    ),
     "in place": (code(BODY, BODY + "    _9 = torch.add_(x, 1)\n"), r"allow-list.*'add_'"),
     "in place method": (code(BODY, BODY + "    _9 = x.add_(x)\n"), r"allow-list.*'aten::add_'"),
     "allocation": (code(BODY, BODY + "    _9 = torch.zeros([1000000000000])\n"), r"allow-list.*'zeros'"),
@@ -173,24 +176,41 @@ CODE = {
     "if": (code(BODY, "    if True:\n      pass\n" + BODY), r"got 'if'"),
     "print": (code(BODY, BODY + '    print("x")\n'), r"got 'print'"),
     "import": (code("class Model", "import os\nclass Model"), r"expected 'class', got 'import'"),
-    "function": (code("class Model", "def f(x: Tensor) -> Tensor:\n  return x\nclass Model"), r"expected 'class', got 'def'"),
+    "function": (
+        code("class Model", "def f(x: Tensor) -> Tensor:\n  return x\nclass Model"),
+        r"expected 'class', got 'def'",
+    ),
     "setstate": (
-        code("  def embed", "  def __setstate__(self: __torch__.clebsch.export.backend.Model,\n    x: int) -> NoneType:\n"
-             '    _0 = torch.from_file("canary", True, 4)\n    return None\n  def embed'),
+        code(
+            "  def embed",
+            "  def __setstate__(self: __torch__.clebsch.export.backend.Model,\n    x: int) -> NoneType:\n"
+            '    _0 = torch.from_file("canary", True, 4)\n    return None\n  def embed',
+        ),
         r"a plain method.*got '__setstate__'",
     ),
     "getstate": (
         code("  def embed", "  def __getstate__(self: int) -> int:\n    return 1\n  def embed"),
         r"a plain method.*got '__getstate__'",
     ),
-    "hooks": (code("  training : bool", '  __forward_hooks__ = ["embed", ]\n  training : bool'), r"got '__forward_hooks__'"),
+    "hooks": (
+        code("  training : bool", '  __forward_hooks__ = ["embed", ]\n  training : bool'),
+        r"got '__forward_hooks__'",
+    ),
     "base class": (code("class Model(Module)", "class Model(NamedTuple)"), r"expected 'Module', got 'NamedTuple'"),
     "torch class": (
-        code("embedding : __torch__.clebsch.export.modules.Embedding", "embedding : __torch__.torch.classes.clebsch.Model"),
+        code(
+            "embedding : __torch__.clebsch.export.modules.Embedding",
+            "embedding : __torch__.torch.classes.clebsch.Model",
+        ),
         r"a class of the file itself",
     ),
-    "recursion": (code("    x = (self).embed(types, )\n", "    x = (self).embed(types, )\n    _9 = (self).forward(edge_vec, types, graph, )\n"),
-                  r"recursi"),
+    "recursion": (
+        code(
+            "    x = (self).embed(types, )\n",
+            "    x = (self).embed(types, )\n    _9 = (self).forward(edge_vec, types, graph, )\n",
+        ),
+        r"recursi",
+    ),
     "deep": (code("(self).embed(types, )", "(" * 100 + "self" + ")" * 100), r"less deeply nested"),
     "very deep": (code("(self).embed(types, )", "(" * 200000 + "self" + ")" * 200000), r"less deeply nested"),
     "long chain": (code("(self).embed(types, )", "self" + ".a" * 100000), r"shorter chain"),
@@ -201,10 +221,13 @@ CODE = {
     "lambda": (code("(self).embed(types, )", "lambda: 1"), r"got 'lambda'"),
     "unknown method": (code("(self).embed(types, )", "(self).nothing(types, )"), r"refused"),
     "no forward": (code("  def forward(", "  def fvrward("), r"expected a method 'forward'"),
-    "other signature": (code("types: Tensor) -> Tensor:\n    embedding", "types: Tensor) -> List[Tensor]:\n    embedding"), r"refused"),
+    "other signature": (
+        code("types: Tensor) -> Tensor:\n    embedding", "types: Tensor) -> List[Tensor]:\n    embedding"),
+        r"refused",
+    ),
     "not text": (lambda c: c.update({MAIN: bytes(range(256)) * 10}), r"refused"),
     "empty": (lambda c: c.update({MAIN: b""}), r"a class of the file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CODE)
@@ -249,7 +272,7 @@ PICKLE = {
     "half": (pickle(b"ctorch\nFloatStorage\n", b"ctorch\nHalfStorage\n"), r"global 'torch HalfStorage'"),
     "opcode": (pickle(b"N", b"I1\n"), r"opcode 0x49"),
     "protocol": (pickle(b"\x80\x02", b"\x80\x04"), r"pickle protocol 2"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PICKLE)
@@ -273,18 +296,27 @@ def test_constants(good: Path, tmp_path: Path) -> None:
 ARCHIVE = {
     "compressed": (lambda e: pack(e, zipfile.ZIP_DEFLATED), r"to be stored, got compression method 8"),
     "twice": (lambda e: pack([*e, e[0]]), r"appears twice"),
-    "unknown record": (lambda e: pack([*e, ("attributes.pkl", b"")]), r"'attributes.pkl' is none that a Clebsch model has"),
+    "unknown record": (
+        lambda e: pack([*e, ("attributes.pkl", b"")]),
+        r"'attributes.pkl' is none that a Clebsch model has",
+    ),
     "code elsewhere": (lambda e: pack([*e, ("code/evil.py", b"")]), r"'code/evil.py' is none"),
     "path": (lambda e: pack([*e, ("data/../../x", b"")]), r"is none that a Clebsch model has"),
-    "no metadata": (lambda e: pack([x for x in e if x[0] != "extra/clebsch.json"]), r"expected a record 'extra/clebsch.json'"),
-    "byte order": (lambda e: pack([(n, b"big" if n == "byteorder" else c) for n, c in e]), r"expected byte order 'little'"),
+    "no metadata": (
+        lambda e: pack([x for x in e if x[0] != "extra/clebsch.json"]),
+        r"expected a record 'extra/clebsch.json'",
+    ),
+    "byte order": (
+        lambda e: pack([(n, b"big" if n == "byteorder" else c) for n, c in e]),
+        r"expected byte order 'little'",
+    ),
     "newer torch": (lambda e: pack([(n, b"99" if n == "version" else c) for n, c in e]), r"archive version of 1 to"),
     "trailing bytes": (lambda e: pack(e) + b"x", r"the end of the directory is missing"),
     "leading bytes": (lambda e: b"x" + pack(e), r"does not begin like a zip archive"),
     "flatbuffer": (lambda e: b"\0\0\0\0PTMF" + bytes(100), r"does not begin like a zip archive"),
     "empty": (lambda e: b"", r"expected at least 22 bytes, got 0"),
     "pickle": (lambda e: b"\x80\x02}q\x00." * 20, r"does not begin like a zip archive"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ARCHIVE)
@@ -364,7 +396,28 @@ def test_allow_list_covers_the_exporter(good: Path) -> None:
     assert used <= listed
     assert not any(name.endswith(("_", "_backward")) for name in listed if "__" not in name)
     assert {op.name for op, *_ in pickletools.genops(records(good)["data.pkl"])} <= {
-        "PROTO", "GLOBAL", "BINPUT", "LONG_BINPUT", "EMPTY_TUPLE", "NEWOBJ", "EMPTY_DICT", "MARK", "BINUNICODE", "NEWFALSE",
-        "NEWTRUE", "NONE", "BININT1", "BININT2", "BININT", "LONG1", "TUPLE", "BINPERSID", "BINGET", "LONG_BINGET", "REDUCE",
-        "SETITEMS", "BUILD", "STOP",
-    }  # fmt: skip
+        "PROTO",
+        "GLOBAL",
+        "BINPUT",
+        "LONG_BINPUT",
+        "EMPTY_TUPLE",
+        "NEWOBJ",
+        "EMPTY_DICT",
+        "MARK",
+        "BINUNICODE",
+        "NEWFALSE",
+        "NEWTRUE",
+        "NONE",
+        "BININT1",
+        "BININT2",
+        "BININT",
+        "LONG1",
+        "TUPLE",
+        "BINPERSID",
+        "BINGET",
+        "LONG_BINGET",
+        "REDUCE",
+        "SETITEMS",
+        "BUILD",
+        "STOP",
+    }

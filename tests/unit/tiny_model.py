@@ -1,7 +1,7 @@
-"""Writes a small random model file in the exporter's form, for the C++ tests: tiny_model.py OUT.pt [option=value ...].
+"""Writes a small random model file in the exporter's form, for the tests: tiny_model.py OUT.pt [option=value ...].
 
-Options: seed, dtype (float32, float64), lmax, layers, parity (0, 1), zbl (0, 1). Two types, r_max 4.0; the H-H cutoff is
-3.2 and O-H and H-O differ, so that every part of the cutoff table is seen. Weights are random, of order one.
+Options: seed, dtype (float32, float64), lmax, layers, parity, zbl, uniform (0, 1). Two types, r_max 4.0; by default
+the cutoffs of O-O, O-H, H-O and H-H differ, so that every part of the cutoff table is seen. Weights are random.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ SILU, TANH = 1.6791767923989418, 1.5937334
 CUTOFFS = [[4.0, 3.6], [3.5, 3.2]]
 
 
-def describe(seed: int = 1, dtype: str = "float32", lmax: int = 2, layers: int = 2, parity: int = 0, zbl: int = 0):
+def describe(
+    seed: int = 1,
+    dtype: str = "float32",
+    lmax: int = 2,
+    layers: int = 2,
+    parity: int = 0,
+    zbl: int = 0,
+    uniform: int = 0,
+):
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -71,7 +79,7 @@ def describe(seed: int = 1, dtype: str = "float32", lmax: int = 2, layers: int =
         type_names=["O", "H"],
         atomic_numbers=[8, 1],
         r_max=4.0,
-        pair_cutoffs=torch.tensor(CUTOFFS, dtype=torch.float64),
+        pair_cutoffs=torch.tensor([[4.0] * 2] * 2 if uniform else CUTOFFS, dtype=torch.float64),
         embedding=normal(2, 8),
         layers=result,
         readout=[normal(8, 5) / sqrt(8), normal(5, 1) / sqrt(5)],
