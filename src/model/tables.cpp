@@ -11,9 +11,6 @@
 namespace clebsch {
 namespace {
 
-/// Pieces of a model's tables unless the caller asks otherwise. Force errors measured over trained and random networks
-/// (worst case, relative): 48 pieces 1.2e-5, 64 2.4e-6, 96 4.5e-7, 128 7e-8; on the CPU 96 cost 5% more time than 48.
-constexpr int kDefaultPieces = 96;
 constexpr int kLeastPieces = 16;
 constexpr int kMostPieces = 4096;
 /// Samples of the error report: between knots the error is smooth, so a few a piece find its largest value.
@@ -49,7 +46,7 @@ RadialLayer make_radial_layer(std::shared_ptr<const RadialNetwork> network, cons
 }
 
 int choose_pieces(const std::vector<RadialLayer>& layers, std::size_t item_bytes, int wanted, std::size_t budget) {
-  int pieces = wanted == 0 ? kDefaultPieces : wanted;
+  int pieces = wanted == 0 ? kTablePieces : wanted;
   require(pieces >= kLeastPieces && pieces <= kMostPieces, "radial tables: expected {} to {} pieces, got {}",
           kLeastPieces, kMostPieces, pieces);
   const std::size_t per_piece = table_bytes(layers, item_bytes, 0);

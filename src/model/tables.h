@@ -23,7 +23,7 @@ struct RadialLayer {
 RadialLayer make_radial_layer(std::shared_ptr<const RadialNetwork> network, const std::vector<double>& pair_cutoffs,
                               const std::vector<bool>& in_use);
 
-/// Pieces for all layers' tables: `wanted` (0: 96), or fewer so that they fit the budget. Throws Error, with
+/// Pieces for all layers' tables: `wanted` (0: kTablePieces), or fewer so that they fit the budget. Throws Error, with
 /// the remedy, when fewer than 16 would fit.
 int choose_pieces(const std::vector<RadialLayer>& layers, std::size_t item_bytes, int wanted, std::size_t budget);
 
