@@ -58,6 +58,28 @@ def test_overlay(lammps, model, ranks):
         assert abs(run.values[key] - total) < 1e-10 * max(1, abs(one.values["pxx"]))
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_two_models(lammps, model, repulsive_model, ranks):
+    """Two instances under hybrid, each with its own type; on several ranks both raise the communication cutoff."""
+    pair = (
+        f"pair_style hybrid clebsch clebsch lj/cut 3.0\npair_coeff * * clebsch 1 {model} O NULL\n"
+        f"pair_coeff * * clebsch 2 {repulsive_model} NULL H\npair_coeff 1 2 lj/cut 0.01 2.0\n"
+    )
+    system = random_system(atoms=40)
+    assert_same(
+        lammps.evaluate(system, model, ranks=ranks, pair=pair, newton="off"), lammps.evaluate(system, model, pair=pair)
+    )
+
+
+def test_respa(lammps, repulsive_model):
+    """The `pair` level of run_style respa: the same trajectory as verlet when all forces are at the inner level."""
+    dynamics = "velocity all create 300 5 loop geom\nfix 1 all nve\ntimestep 0.00001\n"
+    system = random_system(atoms=40, spacing=1.4)
+    verlet = lammps.evaluate(system, repulsive_model, after=dynamics, run="run 5")
+    respa = lammps.evaluate(system, repulsive_model, after=dynamics + "run_style respa 2 1 pair 2\n", run="run 5")
+    assert np.abs(respa.forces() - verlet.forces()).max() < 1e-9 * np.abs(verlet.forces()).max()
+
+
 def test_elements_in_any_order(lammps, model):
     """pair_coeff maps types by name; two types may have the same name."""
     system = random_system()
