@@ -6,77 +6,25 @@ leave none.
 
 from __future__ import annotations
 
-import io
 import json
 import pickletools
 import random
 import re
 import struct
-import sys
-import warnings
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-
-import tiny_model  # noqa: E402
-
-from clebsch.export import backend  # noqa: E402
+from untrusted import Edit, changed, good_file, load, records, refused
 
 pytestmark = pytest.mark.usefixtures("needs_library")
 MAIN = "code/__torch__/clebsch/export/backend.py"
-Edit = Callable[[dict[str, bytes]], None]
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("good") / "model.pt"
-    backend.write(tiny_model.describe(), path, "float32")
-    return path
-
-
-def records(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name.split("/", 1)[1]: archive.read(name) for name in archive.namelist()}
-
-
-def pack(entries: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
-        for name, content in entries:
-            archive.writestr("archive/" + name, content)
-    return buffer.getvalue()
-
-
-def load(path: Path) -> dict[str, torch.Tensor]:
-    """Loads a file and evaluates an O-H pair with it."""
-    model = torch.classes.clebsch.Model(str(path), {})
-    vectors = torch.tensor([[0.3, 0.5, 0.8], [-0.3, -0.5, -0.8]], dtype=torch.float64)
-    ends = torch.tensor([0, 1])
-    return model.compute(vectors, ends, ends, ends.flip(0), 2, 2, True, True, False, False, [])
-
-
-def refused(path: Path, match: str) -> str:
-    """Both ways in refuse the file with one line that names it."""
-    messages = []
-    for enter in (load, lambda p: torch.classes.clebsch.Model.inspect(str(p))):
-        with pytest.raises(RuntimeError, match=match) as error:
-            enter(path)
-        messages.append(str(error.value))
-    assert path.name in messages[0] and "Traceback" not in messages[0]
-    return messages[0]
-
-
-def changed(good: Path, folder: Path, edit: Edit) -> Path:
-    content = records(good)
-    edit(content)
-    path = folder / "bad.pt"
-    path.write_bytes(pack(list(content.items())))
-    return path
+    return good_file(tmp_path_factory.mktemp("good"))
 
 
 def metadata(**changes: object) -> Edit:
@@ -291,72 +239,6 @@ def test_storage_smaller_than_its_tensor(good: Path, tmp_path: Path) -> None:
 def test_constants(good: Path, tmp_path: Path) -> None:
     refused(changed(good, tmp_path, lambda c: c.update({"constants.pkl": b"\x80\x02K\x01\x85."})), r"refused")
     refused(changed(good, tmp_path, lambda c: c.update({"constants.pkl": b"\x80\x02cos\nsystem\n."})), r"os system")
-
-
-ARCHIVE = {
-    "compressed": (lambda e: pack(e, zipfile.ZIP_DEFLATED), r"to be stored, got compression method 8"),
-    "twice": (lambda e: pack([*e, e[0]]), r"appears twice"),
-    "unknown record": (
-        lambda e: pack([*e, ("attributes.pkl", b"")]),
-        r"'attributes.pkl' is none that a Clebsch model has",
-    ),
-    "code elsewhere": (lambda e: pack([*e, ("code/evil.py", b"")]), r"'code/evil.py' is none"),
-    "path": (lambda e: pack([*e, ("data/../../x", b"")]), r"is none that a Clebsch model has"),
-    "no metadata": (
-        lambda e: pack([x for x in e if x[0] != "extra/clebsch.json"]),
-        r"expected a record 'extra/clebsch.json'",
-    ),
-    "byte order": (
-        lambda e: pack([(n, b"big" if n == "byteorder" else c) for n, c in e]),
-        r"expected byte order 'little'",
-    ),
-    "newer torch": (lambda e: pack([(n, b"99" if n == "version" else c) for n, c in e]), r"archive version of 1 to"),
-    "trailing bytes": (lambda e: pack(e) + b"x", r"the end of the directory is missing"),
-    "leading bytes": (lambda e: b"x" + pack(e), r"does not begin like a zip archive"),
-    "flatbuffer": (lambda e: b"\0\0\0\0PTMF" + bytes(100), r"does not begin like a zip archive"),
-    "empty": (lambda e: b"", r"expected at least 22 bytes, got 0"),
-    "pickle": (lambda e: b"\x80\x02}q\x00." * 20, r"does not begin like a zip archive"),
-}
-
-
-@pytest.mark.parametrize("name", ARCHIVE)
-def test_archive(good: Path, tmp_path: Path, name: str) -> None:
-    make, match = ARCHIVE[name]
-    path = tmp_path / "bad.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        path.write_bytes(make(list(records(good).items())))
-    refused(path, match)
-
-
-def test_truncated_anywhere(good: Path, tmp_path: Path) -> None:
-    whole = good.read_bytes()
-    path = tmp_path / "short.pt"
-    for size in sorted({*range(0, len(whole), 97), *range(len(whole) - 200, len(whole))}):
-        path.write_bytes(whole[:size])
-        refused(path, r"archive|truncated")
-
-
-def test_flipped_bits(good: Path, tmp_path: Path) -> None:
-    """A flipped bit is refused with one error, or lies where it changes nothing (padding, dates)."""
-    whole = bytearray(good.read_bytes())
-    reference = load(good)
-    path = tmp_path / "flipped.pt"
-    random.seed(3)
-    harmless = 0
-    for _ in range(400):
-        at, bit = random.randrange(len(whole)), 1 << random.randrange(8)
-        whole[at] ^= bit
-        path.write_bytes(whole)
-        whole[at] ^= bit
-        try:
-            result = load(path)
-        except RuntimeError as error:
-            assert "flipped.pt" in str(error) and len(str(error)) < 600
-        else:
-            harmless += 1
-            assert torch.equal(result["forces"], reference["forces"])
-    assert harmless < 380
 
 
 def test_flipped_content(good: Path, tmp_path: Path) -> None:
