@@ -31,6 +31,35 @@ std::string with_radial(const std::string& convolution, const std::string& famil
   return problem.str();
 }
 
+// e3nn's FullyConnectedTensorProduct: a uvw path for every allowed triple of blocks, in the loop order (in1, in2, out),
+// with its 'component' and 'element' normalisation.
+std::string fully_connected(const char* features, const char* harmonics, const char* outputs) {
+  Problem problem;
+  problem.in1 = Irreps::parse(features);
+  problem.in2 = Irreps::parse(harmonics);
+  problem.out = Irreps::parse(outputs);
+  std::vector<double> elements(problem.out.size(), 0.0);  // that feed one output channel
+  for (size_t i = 0; i < problem.in1.size(); ++i) {
+    for (size_t j = 0; j < problem.in2.size(); ++j) {
+      for (size_t k = 0; k < problem.out.size(); ++k) {
+        const MulIrrep &a = problem.in1[i], &b = problem.in2[j], &c = problem.out[k];
+        if (a.ir.parity * b.ir.parity != c.ir.parity) continue;
+        if (c.ir.l < std::abs(a.ir.l - b.ir.l) || c.ir.l > a.ir.l + b.ir.l) continue;
+        Path path;
+        path.in1 = static_cast<int>(i);
+        path.in2 = static_cast<int>(j);
+        path.out = static_cast<int>(k);
+        path.mode = Connection::uvw;
+        problem.paths.push_back(path);
+        elements[k] += static_cast<double>(a.mul * b.mul);
+      }
+    }
+  }
+  for (Path& path : problem.paths) path.coefficient = std::sqrt(problem.out[path.out].ir.dim() / elements[path.out]);
+  problem.finish();
+  return problem.str();
+}
+
 std::vector<NamedProblem> make() {
   std::vector<NamedProblem> list;
   const auto add = [&](const char* name, const char* features, int lmax, const char* filter, bool odd,
@@ -63,6 +92,17 @@ std::vector<NamedProblem> make() {
   list.push_back({"test-uvw",
                   "conv in1=5x0e+3x1o in2=1x0e+1x1o out=4x0e+6x1o "
                   "paths=uvw:0,0,0,0.5;uvw:1,1,0,0.5;uvw:0,1,1,0.75;uvw:1,0,1,0.75"});
+  // DiffDock's (as OpenEquivariance's benchmark has them): fully connected, so weights dominate.
+  const char* diffdock = "10x1o+10x1e+48x0e+48x0o";
+  list.push_back({"diffdock-l1", fully_connected(diffdock, "1x0e+1x1o", diffdock)});
+  list.push_back({"diffdock-l2", fully_connected(diffdock, "1x0e+1x1o+1x2e", diffdock)});
+  // OpenEquivariance's roofline set: one path each, from memory-bound to compute-bound.
+  const int roofline[][3] = {{1, 1, 1}, {2, 1, 2}, {3, 3, 3}, {5, 5, 3}, {5, 3, 5}, {6, 3, 6}, {7, 4, 7}, {7, 7, 7}};
+  for (const auto& l : roofline) {
+    list.push_back({fmt::format("roofline-{}-{}-{}", l[0], l[1], l[2]),
+                    fmt::format("conv in1=128x{}e in2=1x{}e out=128x{}e paths=uvu:0,0,0,{:.17g}", l[0], l[1], l[2],
+                                std::sqrt(2.0 * l[2] + 1.0))});
+  }
   return list;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/harmonics.h"
 #include "cpu/tensor_product_conv.h"
+#include "torch/edge_embedding_gradient.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -85,15 +86,22 @@ at::Tensor backward_meta(const at::Tensor&, const at::Tensor&, const at::Tensor&
   return at::empty_symint(edge_vec.sym_sizes(), edge_vec.options());
 }
 
+at::Tensor call_backward(const at::Tensor& grad_harmonics, const at::Tensor& grad_basis, const at::Tensor& edge_vec,
+                         at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
+                         std::string_view text) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("clebsch::edge_embedding_backward", "")
+                             .typed<decltype(backward_cpu)>();
+  return op.call(grad_harmonics, grad_basis, edge_vec, graph, types, radial, layer, text);
+}
+
 class EdgeEmbedding : public torch::autograd::Function<EdgeEmbedding> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& edge_vec, std::vector<at::Tensor> graph,
                                const at::Tensor& types, std::vector<at::Tensor> radial, int64_t layer, std::string text,
                                at::ScalarType dtype) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow("clebsch::edge_embedding", "").typed<decltype(forward_cpu)>();
-    auto [harmonics, basis] = op.call(edge_vec, graph, types, radial, layer, text, dtype);
+    auto [harmonics, basis] = call_edge_embedding(edge_vec, graph, types, radial, layer, text, dtype);
     ctx->save_for_backward({edge_vec, types});
     ctx->saved_data["graph"] = graph;
     ctx->saved_data["radial"] = radial;
@@ -104,17 +112,10 @@ class EdgeEmbedding : public torch::autograd::Function<EdgeEmbedding> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("clebsch::edge_embedding_backward", "")
-                               .typed<decltype(backward_cpu)>();
-    at::Tensor grad;
-    {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      grad = op.call(grads[0].contiguous(), grads[1].contiguous(), saved[0], ctx->saved_data["graph"].toTensorVector(),
-                     saved[1], ctx->saved_data["radial"].toTensorVector(), ctx->saved_data["layer"].toInt(),
-                     ctx->saved_data["problem"].toStringRef());
-    }
-    grad = refuse_double_backward(kOp, {grad}, {saved[0], grads[0], grads[1]})[0];
+    const at::Tensor grad =
+        call_backward(grads[0].contiguous(), grads[1].contiguous(), saved[0], ctx->saved_data["graph"].toTensorVector(),
+                      saved[1], ctx->saved_data["radial"].toTensorVector(), ctx->saved_data["layer"].toInt(),
+                      ctx->saved_data["problem"].toStringRef());
     return {grad, {}, {}, {}, {}, {}, {}};
   }
 };
@@ -123,6 +124,19 @@ Pair forward_autograd(const at::Tensor& edge_vec, at::TensorList graph, const at
                       int64_t layer, std::string_view text, at::ScalarType dtype) {
   const auto out = EdgeEmbedding::apply(edge_vec, graph.vec(), types, radial.vec(), layer, std::string(text), dtype);
   return {out[0], out[1]};
+}
+
+/// The kernel where the gradient is final; where it will be differentiated again, the same from differentiable ops.
+at::Tensor backward_autograd(const at::Tensor& grad_harmonics, const at::Tensor& grad_basis, const at::Tensor& edge_vec,
+                             at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
+                             std::string_view text) {
+  const bool differentiable = at::GradMode::is_enabled() && (grad_harmonics.requires_grad() ||
+                                                             grad_basis.requires_grad() || edge_vec.requires_grad());
+  if (differentiable) {
+    return edge_embedding_gradient(grad_harmonics, grad_basis, edge_vec, graph, types, radial, layer, text);
+  }
+  at::AutoDispatchBelowADInplaceOrView guard;
+  return call_backward(grad_harmonics, grad_basis, edge_vec, graph, types, radial, layer, text);
 }
 
 }  // namespace
@@ -135,6 +149,9 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
   library.impl("edge_embedding", forward_meta);
   library.impl("edge_embedding_backward", backward_meta);
 }
-TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("edge_embedding", forward_autograd); }
+TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
+  library.impl("edge_embedding", forward_autograd);
+  library.impl("edge_embedding_backward", backward_autograd);
+}
 
 }  // namespace clebsch::ops

@@ -1,14 +1,19 @@
 // clebsch::tensor_product_conv: sum over each receiver's edges of the weighted tensor product of sender features and
-// harmonics, with the radial weights given.
+// harmonics, with the radial weights given. Differentiable any number of times on every device: the derivatives are
+// made of the two ops registered here, which each device implements.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "core/harmonics.h"
 #include "cpu/tensor_product_conv.h"
+#include "torch/shared_weights.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -41,6 +46,7 @@ Arguments check(const at::Tensor& x, const at::Tensor& harmonics, const at::Tens
 
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& weights,
                        at::TensorList graph, int64_t layer, std::string_view text) {
+  if (weights.dim() == 1) return conv_with_shared_weights(x, harmonics, weights, graph, layer, text);
   const Arguments a = check(x, harmonics, weights, graph, layer, text);
   at::Tensor out = at::empty({x.size(0), a.problem->out.dim()}, x.options().requires_grad(false));
   zero_tail(out, a.graph.rows);
@@ -87,17 +93,23 @@ Gradients backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor
   return {like(x, mask[0]), like(harmonics, mask[1]), like(weights, mask[2])};
 }
 
+Gradients call_conv_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& harmonics,
+                             const at::Tensor& weights, at::TensorList graph, int64_t layer, std::string_view problem,
+                             Mask mask) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("clebsch::tensor_product_conv_backward", "")
+                             .typed<decltype(backward_cpu)>();
+  return op.call(grad_out, x, harmonics, weights, graph, layer, problem, mask);
+}
+
 class TensorProductConv : public torch::autograd::Function<TensorProductConv> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& harmonics,
                             const at::Tensor& weights, std::vector<at::Tensor> graph, int64_t layer, std::string text) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("clebsch::tensor_product_conv", "")
-                               .typed<decltype(forward_cpu)>();
-    at::Tensor out = op.call(x, harmonics, weights, graph, layer, text);
+    at::Tensor out = call_conv(x, harmonics, weights, graph, layer, text);
     ctx->save_for_backward({x, harmonics, weights});
-    ctx->saved_data["graph"] = graph;
+    ctx->saved_data["graph"] = std::move(graph);
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["problem"] = std::move(text);
     return out;
@@ -105,27 +117,107 @@ class TensorProductConv : public torch::autograd::Function<TensorProductConv> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("clebsch::tensor_product_conv_backward", "")
-                               .typed<decltype(backward_cpu)>();
+    const Mask mask{ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2)};
+    auto [x, harmonics, weights] = call_conv_backward(
+        grads[0].contiguous(), saved[0], saved[1], saved[2], ctx->saved_data["graph"].toTensorVector(),
+        ctx->saved_data["layer"].toInt(), ctx->saved_data["problem"].toStringRef(), mask);
+    return {x, harmonics, weights, {}, {}, {}};
+  }
+};
+
+/// The problem without its weightless paths, "" when nothing is left: the part that is linear in W.
+std::string weighted_part(const std::string& text) {
+  Problem problem = *conv_problem(kOp, text, false);
+  const auto end =
+      std::remove_if(problem.paths.begin(), problem.paths.end(), [](const Path& p) { return !p.weighted; });
+  if (end == problem.paths.end()) return text;
+  problem.paths.erase(end, problem.paths.end());
+  if (problem.paths.empty()) return "";
+  problem.finish();
+  return problem.str();
+}
+
+/// The first derivatives as an op that can be differentiated in turn, any number of times.
+///
+/// F(g, x, Y, W) = <g, conv(x, Y, W)> is linear in each of its arguments (in W apart from weightless paths), and the
+/// results here are its derivatives by x, Y and W. With gradients a, b, c arriving for them, what is differentiated is
+///   F(g, a, Y, W) + F(g, x, b, W) + F(g, x, Y, c),
+/// so every result is again a sum of these two ops with a, b or c in the place of x, Y or W: three calls of the
+/// convolution and three of its backward, each of which makes two of the gradients.
+class TensorProductConvBackward : public torch::autograd::Function<TensorProductConvBackward> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& grad_out, const at::Tensor& x,
+                               const at::Tensor& harmonics, const at::Tensor& weights, std::vector<at::Tensor> graph,
+                               int64_t layer, std::string text, Mask mask) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [grad_x, grad_harmonics, grad_weights] =
+        call_conv_backward(grad_out, x, harmonics, weights, graph, layer, text, mask);
+    ctx->set_materialize_grads(false);
+    ctx->save_for_backward({grad_out, x, harmonics, weights});
+    ctx->saved_data["graph"] = std::move(graph);
+    ctx->saved_data["layer"] = layer;
+    ctx->saved_data["problem"] = std::move(text);
+    ctx->saved_data["mask"] = std::vector<bool>(mask.begin(), mask.end());
+    // Only what was asked for: autograd's outputs must be defined.
     variable_list results;
-    {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      const Mask mask{ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2)};
-      auto [x, harmonics, weights] =
-          op.call(grads[0].contiguous(), saved[0], saved[1], saved[2], ctx->saved_data["graph"].toTensorVector(),
-                  ctx->saved_data["layer"].toInt(), ctx->saved_data["problem"].toStringRef(), mask);
-      results = {x, harmonics, weights};
+    for (const at::Tensor& grad : {grad_x, grad_harmonics, grad_weights}) {
+      if (grad.defined()) results.push_back(grad);
     }
-    results = refuse_double_backward(kOp, results, {saved[0], saved[1], saved[2], grads[0]});
-    results.resize(6);
     return results;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto graph = ctx->saved_data["graph"].toTensorVector();
+    const int64_t layer = ctx->saved_data["layer"].toInt();
+    const std::string& text = ctx->saved_data["problem"].toStringRef();
+    const auto made = ctx->saved_data["mask"].toBoolList();
+    const at::Tensor& g = saved[0];
+    const Mask wanted{ctx->needs_input_grad(1), ctx->needs_input_grad(2), ctx->needs_input_grad(3)};
+    std::array<at::Tensor, 4> sums;  // gradients of grad_out, x, harmonics, weights
+    const auto add = [&](size_t k, const at::Tensor& term) {
+      if (term.defined()) sums[k] = sums[k].defined() ? sums[k] + term : term;
+    };
+    size_t next = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      if (!made[k]) continue;
+      const at::Tensor& incoming = grads[next++];
+      if (!incoming.defined()) continue;
+      std::array<at::Tensor, 3> operands{saved[1], saved[2], saved[3]};
+      operands[k] = incoming.contiguous();
+      const std::string part = k == 2 ? weighted_part(text) : text;
+      if (part.empty()) continue;
+      if (ctx->needs_input_grad(0)) add(0, call_conv(operands[0], operands[1], operands[2], graph, layer, part));
+      Mask mask = wanted;
+      mask[k] = false;
+      if (!mask[0] && !mask[1] && !mask[2]) continue;
+      const auto [x, y, w] = call_conv_backward(g, operands[0], operands[1], operands[2], graph, layer, part, mask);
+      add(1, x);
+      add(2, y);
+      add(3, w);
+    }
+    return {sums[0], sums[1], sums[2], sums[3], {}, {}, {}, {}};
   }
 };
 
 at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& weights,
                             at::TensorList graph, int64_t layer, std::string_view text) {
+  if (weights.dim() == 1) return conv_with_shared_weights(x, harmonics, weights, graph, layer, text);
   return TensorProductConv::apply(x, harmonics, weights, graph.vec(), layer, std::string(text));
+}
+
+Gradients backward_autograd(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& harmonics,
+                            const at::Tensor& weights, at::TensorList graph, int64_t layer, std::string_view text,
+                            Mask mask) {
+  if (!mask[0] && !mask[1] && !mask[2]) return {};
+  const auto results =
+      TensorProductConvBackward::apply(grad_out, x, harmonics, weights, graph.vec(), layer, std::string(text), mask);
+  std::array<at::Tensor, 3> grads;
+  size_t next = 0;
+  for (size_t k = 0; k < 3; ++k) {
+    if (mask[k]) grads[k] = results[next++];
+  }
+  return {grads[0], grads[1], grads[2]};
 }
 
 }  // namespace
@@ -138,6 +230,9 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
   library.impl("tensor_product_conv", forward_meta);
   library.impl("tensor_product_conv_backward", backward_meta);
 }
-TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("tensor_product_conv", forward_autograd); }
+TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
+  library.impl("tensor_product_conv", forward_autograd);
+  library.impl("tensor_product_conv_backward", backward_autograd);
+}
 
 }  // namespace clebsch::ops

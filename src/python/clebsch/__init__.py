@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 
 from .errors import ClebschError, ExportRefused
 from .library import load as _load
+from .tensor_product_conv import TensorProductConv, edge_graph
 
 _load()
 
-__all__ = ["ClebschError", "ExportRefused", "__version__"]
+__all__ = ["ClebschError", "ExportRefused", "TensorProductConv", "__version__", "edge_graph"]

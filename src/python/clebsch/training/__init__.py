@@ -1,0 +1,1 @@
+"""Clebsch's convolution inside upstream training code: :mod:`clebsch.training.nequip`, :mod:`clebsch.training.mace`."""

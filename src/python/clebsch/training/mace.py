@@ -1,0 +1,65 @@
+"""MACE models that train on Clebsch's convolution (mace-torch 0.3.10 and later, which have the hook for it)."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch import Tensor
+
+from .. import library
+from ..errors import ClebschError
+from ..tensor_product_conv import TensorProductConv
+
+
+class ClebschConv(torch.nn.Module):
+    """In the place of an interaction block's ``conv_tp`` with ``conv_fusion`` set: gather, product and scatter."""
+
+    def __init__(self, old: torch.nn.Module) -> None:
+        super().__init__()
+        # The buffers of the product that is replaced, so that the state_dict stays as it was.
+        self._buffers.update(old._buffers)
+        self._non_persistent_buffers_set |= old._non_persistent_buffers_set
+        self._modules.update(old._modules)
+        for name in ("irreps_in1", "irreps_in2", "irreps_out", "instructions", "weight_numel", "shared_weights"):
+            setattr(self, name, getattr(old, name))
+        self.conv = TensorProductConv.from_e3nn(old)
+
+    def forward(self, node_feats: Tensor, edge_attrs: Tensor, tp_weights: Tensor, edge_index: Tensor) -> Tensor:
+        # MACE's edge_index is (sender, receiver).
+        return self.conv(node_feats, edge_attrs, tp_weights, edge_index[0], edge_index[1])
+
+
+def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
+    """Swaps the convolution of every interaction block of a MACE model for Clebsch's, in place; returns the model.
+
+    Weights, state_dict and results (to rounding) stay the same. Raises ClebschError when libclebsch is missing, the
+    model is not one of MACE, or its blocks already use another library's convolution.
+    """
+    library.require()
+    blocks = list(getattr(model, "interactions", []))
+    if not blocks:
+        raise ClebschError("enable_clebsch: expected a MACE model, got one without interaction blocks")
+    for k, block in enumerate(blocks):
+        _check(k, block)
+    for block in blocks:
+        if not isinstance(block.conv_tp, ClebschConv):
+            block.conv_tp = ClebschConv(block.conv_tp)
+            block.conv_fusion = True
+    return model
+
+
+def _check(k: int, block: torch.nn.Module) -> None:
+    name = type(block).__name__
+    product = getattr(block, "conv_tp", None)
+    if isinstance(product, ClebschConv):
+        return
+    if type(product).__name__ != "TensorProduct" or not hasattr(product, "instructions"):
+        raise ClebschError(
+            f"enable_clebsch: interaction {k} ({name}): expected e3nn's TensorProduct as conv_tp, got "
+            f"{type(product).__name__}; convert the model to plain e3nn first"
+        )
+    if "conv_fusion" not in inspect.getsource(type(block).forward):
+        raise ClebschError(
+            f"enable_clebsch: interaction {k} ({name}): this mace-torch has no conv_fusion hook; 0.3.16 has it"
+        )

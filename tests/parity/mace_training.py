@@ -1,0 +1,105 @@
+"""Run by test_mace_training.py where mace-torch is: trains a small MACE with and without Clebsch, prints JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import warnings
+
+warnings.simplefilter("ignore")
+
+import mace  # noqa: E402, F401 - before e3nn: it allows e3nn 0.4.4 to load its constants
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from ase.neighborlist import primitive_neighbor_list  # noqa: E402
+from e3nn import o3  # noqa: E402
+from mace import modules  # noqa: E402
+
+from clebsch.errors import ClebschError  # noqa: E402
+from clebsch.training.mace import ClebschConv, enable_clebsch  # noqa: E402
+
+
+def model_of(first: str, later: str) -> torch.nn.Module:
+    torch.manual_seed(1)
+    return modules.ScaleShiftMACE(
+        r_max=4.0,
+        num_bessel=4,
+        num_polynomial_cutoff=5,
+        max_ell=2,
+        interaction_cls=modules.interaction_classes[later],
+        interaction_cls_first=modules.interaction_classes[first],
+        num_interactions=2,
+        num_elements=2,
+        hidden_irreps=o3.Irreps("5x0e+5x1o"),
+        MLP_irreps=o3.Irreps("4x0e"),
+        atomic_energies=np.zeros(2),
+        avg_num_neighbors=8.0,
+        atomic_numbers=[1, 8],
+        correlation=2,
+        gate=torch.nn.functional.silu,
+        radial_MLP=[8, 8],
+        atomic_inter_scale=1.0,
+        atomic_inter_shift=0.0,
+    )
+
+
+def frame() -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(5)
+    positions = rng.uniform(0, 4.5, (9, 3))
+    cell = np.eye(3) * 4.5
+    i, j, shifts = primitive_neighbor_list("ijS", (True,) * 3, cell, positions, 4.0, self_interaction=False)
+    species = torch.tensor(rng.integers(0, 2, 9))
+    return {
+        "positions": torch.tensor(positions),
+        # MACE: (sender, receiver), vector from the first to the second.
+        "edge_index": torch.tensor(np.stack([i, j])),
+        "shifts": torch.tensor(shifts @ cell),
+        "unit_shifts": torch.tensor(shifts, dtype=torch.float64),
+        "cell": torch.tensor(cell),
+        "node_attrs": torch.nn.functional.one_hot(species, 2).double(),
+        "batch": torch.zeros(9, dtype=torch.int64),
+        "ptr": torch.tensor([0, 9]),
+    }
+
+
+def losses(model: torch.nn.Module, steps: int = 3) -> list[float]:
+    data = frame()
+    target = torch.randn(9, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    values = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        out = model(dict(data), training=True)
+        loss = (out["forces"] - target).square().mean() + 0.01 * out["energy"].square().sum()
+        loss.backward()
+        optimizer.step()
+        values.append(float(loss))
+    return values
+
+
+def main() -> None:
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(2)
+    results = {}
+    for first, later in (
+        ("RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"),
+        ("RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"),
+    ):
+        model = model_of(first, later)
+        ours = enable_clebsch(copy.deepcopy(model))
+        results[later] = {
+            "converted": sum(isinstance(m, ClebschConv) for m in ours.modules()),
+            "same_state_dict": list(ours.state_dict()) == list(model.state_dict()),
+            "expected": losses(model),
+            "got": losses(ours),
+        }
+    try:
+        enable_clebsch(torch.nn.Linear(1, 1))
+    except ClebschError as error:
+        results["refused"] = str(error)
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
