@@ -11,7 +11,10 @@
 namespace clebsch::cpu {
 
 /// Highest degree with kernels unrolled at compile time; higher ones take the loops over lists.
-constexpr int kUnrolledDegree = 3;
+#ifndef CLEBSCH_UNROLLED_DEGREE
+#define CLEBSCH_UNROLLED_DEGREE 3
+#endif
+constexpr int kUnrolledDegree = CLEBSCH_UNROLLED_DEGREE;
 
 /// One non-zero of a path's coupling: pair slot (which two components), the third component, the value.
 struct CouplingTerm {
