@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from e3nn import o3
 from torch import Tensor
@@ -75,10 +77,17 @@ def graph(name: str, generator: torch.Generator) -> tuple[int, int, Tensor, Tens
     return nodes, receivers_count, senders, receivers
 
 
+def fresh_seed() -> int:
+    """A new one for every call, also given to torch; CLEBSCH_TEST_SEED repeats a run. pytest shows it on failure."""
+    seed = int(os.environ.get("CLEBSCH_TEST_SEED", torch.seed() % 2**31))
+    print(f"CLEBSCH_TEST_SEED={seed}")
+    torch.manual_seed(seed)
+    return seed
+
+
 def operands(case: str, graph_name: str, shared: bool = False, dtype: torch.dtype = torch.float64):
     """x, Y, W, senders, receivers, num_receivers and the e3nn module; fresh random data in every run."""
-    generator = torch.Generator().manual_seed(torch.seed() % 2**31)
-    torch.manual_seed(generator.initial_seed())
+    generator = torch.Generator().manual_seed(fresh_seed())
     in1, in2, out, instructions = CASES[case]
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

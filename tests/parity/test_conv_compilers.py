@@ -13,6 +13,12 @@ from conv_cases import CASES, operands
 pytestmark = pytest.mark.usefixtures("needs_library")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Many tiny calls: threads would only wait for each other."""
+    torch.set_num_threads(1)
+
+
 class Force(torch.nn.Module):
     """A scalar of the convolution and its gradient by Y, as a force field has it."""
 

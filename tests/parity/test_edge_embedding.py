@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 import clebsch
+from conv_cases import fresh_seed
 
 pytestmark = pytest.mark.usefixtures("needs_library")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Many tiny calls: threads would only wait for each other."""
+    torch.set_num_threads(1)
 
 CUTOFFS = [[4.0, 3.1], [3.6, 2.7]]
 
@@ -22,7 +29,7 @@ class Edges:
     """A small graph of two types with edges beyond their cutoff, and an operator that depends on edge vectors alone."""
 
     def __init__(self, lmax: int, padding: int = 0, layer: int = -1, rows: int = 4) -> None:
-        torch.manual_seed(torch.seed() % 2**31)
+        fresh_seed()
         nodes, edges = 4, 9
         self.problem, self.layer = problem(lmax), layer
         receivers = torch.randint(nodes, (edges,)).sort().values

@@ -14,6 +14,12 @@ from conv_cases import CASES, GRAPHS, operands, upstream
 pytestmark = pytest.mark.usefixtures("needs_library")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Many tiny calls: threads would only wait for each other."""
+    torch.set_num_threads(1)
+
+
 def conv_of(case: str, **options) -> TensorProductConv:
     return TensorProductConv(*CASES[case], **options)
 
