@@ -36,7 +36,7 @@ SYSTEMS = {
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("style, tolerance", [("radial exact", 1e-10), ("", 5e-6), ("dtype float32", 2e-5)])
+@pytest.mark.parametrize("style, tolerance", [("radial exact", 1e-10), ("", 1e-6), ("dtype float32", 1e-5)])
 def test_against_upstream(lammps, upstream, name, style, tolerance, record_property):
     from ase import Atoms
 
