@@ -193,10 +193,16 @@ class BackwardEmitter {
       std::vector<std::string> values;
       for (int c = from; c < to; ++c) values.push_back(fmt::format("dy{}", c));
       const std::string sum = write_lane_sums(w_, values);
-      // The launches of a large problem run one after the other: each adds to what the ones before have left.
-      const bool adds = !several_units() && several_launches();
-      w_.line("if (lane < {}) target[lane + {}] = {}{};", to - from, from, sum,
-              adds ? fmt::format(" + (first_launch ? 0 : target[lane + {}])", from) : "");
+      const std::string place = fmt::format("target[lane + {}]", from);
+      if (!several_units() && several_launches()) {
+        // Launches run one after the other, so this adds in fixed order; nobody waits for the old value.
+        w_.line("if (lane < {}) {{", to - from);
+        w_.line("if (first_launch) {} = {};", place, sum);
+        w_.line("else atomicAdd(&{}, {});", place, sum);
+        w_.line("}}");
+      } else {
+        w_.line("if (lane < {}) {} = {};", to - from, place, sum);
+      }
     }
     if (!several_units() && several_launches()) w_.line("if (!first_launch) continue;");
     if (kind.first_component > 0) w_.line("for (int i = lane; i < {}; i += 32) target[i] = 0;", kind.first_component);

@@ -24,7 +24,8 @@ class ForwardEmitter {
     const UnitKind& kind = context_.schedule.kinds[kind_index];
     for (size_t t = 0; t < kind.tiles.size(); ++t) describe(static_cast<int>(t), kind.tiles[t]);
     w_.line(
-        "__device__ __forceinline__ void unit_{}(real* rows, int lane, int begin, int end, const real* __restrict__ x, "
+        "__device__ __forceinline__ void unit_{}(real* rows, int lane, int unit, int begin, int end, const real* "
+        "__restrict__ x, "
         "{},",
         kind_index, operands_.parameters());
     w_.line(
@@ -233,7 +234,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   }
   write_dispatch(
       w, schedule,
-      fmt::format("rows, lane, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));
+      fmt::format("rows, lane, unit, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));
   w.line("}}");
   kernel.source = w.str();
   return kernel;

@@ -1,5 +1,7 @@
 #include "cuda/emit_common.h"
 
+#include <algorithm>
+
 namespace clebsch::cuda {
 
 EmitContext::EmitContext(const Problem& p, const Schedule& s)
@@ -104,6 +106,41 @@ void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOper
   w.line("__syncwarp();");
 }
 
+namespace {
+
+/// Fetches weights of an edge further on into the L2 cache, whole rows at a time: memory likes long runs, and the loads
+/// of the edge then wait for the cache alone. Every warp of a launch takes a share of the row's 128-byte lines.
+void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const Schedule& schedule = context.schedule;
+  if (schedule.ahead == 0 || context.problem.weight_count == 0) return;
+  int64_t from = 0, to = context.problem.weight_count;
+  const bool alone = schedule.units_per_launch() == 1;
+  if (alone && schedule.launches > 1) {  // the columns of this unit, and what lies between
+    from = to;
+    to = 0;
+    for (const Tile& tile : kind.tiles) {
+      for (int path : tile.paths) {
+        const Path& p = context.problem.paths[path];
+        if (!p.weighted) continue;
+        from = std::min(from, p.weight_offset);
+        to = std::max(to, p.weight_offset + p.weight_count);
+      }
+    }
+    if (from >= to) return;
+  }
+  const int64_t bytes = (to - from) * scalar_bytes(schedule.scalar);
+  w.line("if (first + e + {} < end) {{", schedule.ahead);
+  w.line("const char* line = reinterpret_cast<const char*>(weights + (first + e + {}) * weight_stride + {});",
+         schedule.ahead, from);
+  w.line("for (int i = 128 * ({}lane); i < {}; i += {}) {{", alone ? "" : "32 * unit + ", bytes,
+         4096 * schedule.units_per_launch());
+  w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(line + i));");
+  w.line("}}");
+  w.line("}}");
+}
+
+}  // namespace
+
 void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands) {
   const bool prefetch = context.schedule.prefetch;
   if (prefetch) {
@@ -112,6 +149,7 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   }
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
+  write_fetch_ahead(w, context, kind);
   if (prefetch) {
     for_each_operand(context, kind, [&](const std::string& name, const std::string&) {
       w.line("const real {} = {}_next;", name, name);

@@ -5,11 +5,15 @@
 namespace clebsch::cuda {
 namespace {
 
-/// Numbers a thread may move at once: 16 bytes when every block of the row allows it.
-int pack_width(const std::vector<BlockLayout>& layout, Scalar scalar) {
-  const int pack = 16 / scalar_bytes(scalar);
-  for (const BlockLayout& block : layout) {
-    if (block.mul % pack || block.offset % pack || block.stride % pack) return 1;
+/// Numbers a thread moves at once: up to 16 bytes, as long as every block of the row allows it and no thread is idle.
+int pack_width(const std::vector<BlockLayout>& layout, int64_t width, Scalar scalar) {
+  int pack = 16 / scalar_bytes(scalar);
+  for (; pack > 1; pack /= 2) {
+    bool fits = width / pack >= kReductionThreads;
+    for (const BlockLayout& block : layout) {
+      fits = fits && block.mul % pack == 0 && block.offset % pack == 0 && block.stride % pack == 0;
+    }
+    if (fits) break;
   }
   return pack;
 }
@@ -18,8 +22,8 @@ int pack_width(const std::vector<BlockLayout>& layout, Scalar scalar) {
 
 std::string reductions_source(const Problem& problem, const Schedule& schedule) {
   const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in1);
-  const int pack = pack_width(layout, schedule.scalar), parts = max_input_parts(problem, schedule);
   const int64_t width = problem.in1.dim();
+  const int pack = pack_width(layout, width, schedule.scalar), parts = max_input_parts(problem, schedule);
   SourceWriter w;
   w.text("// Sums in fixed order: per-edge rows by sender, and the parts of split receivers.");
   w.line("// {}", problem.str());
@@ -51,7 +55,7 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   w.line("Pack sum = {{}};");
   w.line("for (int part = 0; part < parts_of(column); ++part) {{");
   w.line("const real* source = edge_rows + part * {} + column;", width);
-  w.text("#pragma unroll 4");
+  w.text("#pragma unroll 8");
   w.line("for (int i = begin; i < end; ++i) {{");
   w.line("const Pack row = *reinterpret_cast<const Pack*>(source + static_cast<int64>(__ldg(col_edge + i)) * {});",
          parts * width);

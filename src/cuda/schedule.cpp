@@ -11,6 +11,9 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr int kMaxWarpsPerBlock = 16;
+/// Instructions an edge, over all kinds of unit, that warps of one launch may run: more than that (16 bytes each) and
+/// the instruction cache is what they wait for. Each unit is then a launch of its own.
+constexpr int kCodeBudget = 2000;
 /// Warps a launch, and launches at most, of a problem that one block cannot hold.
 constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
 
@@ -195,16 +198,6 @@ Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scala
 
 int receivers_for(int units) { return units >= 4 ? 1 : units == 3 ? 4 : 4 / units; }
 
-/// Issue slots an edge and receiver: a multiprocessor has four schedulers, warp w belongs to scheduler w mod 4.
-double score(const Packing& packing, Pass pass, int receivers) {
-  double load[4] = {0, 0, 0, 0};
-  int warp = 0;
-  for (int r = 0; r < receivers; ++r) {
-    for (const UnitKind& unit : packing.units) load[warp++ % 4] += unit.cost + overhead(unit, pass);
-  }
-  return *std::max_element(load, load + 4) / receivers;
-}
-
 /// Turns absolute slices into (kind, first slice), sharing the code of alike units.
 void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
   for (UnitKind& unit : units) {
@@ -218,6 +211,25 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
     if (kind == schedule.kinds.size()) schedule.kinds.push_back(std::move(unit));
     schedule.units.push_back({static_cast<int>(kind), first});
   }
+}
+
+/// What a packing costs an edge and receiver, in issue slots: a multiprocessor has four schedulers, warp w belongs to
+/// scheduler w mod 4. Units beyond 128 registers leave too few warps to hide memory, and each further kind of unit
+/// competes for the instruction cache; both weights are fitted to measurements (docs/kernels.md).
+double score(const Problem& problem, const Packing& packing, Pass pass, Scalar scalar, int receivers) {
+  double load[4] = {0, 0, 0, 0};
+  int warp = 0, registers = 0;
+  for (int r = 0; r < receivers; ++r) {
+    for (const UnitKind& unit : packing.units) load[warp++ % 4] += unit.cost + overhead(unit, pass);
+  }
+  for (const UnitKind& unit : packing.units) {
+    registers = std::max(registers, estimate_registers(problem, unit, pass, scalar, false));
+  }
+  Schedule trial;
+  name_kinds(trial, packing.units);
+  const double pressure = 1.0 + std::max(0, registers - 128) / 200.0;
+  const double variety = 1.0 + 0.1 * static_cast<double>(trial.kinds.size() - 1);
+  return *std::max_element(load, load + 4) / receivers * pressure * variety;
 }
 
 void check(const Problem& problem) {
@@ -301,7 +313,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     Packing packing =
         pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), units), pass, scalar, units, units);
     if (packing.fits) {
-      const double value = score(packing, pass, receivers_for(units));
+      const double value = score(problem, packing, pass, scalar, receivers_for(units));
       if (!best.fits || value < 0.98 * best_score) {
         best = std::move(packing);
         best_score = value;
@@ -323,13 +335,19 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.pass = pass;
   schedule.scalar = scalar;
   name_kinds(schedule, std::move(best.units));
-  schedule.launches = launches;
+  int code = 0;
+  for (const UnitKind& kind : schedule.kinds) code += kind.cost + overhead(kind, pass);
+  const bool apart = launches == 1 && code > (options.code > 0 ? options.code : kCodeBudget);
+  schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block = options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units);
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : false;
+  // Measured: short rows gain nothing, and launches of their own fetch what only others use.
+  const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
+  schedule.ahead = options.ahead >= 0 ? options.ahead : schedule.launches == 1 && row_bytes >= 3072 ? 4 : 0;
   int registers = 0;
   for (UnitKind& kind : schedule.kinds) {
-    kind.hoisted = pass == Pass::backward;
+    kind.hoisted = pass == Pass::backward && options.hoist != 0;
     if (kind.hoisted) {
       kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
     }
@@ -339,7 +357,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   }
   // Shared memory: harmonics of a tile of edges a warp and, backward, two buffers of their gradients a unit.
   const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
-  schedule.edges_per_tile = pass == Pass::forward ? 32 : 16;
+  schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : pass == Pass::forward ? 32 : 16;
   auto shared = [&] {
     const int numbers = row + (pass == Pass::backward && units > 1 ? 2 * columns : 0);
     return schedule.warps() * schedule.edges_per_tile * numbers * scalar_bytes(scalar);

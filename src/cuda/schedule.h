@@ -33,6 +33,10 @@ struct ScheduleOptions {
   int receivers_per_block = 0;
   int min_blocks = 0;  ///< blocks a multiprocessor that the register allocation must allow
   int prefetch = -1;   ///< 1: operands of the next edge are loaded before this edge's arithmetic
+  int tile = 0;        ///< edges whose harmonics are in shared memory at a time, at most 32
+  int ahead = -1;      ///< edges by which weights are fetched into the L2 cache before their use, 0: not at all
+  int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
+  int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
 };
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -67,6 +71,7 @@ struct Schedule {
   int edges_per_tile = 32;  ///< harmonics kept in shared memory at a time, a warp
   int min_blocks = 1;
   bool prefetch = false;
+  int ahead = 0;  ///< see ScheduleOptions
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }

@@ -8,7 +8,8 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/kernel_store.h"
+#include "cuda/cubin_cache.h"
+#include "cuda/kernel_compiler.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -34,8 +35,17 @@ ScheduleOptions options_from_environment() {
       options.min_blocks = value;
     } else if (name == "prefetch") {
       options.prefetch = value;
+    } else if (name == "tile") {
+      options.tile = value;
+    } else if (name == "code") {
+      options.code = value;
+    } else if (name == "ahead") {
+      options.ahead = value;
+    } else if (name == "hoist") {
+      options.hoist = value;
     } else {
-      fail("CLEBSCH_CUDA_SCHEDULE: expected units, receivers, blocks or prefetch, got '{}'", name);
+      fail("CLEBSCH_CUDA_SCHEDULE: expected units, receivers, blocks, prefetch, tile, code, ahead or hoist, got '{}'",
+           name);
     }
   }
   return options;
@@ -71,12 +81,16 @@ const TensorProductConv::Variant& TensorProductConv::variant(int index) const {
   std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
   if (!slot) {
     const BackwardOutputs wanted{(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
-    const KernelSource source = index == 0 ? conv_forward_source(*problem_, scalar_, limits_, options_)
-                                           : conv_backward_source(*problem_, scalar_, wanted, limits_, options_);
-    const auto kernels =
-        load_kernels({{source.name, source.source, {source.name}},
-                      {"reductions", reductions_source(*problem_, source.schedule), {"sum_by_sender", "sum_parts"}}});
-    slot.reset(new Variant{source.schedule, kernels[0][0], kernels[1][0], kernels[1][1]});
+    const auto plan = [&](const ScheduleOptions& options) {
+      return index == 0 ? conv_forward_source(*problem_, scalar_, limits_, options)
+                        : conv_backward_source(*problem_, scalar_, wanted, limits_, options);
+    };
+    const CompiledKernel main = compile_without_spills(plan, options_, limits_.arch);
+    const Schedule& schedule = main.source.schedule;
+    const Cubin sums =
+        cached_compile(CubinCache::standard(), reductions_source(*problem_, schedule), "reductions", limits_.arch);
+    const std::vector<Kernel> loaded = load_module(sums.code, {"sum_by_sender", "sum_parts"});
+    slot.reset(new Variant{schedule, load_module(main.cubin.code, {main.source.name}).front(), loaded[0], loaded[1]});
   }
   return *slot;
 }

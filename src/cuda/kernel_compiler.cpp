@@ -1,0 +1,50 @@
+#include "cuda/kernel_compiler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "cuda/cubin_cache.h"
+
+namespace clebsch::cuda {
+
+std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int arch) {
+  const CubinCache cache = CubinCache::standard();
+  std::vector<Cubin> cubins(requests.size());
+  std::vector<std::exception_ptr> errors(requests.size());
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next++) < requests.size();) {
+      try {
+        cubins[i] = cached_compile(cache, requests[i].source, requests[i].name, arch);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  for (size_t t = 1; t < std::min(cores, requests.size()); ++t) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return cubins;
+}
+
+CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
+                                      ScheduleOptions options, int arch) {
+  const CubinCache cache = CubinCache::standard();
+  for (;;) {
+    CompiledKernel kernel{make(options), {}};
+    kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);
+    int spilled = 0;
+    for (const KernelResources& entry : kernel.cubin.kernels) spilled += entry.spill_bytes;
+    if (spilled == 0 || kernel.source.schedule.min_blocks == 1) return kernel;
+    options.min_blocks = kernel.source.schedule.min_blocks - 1;
+  }
+}
+
+}  // namespace clebsch::cuda
