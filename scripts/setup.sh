@@ -23,6 +23,7 @@ build_needs=(
   'xz-utils|command -v xz'
 )
 test_needs=(
+  'git|command -v git'
   'libgtest-dev|has_header gtest/gtest.h'
   'libbenchmark-dev|has_header benchmark/benchmark.h'
 )
