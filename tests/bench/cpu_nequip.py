@@ -1,6 +1,6 @@
 """Energy and forces on the CPU: Clebsch against upstream nequip, eager and TorchScript, in one run.
 
-usage: cpu_nequip.py [--water CKPT] [--atoms 216] [--repeats 7] [--threads 1,2] [--json OUT]
+usage: cpu_nequip.py [--water CKPT] [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
 
 Same atoms, same graph, same dtype (the model's), every contestant at its best thread count of those given. An answer
 is compared with upstream before it is timed; one that differs is not timed. Neighbour lists are not part of any time
