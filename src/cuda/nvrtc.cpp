@@ -70,7 +70,14 @@ Nvrtc::Nvrtc()
       log(library.function<decltype(log)>("nvrtcGetProgramLog")),
       cubin_size(library.function<decltype(cubin_size)>("nvrtcGetCUBINSize")),
       cubin(library.function<decltype(cubin)>("nvrtcGetCUBIN")),
-      error_string(library.function<decltype(error_string)>("nvrtcGetErrorString")) {}
+      error_string(library.function<decltype(error_string)>("nvrtcGetErrorString")) {
+  // It opens its built-ins by bare name at the first compilation. In a wheel they lie beside it, where the loader does
+  // not look; once loaded from there, the name is found. A library that has none (CUDA 11) is as good without.
+  int major = 0, minor = 0;
+  version(&major, &minor);
+  const std::filesystem::path builtins = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
+  dlopen((std::filesystem::path(library.path()).parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
 
 const Nvrtc& nvrtc() {
   static const Nvrtc instance;  // a throwing constructor is tried again at the next call

@@ -1,6 +1,7 @@
 #include "cuda/shared_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include "core/errors.h"
 
@@ -19,6 +20,11 @@ SharedLibrary::SharedLibrary(const char* what, const std::vector<std::string>& n
     tried += (tried.empty() ? "" : ", ") + name;
   }
   fail("{} not found. Tried {}; the loader said: {}", what, tried, reason);
+}
+
+std::string SharedLibrary::path() const {
+  link_map* map = nullptr;
+  return dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name ? map->l_name : name_;
 }
 
 void* SharedLibrary::symbol(const char* name) const {

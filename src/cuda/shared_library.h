@@ -16,6 +16,8 @@ class SharedLibrary {
     return reinterpret_cast<Function>(symbol(name));
   }
   const std::string& name() const { return name_; }
+  /// The file it was loaded from, as the loader knows it.
+  std::string path() const;
 
  private:
   void* symbol(const char* name) const;
