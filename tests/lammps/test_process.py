@@ -53,8 +53,9 @@ def test_other_lammps_is_refused(lammps, model):
 
 def test_foreign_blas_is_noticed(lammps, model):
     """Another library that captures torch's matrix products: stops and names the library."""
-    library = BINARIES / "libwrongblas.so"
-    run = lammps.evaluate(random_system(), model, env={"LD_PRELOAD": str(library)}, check=False)
+    # By name and folder: LD_PRELOAD splits a path at its spaces.
+    environment = {"LD_PRELOAD": "libwrongblas.so", "LD_LIBRARY_PATH": str(BINARIES)}
+    run = lammps.evaluate(random_system(), model, env=environment, check=False)
     assert "libwrongblas" in run.output, run.output
     assert run.returncode != 0
 
