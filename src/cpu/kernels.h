@@ -128,6 +128,39 @@ struct MixArgs {
   T* grad_weights;  ///< as weights
 };
 
+/// A head of cpu/symmetric_contraction.cpp's plan (core/symmetric_problem.h, ProductPlan) and its leaves.
+struct SymmetricGroup {
+  int32_t out, head, begin, end;  ///< head -1: 1
+};
+
+/// Symmetric contraction of some atoms of one type, channels [first, last). Only what a kernel computes needs a target;
+/// the others are null. Arrays of the plan are as in ProductPlan.
+template <typename T>
+struct SymmetricArgs {
+  int32_t components, outs;
+  const int32_t (*pairs)[2];
+  int32_t pair_count;
+  const SymmetricGroup* groups;
+  int32_t group_count;
+  const int32_t *leaf_feature, *leaf_coefficient;
+  int32_t leaf_count;
+  const int32_t* rows;  ///< (count) rows of x, out and their gradients
+  int64_t count;
+  int64_t channels, first, last;  ///< channels: distance between components and between coefficients
+  const T *x, *tangent_x;
+  const T *coefficients, *tangent_coefficients;  ///< (K, channels) of the type
+  const T* grad_out;
+  T* out;  ///< tangent kernel: of the output
+  T* grad_x;
+  T* grad_coefficients;  ///< (K, channels), overwritten with the sum over the rows
+  /// Aligned to a vector: 2 * width * (2 * features * kSymmetricRows + 2 * leaf_count) numbers, for features and their
+  /// gradients, coefficients and theirs, each with its change.
+  T* scratch;
+};
+
+/// Rows that a kernel works on at a time, so that a coefficient is read once for several atoms.
+constexpr int kSymmetricRows = 4;
+
 /// The kernels of one instruction set and precision.
 template <typename T>
 struct KernelTable {
@@ -146,6 +179,10 @@ struct KernelTable {
   void (*mix)(const MixArgs<T>&);
   void (*mix_transposed)(const MixArgs<T>&);
   void (*mix_outer)(const MixArgs<T>&);
+  /// out; grad_x and grad_coefficients; and the change of all three along (tangent_x, tangent_coefficients).
+  void (*symmetric_forward)(const SymmetricArgs<T>&);
+  void (*symmetric_backward)(const SymmetricArgs<T>&);
+  void (*symmetric_tangent)(const SymmetricArgs<T>&);
 };
 
 /// The table for the instruction set in use (cpu/dispatch.h).

@@ -9,6 +9,7 @@
 #include "cpu/kernel_gather.h"
 #include "cpu/kernel_loop.h"
 #include "cpu/kernel_mix.h"
+#include "cpu/kernel_symmetric.h"
 
 namespace clebsch::cpu {
 namespace {
@@ -44,6 +45,9 @@ constexpr KernelTable<Real> make_table() {
   table.mix = mix_channels;
   table.mix_transposed = mix_transposed;
   table.mix_outer = mix_outer;
+  table.symmetric_forward = symmetric_forward;
+  table.symmetric_backward = symmetric_backward;
+  table.symmetric_tangent = symmetric_tangent;
   return table;
 }
 

@@ -17,10 +17,10 @@ from e3nn import o3  # noqa: E402
 from mace import modules  # noqa: E402
 
 from clebsch.errors import ClebschError  # noqa: E402
-from clebsch.training.mace import ClebschConv, enable_clebsch  # noqa: E402
+from clebsch.training.mace import ClebschConv, ClebschSymmetricContraction, enable_clebsch  # noqa: E402
 
 
-def model_of(first: str, later: str) -> torch.nn.Module:
+def model_of(first: str, later: str, correlation: int) -> torch.nn.Module:
     torch.manual_seed(1)
     return modules.ScaleShiftMACE(
         r_max=4.0,
@@ -36,7 +36,7 @@ def model_of(first: str, later: str) -> torch.nn.Module:
         atomic_energies=np.zeros(2),
         avg_num_neighbors=8.0,
         atomic_numbers=[1, 8],
-        correlation=2,
+        correlation=correlation,
         gate=torch.nn.functional.silu,
         radial_MLP=[8, 8],
         atomic_inter_scale=1.0,
@@ -82,14 +82,15 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(2)
     results = {}
-    for first, later in (
-        ("RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"),
-        ("RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"),
+    for first, later, correlation in (
+        ("RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock", 3),
+        ("RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock", 2),
     ):
-        model = model_of(first, later)
+        model = model_of(first, later, correlation)
         ours = enable_clebsch(copy.deepcopy(model))
         results[later] = {
             "converted": sum(isinstance(m, ClebschConv) for m in ours.modules()),
+            "products": sum(isinstance(m, ClebschSymmetricContraction) for m in ours.modules()),
             "same_state_dict": list(ours.state_dict()) == list(model.state_dict()),
             "expected": losses(model),
             "got": losses(ours),

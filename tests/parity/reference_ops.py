@@ -153,6 +153,20 @@ def species_linear(x, weight, types, graph, layer, problem):
     return keep_rows(_linear(x, weight[types.long()], problem), graph, layer)
 
 
+def symmetric_contraction(x, coefficients, types, graph, layer, problem):
+    f = fields(problem)
+    channels = Irreps.parse(f["in"])[0].mul
+    x = x.reshape(x.shape[0], -1, channels)
+    values, k = [], 0
+    for terms in f["terms"].split(";"):
+        value = torch.zeros_like(x[:, 0])
+        for term in filter(None, terms.split(",")):
+            value = value + coefficients[types.long(), k] * x[:, [int(i) for i in term.split(".")]].prod(1)
+            k += 1
+        values.append(value)
+    return keep_rows(torch.cat(values, dim=1), graph, layer)
+
+
 def gate(x, graph, layer, problem):
     f = fields(problem)
     scalars, gates, gated = (Irreps.parse(f[k]) for k in ("scalars", "gates", "gated"))

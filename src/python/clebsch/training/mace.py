@@ -1,4 +1,4 @@
-"""MACE models that train on Clebsch's convolution (mace-torch 0.3.10 and later, which have the hook for it)."""
+"""MACE models that train on Clebsch's convolution and symmetric contraction (mace-torch 0.3.10 and later)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import library
 from ..errors import ClebschError
+from ..product_basis import ProductBasis
 from ..tensor_product_conv import TensorProductConv
 
 
@@ -30,11 +31,36 @@ class ClebschConv(torch.nn.Module):
         return self.conv(node_feats, edge_attrs, tp_weights, edge_index[0], edge_index[1])
 
 
+class ClebschSymmetricContraction(torch.nn.Module):
+    """In the place of a product block's ``symmetric_contractions``: the same weights, state_dict and numbers.
+
+    Like the fused contractions that MACE knows, it takes an atom's type from the place of the largest of its
+    attributes, which are one-hot in MACE.
+    """
+
+    def __init__(self, old: torch.nn.Module) -> None:
+        super().__init__()
+        self.contractions = old.contractions  # not called: their weights are read, their buffers stay in the state_dict
+        self.irreps_in, self.irreps_out = old.irreps_in, old.irreps_out
+        self.basis = ProductBasis.from_mace(old)
+        self._degrees = [2 * ir.l + 1 for _, ir in old.irreps_out]
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x (N, C, D), y (N, Z) one-hot; returns (N, d_out) in e3nn's layout."""
+        types = y.argmax(dim=-1).int()
+        coefficients = self.basis.coefficients(ProductBasis.weights(self))
+        graph = [types.new_empty(0)] * 7  # every row is computed
+        rows = x.transpose(1, 2).reshape(x.shape[0], -1)
+        out = torch.ops.clebsch.symmetric_contraction(rows, coefficients, types, graph, -1, self.basis.problem)
+        parts = out.reshape(x.shape[0], -1, x.shape[1]).split(self._degrees, dim=1)
+        return torch.cat([part.transpose(1, 2).flatten(1) for part in parts], dim=-1)
+
+
 def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
-    """Swaps the convolution of every interaction block of a MACE model for Clebsch's, in place; returns the model.
+    """Swaps convolutions and symmetric contractions of a MACE model for Clebsch's, in place; returns the model.
 
     Weights, state_dict and results (to rounding) stay the same. Raises ClebschError when libclebsch is missing, the
-    model is not one of MACE, or its blocks already use another library's convolution.
+    model is not one of MACE, or its blocks already use another library's operations; the model is then as it was.
     """
     library.require()
     blocks = list(getattr(model, "interactions", []))
@@ -42,10 +68,17 @@ def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
         raise ClebschError("enable_clebsch: expected a MACE model, got one without interaction blocks")
     for k, block in enumerate(blocks):
         _check(k, block)
+    products = [
+        (block, ClebschSymmetricContraction(block.symmetric_contractions))
+        for block in getattr(model, "products", [])
+        if not isinstance(block.symmetric_contractions, ClebschSymmetricContraction)
+    ]
     for block in blocks:
         if not isinstance(block.conv_tp, ClebschConv):
             block.conv_tp = ClebschConv(block.conv_tp)
             block.conv_fusion = True
+    for block, product in products:
+        block.symmetric_contractions = product
     return model
 
 
