@@ -1,6 +1,6 @@
 """Energy and forces on the CPU: Clebsch against upstream nequip, eager and TorchScript, in one run.
 
-usage: cpu_nequip.py [--water CKPT] [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
+usage: cpu_nequip.py [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
 
 Same atoms, same graph, same dtype (the model's), every contestant at its best thread count of those given. An answer
 is compared with upstream before it is timed; one that differs is not timed. Neighbour lists are not part of any time
@@ -10,6 +10,7 @@ but are shown, with the model's forward and backward, as the parts of a step. Pr
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -43,6 +44,14 @@ def preset_m(types: list[str], dtype: str) -> torch.nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return PresetNequIPGNNModel(preset="M", per_type_energy_scales=5.0, **shared).eval()
+
+
+def water_model() -> torch.nn.Module:
+    """Upstream's model with the shipped weights of models/water-nequip."""
+    spec = importlib.util.spec_from_file_location("water_nequip", ROOT / "models/water-nequip/export_model.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.model()
 
 
 def water_box(cutoff: float) -> Probe:
@@ -218,7 +227,6 @@ def cpu_name() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--water", metavar="CKPT", help="checkpoint of the water model (trusted)")
     parser.add_argument("--side", type=int, default=6, help="preset M on side^3 random atoms besides the water box")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", default="1,2", help="thread counts to try, for every contestant")
@@ -230,12 +238,7 @@ def main() -> None:
 
     if not global_state_initialized():
         set_global_state(allow_tf32=False)
-    results = []
-    if options.water:
-        from clebsch.export import from_nequip
-
-        model = from_nequip.select_model(from_nequip.load(options.water)).eval()
-        results.append(compare("nequip-water", model, water_box(5.0), threads, options.repeats))
+    results = [compare("nequip-water", water_model(), water_box(5.0), threads, options.repeats)]
     results.append(compare("nequip-m", preset_m(["O", "H"], "float32"), water_box(5.0), threads, options.repeats))
     carbon = random_structure(1, 5.0, 0, options.side, 0.1)
     results.append(compare("nequip-m-one-type", preset_m(["C"], "float32"), carbon, threads, options.repeats))
