@@ -14,8 +14,7 @@ struct SymmetricInput {
   int64_t rows, type_count;
 };
 
-/// Writes rows [0, rows) of out (rows, W, C). Bitwise the same for any number of threads, and for an atom whatever the
-/// other atoms are.
+/// Writes rows [0, rows) of out (rows, W, C). Bitwise the same for any number of threads.
 template <typename T>
 void symmetric_contraction_forward(const SymmetricProblem& problem, const SymmetricInput<T>& input, T* out,
                                    int threads);

@@ -7,9 +7,9 @@
 
 namespace clebsch::cuda {
 
-/// p = coefficient + sum over children of x[factor] * child. A child without children is a leaf: coefficient * x[factor],
-/// one multiply-add; any other costs one more for its factor. Nothing but the x and one sum a level is kept, so the
-/// evaluation lives in registers.
+/// p = coefficient + sum over children of x[factor] * child. A child without children is a leaf: coefficient *
+/// x[factor], one multiply-add; any other costs one more for its factor. Nothing but the x and one sum a level is kept,
+/// so the evaluation lives in registers.
 struct HornerNode {
   int32_t factor = -1;       ///< component that multiplies this node; -1 at the root
   int32_t coefficient = -1;  ///< index of the monomial that ends here, or -1

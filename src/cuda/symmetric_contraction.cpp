@@ -76,8 +76,7 @@ void SymmetricContraction::launch(SymmetricPass pass, const SymmetricOperands& o
   kernels.main.launch((groups + warps - 1) / warps, (problem_->channels + 31) / 32, 32 * warps, stream, all);
 }
 
-void SymmetricContraction::forward(const SymmetricOperands& operands, void* out, void* workspace,
-                                   Stream stream) const {
+void SymmetricContraction::forward(const SymmetricOperands& operands, void* out, void* workspace, Stream stream) const {
   launch(SymmetricPass::forward, operands, workspace, stream, {&out});
 }
 

@@ -58,15 +58,18 @@ class Emitter {
   }
 
   void signature() {
-    w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const real* __restrict__ x,", 32 * schedule_.warps,
-            schedule_.min_blocks, symmetric_entry(schedule_.pass));
-    w_.text("    const real* __restrict__ coefficients, const int* __restrict__ order, const int* __restrict__ group_type,");
+    w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const real* __restrict__ x,",
+            32 * schedule_.warps, schedule_.min_blocks, symmetric_entry(schedule_.pass));
+    w_.text(
+        "    const real* __restrict__ coefficients, const int* __restrict__ order, const int* __restrict__ "
+        "group_type,");
     w_.text("    int groups, int type_count,");
     if (forward()) {
       w_.text("    real* __restrict__ out) {");
     } else if (tangent()) {
       w_.text("    const real* __restrict__ grad_out, const real* __restrict__ tangent_x,");
-      w_.text("    const real* __restrict__ tangent_coefficients, real* __restrict__ out, real* __restrict__ grad_x) {");
+      w_.text(
+          "    const real* __restrict__ tangent_coefficients, real* __restrict__ out, real* __restrict__ grad_x) {");
     } else {
       w_.text("    const real* __restrict__ grad_out, real* __restrict__ grad_x) {");
     }
@@ -99,16 +102,22 @@ class Emitter {
     w_.line("return;");
     w_.line("}}");
     const int64_t per_type = static_cast<int64_t>(problem_.monomials.size()) * channels;
-    w_.line("const real* const c0 = coefficients + static_cast<int64>(type) * {} + channel;", per_type);
-    if (tangent()) w_.line("const real* const d0 = tangent_coefficients + static_cast<int64>(type) * {} + channel;", per_type);
+    w_.line("const real* const weights = coefficients + static_cast<int64>(type) * {} + channel;", per_type);
+    if (tangent())
+      w_.line("const real* const weight_changes = tangent_coefficients + static_cast<int64>(type) * {} + channel;",
+              per_type);
     each_row([&](int r) {
-      w_.line("const real* const x{0} = x + row{0} * {1} + channel;", r, problem_.components * channels);
-      if (tangent()) w_.line("const real* const dx{0} = tangent_x + row{0} * {1} + channel;", r, problem_.components * channels);
-      if (!forward()) w_.line("const real* const g{0} = grad_out + row{0} * {1} + channel;", r, problem_.out_components * channels);
+      w_.line("const real* const from{0} = x + row{0} * {1} + channel;", r, problem_.components * channels);
+      if (tangent())
+        w_.line("const real* const change{0} = tangent_x + row{0} * {1} + channel;", r, problem_.components * channels);
+      if (!forward())
+        w_.line("const real* const grad{0} = grad_out + row{0} * {1} + channel;", r,
+                problem_.out_components * channels);
     });
     for (int32_t a = 0; a < problem_.components; ++a) {
       each_row([&](int r) {
-        w_.line("const number x{}_{} = {};", a, r, load(fmt::format("x{}", r), fmt::format("dx{}", r), a * channels));
+        w_.line("const number x{}_{} = {};", a, r,
+                load(fmt::format("from{}", r), fmt::format("change{}", r), a * channels));
       });
       if (forward()) continue;
       each_row([&](int r) { w_.line("number g{}_{} = constant(0);", a, r); });
@@ -136,7 +145,9 @@ class Emitter {
     w_.line("{{");
     const int id = next_++;
     if (!forward()) {
-      each_row([&](int r) { w_.line("const number h{}_{} = constant(__ldg(g{} + {}));", id, r, r, w * problem_.channels); });
+      each_row([&](int r) {
+        w_.line("const number h{}_{} = constant(__ldg(grad{} + {}));", id, r, r, w * problem_.channels);
+      });
     }
     walk(roots_[static_cast<size_t>(w)], id, forward() || tangent());
     if (tangent()) w_.line("if (out) {{");
@@ -152,7 +163,7 @@ class Emitter {
       each_row([&](int r) { w_.line("number t{}_{} = constant(0);", id, r); });
       return;
     }
-    w_.line("const number c{} = {};", id, load("c0", "d0", node.coefficient * problem_.channels));
+    w_.line("const number c{} = {};", id, load("weights", "weight_changes", node.coefficient * problem_.channels));
     each_row([&](int r) { w_.line("number t{0}_{1} = c{0};", id, r); });
   }
 
@@ -164,14 +175,16 @@ class Emitter {
       w_.line("{{");
       const int below = next_++;
       if (child.leaf()) {
-        w_.line("const number c = {};", load("c0", "d0", child.coefficient * problem_.channels));
+        w_.line("const number c = {};", load("weights", "weight_changes", child.coefficient * problem_.channels));
         each_row([&](int r) {
           if (value) w_.line("t{0}_{1} = mad(c, x{2}_{1}, t{0}_{1});", id, r, child.factor);
           if (!forward()) w_.line("g{2}_{1} = mad(c, h{0}_{1}, g{2}_{1});", id, r, child.factor);
         });
       } else {
         if (!forward()) {
-          each_row([&](int r) { w_.line("const number h{0}_{1} = product(h{2}_{1}, x{3}_{1});", below, r, id, child.factor); });
+          each_row([&](int r) {
+            w_.line("const number h{0}_{1} = product(h{2}_{1}, x{3}_{1});", below, r, id, child.factor);
+          });
         }
         walk(child, below, true);
         each_row([&](int r) {
@@ -220,8 +233,8 @@ SymmetricSchedule plan_symmetric(const SymmetricProblem& problem, SymmetricPass 
   schedule.rows = most;
   while (schedule.rows > 1 && registers(schedule.rows) > 168) schedule.rows /= 2;
   const int block = 32 * schedule.warps * std::min(255, (registers(schedule.rows) + 7) / 8 * 8);
-  schedule.min_blocks = std::clamp(limits.registers_per_multiprocessor / block, 1,
-                                   limits.warps_per_multiprocessor / schedule.warps);
+  schedule.min_blocks =
+      std::clamp(limits.registers_per_multiprocessor / block, 1, limits.warps_per_multiprocessor / schedule.warps);
   return schedule;
 }
 
@@ -232,56 +245,64 @@ std::string symmetric_source(const SymmetricProblem& problem, const SymmetricSch
 std::string group_rows_source() {
   SourceWriter w;
   w.text("// Rows of one type side by side. Every thread reads a run of rows and counts runs of equal types.");
-  w.text("__device__ __forceinline__ int type_of(const int* types, int row, int limit, int type_count) {\n"
-         "const int type = row < limit ? types[row] : type_count;\n"
-         "return type >= 0 && type < type_count ? type : type_count;\n"
-         "}");
-  w.text("extern \"C\" __global__ void group_rows(const int* __restrict__ types, const int* __restrict__ row_limit, int nodes,\n"
-         "    int type_count, int rows, int groups, int* order, int* group_type) {");
+  w.text(
+      "__device__ __forceinline__ int type_of(const int* types, int row, int limit, int type_count) {\n"
+      "const int type = row < limit ? types[row] : type_count;\n"
+      "return type >= 0 && type < type_count ? type : type_count;\n"
+      "}");
+  w.text(
+      "extern \"C\" __global__ void group_rows(const int* __restrict__ types, const int* __restrict__ row_limit, int "
+      "nodes,\n"
+      "    int type_count, int rows, int groups, int* order, int* group_type) {");
   w.line("__shared__ int place[{}];  // rows of a type, later the place of its next row", kMaxGroupTypes + 1);
   w.line("__shared__ int first[{}];  // group where a type begins", kMaxGroupTypes + 2);
-  w.text("const int limit = row_limit ? *row_limit : nodes;\n"
-         "const int chunk = (nodes + blockDim.x - 1) / blockDim.x;\n"
-         "const int begin = min(nodes, static_cast<int>(threadIdx.x) * chunk), end = min(nodes, begin + chunk);\n"
-         "for (int t = threadIdx.x; t <= type_count; t += blockDim.x) place[t] = 0;\n"
-         "__syncthreads();\n"
-         "for (int i = begin; i < end;) {");
-  w.text("const int type = type_of(types, i, limit, type_count);\n"
-         "int run = 1;\n"
-         "while (i + run < end && type_of(types, i + run, limit, type_count) == type) ++run;\n"
-         "atomicAdd(place + type, run);\n"
-         "i += run;\n"
-         "}\n"
-         "__syncthreads();\n"
-         "if (threadIdx.x == 0) {");
-  w.text("int sum = 0;\n"
-         "for (int t = 0; t <= type_count; ++t) {\n"
-         "first[t] = sum;\n"
-         "sum += (place[t] + rows - 1) / rows;\n"
-         "place[t] = first[t] * rows;\n"
-         "}\n"
-         "first[type_count + 1] = sum;\n"
-         "}\n"
-         "__syncthreads();");
-  w.text("for (int g = threadIdx.x; g < groups; g += blockDim.x) {\n"
-         "int low = 0, high = type_count + 1;  // the last type that begins at g or before\n"
-         "while (low < high) {\n"
-         "const int middle = (low + high + 1) / 2;\n"
-         "if (first[middle] <= g) low = middle; else high = middle - 1;\n"
-         "}\n"
-         "group_type[g] = low <= type_count ? low : -1;\n"
-         "for (int r = 0; r < rows; ++r) order[g * rows + r] = -1;\n"
-         "}\n"
-         "__syncthreads();");
-  w.text("for (int i = begin; i < end;) {\n"
-         "const int type = type_of(types, i, limit, type_count);\n"
-         "int run = 1;\n"
-         "while (i + run < end && type_of(types, i + run, limit, type_count) == type) ++run;\n"
-         "const int at = atomicAdd(place + type, run);\n"
-         "for (int k = 0; k < run; ++k) order[at + k] = i + k;\n"
-         "i += run;\n"
-         "}\n"
-         "}");
+  w.text(
+      "const int limit = row_limit ? *row_limit : nodes;\n"
+      "const int chunk = (nodes + blockDim.x - 1) / blockDim.x;\n"
+      "const int begin = min(nodes, static_cast<int>(threadIdx.x) * chunk), end = min(nodes, begin + chunk);\n"
+      "for (int t = threadIdx.x; t <= type_count; t += blockDim.x) place[t] = 0;\n"
+      "__syncthreads();\n"
+      "for (int i = begin; i < end;) {");
+  w.text(
+      "const int type = type_of(types, i, limit, type_count);\n"
+      "int run = 1;\n"
+      "while (i + run < end && type_of(types, i + run, limit, type_count) == type) ++run;\n"
+      "atomicAdd(place + type, run);\n"
+      "i += run;\n"
+      "}\n"
+      "__syncthreads();\n"
+      "if (threadIdx.x == 0) {");
+  w.text(
+      "int sum = 0;\n"
+      "for (int t = 0; t <= type_count; ++t) {\n"
+      "first[t] = sum;\n"
+      "sum += (place[t] + rows - 1) / rows;\n"
+      "place[t] = first[t] * rows;\n"
+      "}\n"
+      "first[type_count + 1] = sum;\n"
+      "}\n"
+      "__syncthreads();");
+  w.text(
+      "for (int g = threadIdx.x; g < groups; g += blockDim.x) {\n"
+      "int low = 0, high = type_count + 1;  // the last type that begins at g or before\n"
+      "while (low < high) {\n"
+      "const int middle = (low + high + 1) / 2;\n"
+      "if (first[middle] <= g) low = middle; else high = middle - 1;\n"
+      "}\n"
+      "group_type[g] = low <= type_count ? low : -1;\n"
+      "for (int r = 0; r < rows; ++r) order[g * rows + r] = -1;\n"
+      "}\n"
+      "__syncthreads();");
+  w.text(
+      "for (int i = begin; i < end;) {\n"
+      "const int type = type_of(types, i, limit, type_count);\n"
+      "int run = 1;\n"
+      "while (i + run < end && type_of(types, i + run, limit, type_count) == type) ++run;\n"
+      "const int at = atomicAdd(place + type, run);\n"
+      "for (int k = 0; k < run; ++k) order[at + k] = i + k;\n"
+      "i += run;\n"
+      "}\n"
+      "}");
   return w.str();
 }
 

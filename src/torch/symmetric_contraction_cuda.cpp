@@ -58,8 +58,7 @@ struct Call {
             layer);
     require(x.size(0) < (int64_t{1} << 31) - 65536, "{}: expected fewer than 2^31 - 65536 rows", kOp);
     if (layer >= 0) row_limit = graph[5].narrow(0, layer, 1);
-    kernels = cuda::SymmetricContraction::make(problem,
-                                               dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
+    kernels = cuda::SymmetricContraction::make(problem, dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
     operands.x = x.const_data_ptr();
     operands.coefficients = coefficients.const_data_ptr();
     operands.types = types.const_data_ptr<int32_t>();
@@ -111,8 +110,8 @@ std::tuple<at::Tensor, at::Tensor> backward_cuda(const at::Tensor& grad_out, con
                            scratch.mutable_data_ptr(), call.stream);
   }
   if (mask[1]) {
-    grad_coefficients = symmetric_coefficient_gradient(*call.problem, grad_out, x, {}, types, call.row_limit,
-                                                       coefficients.size(0));
+    grad_coefficients =
+        symmetric_coefficient_gradient(*call.problem, grad_out, x, {}, types, call.row_limit, coefficients.size(0));
   }
   return {grad_x, grad_coefficients};
 }

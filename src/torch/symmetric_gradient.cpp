@@ -44,10 +44,9 @@ at::Tensor symmetric_coefficient_gradient(const SymmetricProblem& problem, const
   const at::Tensor grad = (grad_out * counted.unsqueeze(1)).view({rows, problem.out_components, channels});
   // A component more, which is one and does not change.
   const at::Tensor with_one = at::constant_pad_nd(x.view({rows, problem.components, channels}), {0, 0, 0, 1}, 1);
-  const at::Tensor change = tangent_x.defined() ? at::constant_pad_nd(
-                                                      tangent_x.view({rows, problem.components, channels}),
-                                                      {0, 0, 0, 1}, 0)
-                                                : at::Tensor();
+  const at::Tensor change =
+      tangent_x.defined() ? at::constant_pad_nd(tangent_x.view({rows, problem.components, channels}), {0, 0, 0, 1}, 0)
+                          : at::Tensor();
   const int64_t step = std::max<int64_t>(1, kTemporaryBytes / (count * channels * x.element_size()));
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t length = std::min(step, rows - begin);

@@ -175,22 +175,5 @@ TEST(SymmetricContraction, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST(SymmetricContraction, AnAtomsBitsDoNotDependOnTheOthers) {
-  const SymmetricCase test("19x0e+19x1o+19x2e", "19x0e+19x1o", 3, 70, 41, 2);
-  SCOPED_TRACE(test.seed);
-  const SymmetricOutput all = test.run<double>();
-  SymmetricCase alone = test;
-  alone.rows = 1;
-  const size_t d = test.problem.in.dim(), w = test.problem.out.dim();
-  for (const size_t n : {0, 17, 40}) {
-    alone.type = {test.type[n]};
-    alone.x.assign(test.x.begin() + n * d, test.x.begin() + (n + 1) * d);
-    alone.grad_out.assign(test.grad_out.begin() + n * w, test.grad_out.begin() + (n + 1) * w);
-    const SymmetricOutput one = alone.run<double>();
-    EXPECT_TRUE(std::equal(one.out.begin(), one.out.end(), all.out.begin() + n * w));
-    EXPECT_TRUE(std::equal(one.grad_x.begin(), one.grad_x.end(), all.grad_x.begin() + n * d));
-  }
-}
-
 }  // namespace
 }  // namespace clebsch

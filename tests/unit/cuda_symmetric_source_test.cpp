@@ -74,8 +74,8 @@ TEST_P(CudaSymmetric, CompilesWithoutSpills) {
       EXPECT_EQ(kernel.spill_bytes, 0) << label;
     }
   }
-  const CompiledSymmetric f64 = compile_symmetric(named_symmetric_problem("test-uneven"), SymmetricPass::backward,
-                                                  Scalar::f64, limits);
+  const CompiledSymmetric f64 =
+      compile_symmetric(named_symmetric_problem("test-uneven"), SymmetricPass::backward, Scalar::f64, limits);
   EXPECT_EQ(f64.cubin.kernels.at(0).spill_bytes, 0) << f64.schedule.str();
 }
 

@@ -34,8 +34,7 @@ TEST(SymmetricCoefficientGradient, IsThatOfTheCpuOp) {
       find_op<Pair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::TensorList, int64_t,
                    std::string_view, std::array<bool, 2>)>("clebsch::symmetric_contraction_backward")
           .call(grad_out, x, coefficients, type, graph, 0, kProblem, {false, true});
-  const at::Tensor got =
-      clebsch::ops::symmetric_coefficient_gradient(*problem, grad_out, x, {}, type, limits, types);
+  const at::Tensor got = clebsch::ops::symmetric_coefficient_gradient(*problem, grad_out, x, {}, type, limits, types);
   EXPECT_LT((got - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>());
 
   const auto [out, grad_x, change] =
@@ -56,9 +55,9 @@ TEST(SymmetricCoefficientGradient, LeavesOutTypesOutOfRange) {
   EXPECT_EQ(sum.sum().item<double>(), 14 * 5);
   EXPECT_EQ(sum[0].abs().max().item<double>(), 0);
   const at::Tensor none = at::zeros({0, 20}, at::kDouble);
-  EXPECT_EQ(clebsch::ops::symmetric_coefficient_gradient(*problem, none, none, {}, at::zeros({0}, at::kInt), {}, 2)
-                .sizes(),
-            (std::vector<int64_t>{2, 14, 5}));
+  EXPECT_EQ(
+      clebsch::ops::symmetric_coefficient_gradient(*problem, none, none, {}, at::zeros({0}, at::kInt), {}, 2).sizes(),
+      (std::vector<int64_t>{2, 14, 5}));
 }
 
 }  // namespace
