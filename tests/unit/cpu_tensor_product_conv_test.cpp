@@ -3,86 +3,37 @@
 
 #include <gtest/gtest.h>
 
+#include "conv_case.h"
 #include "core/errors.h"
 #include "core/registry.h"
 #include "cpu/dispatch.h"
 #include "cpu/interaction.h"
-#include "reference.h"
 
 namespace clebsch {
 namespace {
 
+using reference::cast;
+using reference::ConvCase;
+using reference::ConvOutput;
+using reference::small_shape;
 using reference::Values;
 
 template <typename T>
-std::vector<T> cast(const Values& values) {
-  return std::vector<T>(values.begin(), values.end());
+ConvOutput<T> run(const ConvCase& test, int threads = 1) {
+  const auto xt = cast<T>(test.x), yt = cast<T>(test.harmonics), wt = cast<T>(test.weights),
+             gt = cast<T>(test.grad_out);
+  ConvOutput<T> result;
+  result.out.resize(test.graph.view.n_nodes * test.problem.out.dim());
+  result.grad_x.assign(test.x.size(), T(77));
+  result.grad_harmonics.assign(test.harmonics.size(), T(77));
+  result.grad_weights.assign(test.weights.size(), T(77));
+  cpu::tensor_product_conv_forward(test.problem, test.graph.view, test.rows, xt.data(), yt.data(), wt.data(),
+                                   result.out.data(), threads);
+  cpu::tensor_product_conv_backward(test.problem, test.graph.view, test.rows, xt.data(), yt.data(), wt.data(),
+                                    gt.data(), result.grad_x.data(), result.grad_harmonics.data(),
+                                    result.grad_weights.data(), threads);
+  return result;
 }
-
-reference::GraphShape small_shape() {
-  reference::GraphShape shape;
-  shape.n_local = 7;
-  shape.n_rows = 9;
-  shape.n_nodes = 13;
-  return shape;
-}
-
-template <typename T>
-struct ConvOutput {
-  std::vector<T> out, grad_x, grad_harmonics, grad_weights;
-};
-
-struct ConvCase {
-  unsigned seed;
-  std::mt19937_64 random;
-  Problem problem;
-  reference::PaddedGraph graph;
-  int32_t rows;
-  Values x, harmonics, weights, grad_out;
-
-  ConvCase(const std::string& text, const reference::GraphShape& shape, int32_t rows_ = -1)
-      : seed(reference::fresh_seed()),
-        random(seed),
-        problem(Problem::parse(text)),
-        graph(reference::random_graph(shape, random), shape.padding),
-        rows(rows_ < 0 ? shape.n_rows : rows_),
-        x(reference::random_values(shape.n_nodes * problem.in1.dim(), random)),
-        harmonics(reference::random_values(graph.view.n_edges * problem.in2.dim(), random)),
-        weights(reference::random_values(graph.view.n_edges * problem.weight_count, random)),
-        grad_out(reference::random_values(shape.n_nodes * problem.out.dim(), random)) {
-    const size_t edges = graph.graph.row_ptr.back();
-    std::fill(harmonics.begin() + edges * problem.in2.dim(), harmonics.end(), NAN);
-    std::fill(weights.begin() + edges * problem.weight_count, weights.end(), NAN);
-  }
-
-  template <typename T>
-  ConvOutput<T> run(int threads = 1) const {
-    const auto xt = cast<T>(x), yt = cast<T>(harmonics), wt = cast<T>(weights), gt = cast<T>(grad_out);
-    ConvOutput<T> result;
-    result.out.resize(graph.view.n_nodes * problem.out.dim());
-    result.grad_x.assign(x.size(), T(77));
-    result.grad_harmonics.assign(harmonics.size(), T(77));
-    result.grad_weights.assign(weights.size(), T(77));
-    cpu::tensor_product_conv_forward(problem, graph.view, rows, xt.data(), yt.data(), wt.data(), result.out.data(),
-                                     threads);
-    cpu::tensor_product_conv_backward(problem, graph.view, rows, xt.data(), yt.data(), wt.data(), gt.data(),
-                                      result.grad_x.data(), result.grad_harmonics.data(), result.grad_weights.data(),
-                                      threads);
-    return result;
-  }
-
-  template <typename T>
-  void compare(const ConvOutput<T>& got, double tolerance) const {
-    SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
-    const size_t edges = graph.graph.row_ptr.back();
-    const Values out = reference::conv_forward(problem, graph.view, rows, x, harmonics, weights);
-    const auto grad = reference::conv_backward(problem, graph.view, rows, x, harmonics, weights, grad_out);
-    EXPECT_LE(reference::block_error(problem.out, rows, got.out, out), tolerance);
-    EXPECT_LE(reference::block_error(problem.in1, graph.view.n_nodes, got.grad_x, grad.x), tolerance);
-    EXPECT_LE(reference::block_error(problem.in2, edges, got.grad_harmonics, grad.harmonics), tolerance);
-    EXPECT_LE(reference::array_error(got.grad_weights, grad.weights, edges * problem.weight_count), tolerance);
-  }
-};
 
 std::vector<std::string> problem_names() {
   std::vector<std::string> names;
@@ -102,8 +53,8 @@ TEST_P(ConvProblem, MatchesReferenceInEveryInstructionSet) {
       continue;  // this machine lacks it
     }
     SCOPED_TRACE(cpu::isa_name(isa));
-    test.compare(test.run<double>(), 1e-12);
-    test.compare(test.run<float>(), 1e-5);
+    test.compare(run<double>(test), 1e-12);
+    test.compare(run<float>(test), 1e-5);
   }
   cpu::set_isa(before);
 }
@@ -120,9 +71,9 @@ TEST(TensorProductConv, SameBitsForAnyThreadCount) {
   shape.max_degree = 60;
   const ConvCase test(named_problem("test-parity").problem, shape);
   SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
-  const auto one = test.run<float>(1);
+  const auto one = run<float>(test, 1);
   for (int threads : {2, 3, 7}) {
-    const auto many = test.run<float>(threads);
+    const auto many = run<float>(test, threads);
     EXPECT_EQ(one.out, many.out);
     EXPECT_EQ(one.grad_x, many.grad_x);
     EXPECT_EQ(one.grad_harmonics, many.grad_harmonics);
@@ -134,25 +85,25 @@ TEST(TensorProductConv, PathsOfBothModesIntoOneOutput) {
   const std::string text =
       "conv in1=6x0e+3x1o in2=1x0e+1x1o out=6x0e+19x1o paths=uvu:0,0,0,1;uvw:1,1,0,0.5;uvw:0,1,1,2;uvu0:0,0,0,0.3";
   const ConvCase test(text, small_shape());
-  test.compare(test.run<double>(), 1e-12);
+  test.compare(run<double>(test), 1e-12);
 }
 
 TEST(TensorProductConv, SecondOperandWithTwoAdjacentBlocksOfOneIrrep) {
   const std::string text =
       "conv in1=6x0e+3x1o in2=1x0e+1x1o+1x1o out=6x0e+6x1o+3x0e paths=uvu:0,0,0,1;uvu:0,1,1,0.5;uvu:1,2,2,2";
   const ConvCase test(text, small_shape());
-  test.compare(test.run<double>(), 1e-12);
+  test.compare(run<double>(test), 1e-12);
 }
 
 TEST(TensorProductConv, TwoPathsMayShareAnOutput) {
   const std::string text = "conv in1=20x0e+20x1o in2=1x0e+1x1o out=20x1o paths=uvu:0,1,0,0.5;uvu:1,0,0,2";
   const ConvCase test(text, small_shape());
-  test.compare(test.run<double>(), 1e-12);
+  test.compare(run<double>(test), 1e-12);
 }
 
 TEST(TensorProductConv, FewerRowsThanTheGraphHas) {
   const ConvCase test(named_problem("test-uneven").problem, small_shape(), 3);
-  const auto got = test.run<double>();
+  const auto got = run<double>(test);
   test.compare(got, 1e-12);
   for (size_t k = test.graph.graph.row_ptr[3] * test.problem.in2.dim(); k < got.grad_harmonics.size(); ++k) {
     ASSERT_EQ(got.grad_harmonics[k], 0.0);
@@ -162,7 +113,7 @@ TEST(TensorProductConv, FewerRowsThanTheGraphHas) {
 TEST(TensorProductConv, RefusesWhatItCannotDo) {
   // A second operand with several channels: e3nn mixes them in a uvw path, the kernels do not.
   const ConvCase test("conv in1=3x0e in2=2x0e out=4x0e paths=uvw:0,0,0,1", small_shape());
-  EXPECT_THROW(test.run<double>(), Error);
+  EXPECT_THROW(run<double>(test), Error);
 }
 
 // ------------------------------------------------------------------------------------------------ exact path

@@ -1,0 +1,161 @@
+#pragma once
+// CUDA C++ as far as the generated kernels use it, for the host's compiler. Put before a generated source; see
+// README.md.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static const
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// Host spelling of what CUDA allows before and after a type.
+#define __restrict__ __restrict
+
+struct EmulatedIndex {
+  unsigned x, y, z;
+};
+
+extern "C" {
+extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
+// Defined in engine.cpp.
+void emulated_meet_block(int line);
+void emulated_meet_some(int barrier, int threads, int line);
+void emulated_meet_warp(unsigned mask, int line);
+/// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
+/// meeting.
+const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line);
+[[noreturn]] void emulated_fail(const char* what, int line);
+}
+
+constexpr int warpSize = 32;
+
+#define __syncthreads() emulated_meet_block(__LINE__)
+#define __syncwarp(...) emulated::meet_warp(__LINE__, ##__VA_ARGS__)
+#define __shfl_sync(mask, value, lane) emulated::shuffle(mask, value, static_cast<int>(lane), __LINE__)
+#define __shfl_xor_sync(mask, value, bits) emulated::shuffle(mask, value, emulated::lane() ^ (bits), __LINE__)
+#define __shfl_down_sync(mask, value, by) emulated::shuffle_from(mask, value, emulated::lane() + (by), __LINE__)
+#define __shfl_up_sync(mask, value, by) emulated::shuffle_from(mask, value, emulated::lane() - (by), __LINE__)
+#define __ballot_sync(mask, predicate) emulated::ballot(mask, predicate, __LINE__)
+#define __any_sync(mask, predicate) (emulated::ballot(mask, predicate, __LINE__) != 0)
+#define __all_sync(mask, predicate) (emulated::ballot(mask, predicate, __LINE__) == (mask))
+
+namespace emulated {
+
+inline int lane() { return static_cast<int>(threadIdx.x % 32); }
+inline void meet_warp(int line, unsigned mask = 0xffffffffu) { emulated_meet_warp(mask, line); }
+
+template <typename T>
+T slot(const char* slots, int source) {
+  T value;
+  std::memcpy(&value, slots + 16 * source, sizeof(T));
+  return value;
+}
+
+template <typename T>
+T shuffle(unsigned mask, T value, int source, int line) {
+  static_assert(sizeof(T) <= 16, "an exchange moves at most 16 bytes");
+  const char* slots = emulated_exchange(mask, &value, sizeof(T), line);
+  source &= 31;
+  if (!(mask >> source & 1)) emulated_fail("a lane reads from a lane that is not in the mask", line);
+  return slot<T>(slots, source);
+}
+
+/// A lane whose source is outside the warp keeps its own value.
+template <typename T>
+T shuffle_from(unsigned mask, T value, int source, int line) {
+  const char* slots = emulated_exchange(mask, &value, sizeof(T), line);
+  return source < 0 || source > 31 ? value : slot<T>(slots, source);
+}
+
+template <typename P>
+unsigned ballot(unsigned mask, P predicate, int line) {
+  const int mine = predicate ? 1 : 0;
+  const char* slots = emulated_exchange(mask, &mine, sizeof(mine), line);
+  unsigned bits = 0;
+  for (int i = 0; i < 32; ++i) bits |= (mask >> i & 1) && slot<int>(slots, i) ? 1u << i : 0u;
+  return bits;
+}
+
+/// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
+template <typename... A, size_t... I>
+void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
+  kernel(*static_cast<std::remove_reference_t<A>*>(arguments[I])...);
+}
+template <typename... A>
+void call(void (*kernel)(A...), void** arguments) {
+  call(kernel, arguments, std::index_sequence_for<A...>{});
+}
+
+}  // namespace emulated
+
+template <typename T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <typename T>
+T __ldcg(const T* p) {
+  return *p;
+}
+template <typename T, typename V>
+void __stcs(T* p, V value) {
+  *p = value;
+}
+template <typename T, typename V>
+T atomicAdd(T* p, V value) {
+  const T old = *p;
+  *p = old + value;
+  return old;
+}
+
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  return b < a ? b : a;
+}
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? b : a;
+}
+using std::abs;
+using std::exp;
+using std::fma;
+using std::sqrt;
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+
+struct __align__(8) float2 {
+  float x, y;
+};
+struct __align__(16) float4 {
+  float x, y, z, w;
+};
+struct __align__(16) double2 {
+  double x, y;
+};
+struct __align__(8) int2 {
+  int x, y;
+};
+struct __align__(16) int4 {
+  int x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }

@@ -1,0 +1,223 @@
+#include "engine.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cuda_on_cpu.h"
+
+extern "C" {
+EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
+}
+
+namespace clebsch::emulator {
+namespace {
+
+constexpr size_t kStackBytes = 256 * 1024;
+
+/// A place where threads wait for each other.
+struct Meeting {
+  uint64_t generation = 0;
+  unsigned arrived = 0;
+  int line = 0;
+};
+
+struct Warp {
+  Meeting meeting;
+  // Two sets, because a lane may hand over its next value while another still reads the last ones.
+  alignas(16) char slots[2][32 * 16];
+};
+
+struct Fiber {
+  ucontext_t start;
+  jmp_buf state;
+  std::unique_ptr<char[]> stack;
+  bool begun = false, done = false;
+  const Meeting* waits_at = nullptr;
+  uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Meeting all;
+  std::array<Meeting, 16> named;
+  unsigned present = 0;
+  unsigned current = 0;
+  jmp_buf scheduler;
+  ucontext_t main;
+  Kernel kernel = nullptr;
+  void** arguments = nullptr;
+  std::string error;
+};
+
+Block* block = nullptr;
+
+Fiber& self() { return block->fibers[block->current]; }
+
+/// Back to the scheduler. setjmp without signal masks: a switch is some ten nanoseconds.
+void pause() {
+  if (_setjmp(self().state) == 0) _longjmp(block->scheduler, 1);
+}
+
+[[noreturn]] void stop(const std::string& what) {
+  if (block->error.empty()) {
+    block->error = what + " (block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ", thread " +
+                   std::to_string(threadIdx.x) + ")";
+  }
+  _longjmp(block->scheduler, 1);
+}
+
+void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
+  if (meeting.arrived == 0) meeting.line = line;
+  if (meeting.line != line) {
+    stop(std::string(what) + ": threads meet at lines " + std::to_string(meeting.line) + " and " +
+         std::to_string(line));
+  }
+  if (++meeting.arrived >= expected) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  self().waits_at = &meeting;
+  self().waits_for = meeting.generation;
+  pause();
+  self().waits_at = nullptr;
+}
+
+Warp& warp_of_lanes(unsigned mask, int line) {
+  const unsigned first = block->current / 32 * 32;
+  if (!(mask >> (block->current - first) & 1)) stop("line " + std::to_string(line) + ": a lane is not in its own mask");
+  for (unsigned i = 0; i < 32 && first + i < block->fibers.size(); ++i) {
+    if ((mask >> i & 1) && block->fibers[first + i].done) {
+      stop("line " + std::to_string(line) + ": lane " + std::to_string(i) + " of the mask has left the kernel");
+    }
+  }
+  return block->warps[first / 32];
+}
+
+unsigned lanes_in(unsigned mask) {
+  const size_t lanes = block->fibers.size() - block->current / 32 * 32;
+  if (lanes < 32) mask &= (1u << lanes) - 1;
+  return static_cast<unsigned>(__builtin_popcount(mask));
+}
+
+void enter() {
+  block->kernel(block->arguments);
+  self().done = true;
+  --block->present;
+  // Whoever left is not waited for.
+  if (block->all.arrived > 0 && block->all.arrived >= block->present) {
+    block->all.arrived = 0;
+    ++block->all.generation;
+  }
+  _longjmp(block->scheduler, 1);
+}
+
+bool can_run(const Fiber& fiber) {
+  return !fiber.done && (!fiber.waits_at || fiber.waits_at->generation != fiber.waits_for);
+}
+
+void resume(unsigned index) {
+  Fiber& fiber = block->fibers[index];
+  block->current = index;
+  threadIdx = {index, 0, 0};
+  if (_setjmp(block->scheduler) != 0) return;
+  if (fiber.begun) _longjmp(fiber.state, 1);
+  fiber.begun = true;
+  getcontext(&fiber.start);
+  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_size = kStackBytes;
+  fiber.start.uc_link = nullptr;
+  makecontext(&fiber.start, enter, 0);
+  setcontext(&fiber.start);
+}
+
+std::string deadlock() {
+  std::string lines;
+  for (size_t i = 0; i < block->fibers.size(); ++i) {
+    const Fiber& fiber = block->fibers[i];
+    if (fiber.done) continue;
+    const std::string line = " " + std::to_string(fiber.waits_at->line);
+    if (lines.find(line) == std::string::npos) lines += line;
+  }
+  return "threads wait for ever at lines" + lines + " (block " + std::to_string(blockIdx.x) + "," +
+         std::to_string(blockIdx.y) + ")";
+}
+
+void run_block() {
+  for (Fiber& fiber : block->fibers) {
+    fiber.begun = fiber.done = false;
+    fiber.waits_at = nullptr;
+  }
+  for (Warp& warp : block->warps) warp.meeting = Meeting{};
+  block->all = Meeting{};
+  block->named = {};
+  block->present = static_cast<unsigned>(block->fibers.size());
+  while (block->present > 0) {
+    bool moved = false;
+    for (unsigned i = 0; i < block->fibers.size(); ++i) {
+      if (!can_run(block->fibers[i])) continue;
+      moved = true;
+      resume(i);
+      if (!block->error.empty()) return;
+    }
+    if (!moved) {
+      block->error = deadlock();
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+std::string run(Kernel kernel, unsigned grid_x, unsigned grid_y, unsigned threads, void** arguments) {
+  Block here;
+  here.fibers = std::vector<Fiber>(threads);
+  here.warps = std::vector<Warp>((threads + 31) / 32);
+  for (Fiber& fiber : here.fibers) fiber.stack.reset(new char[kStackBytes]);
+  here.kernel = kernel;
+  here.arguments = arguments;
+  block = &here;
+  gridDim = {grid_x, grid_y, 1};
+  blockDim = {threads, 1, 1};
+  for (unsigned y = 0; y < grid_y && here.error.empty(); ++y) {
+    for (unsigned x = 0; x < grid_x && here.error.empty(); ++x) {
+      blockIdx = {x, y, 0};
+      run_block();
+    }
+  }
+  block = nullptr;
+  return here.error;
+}
+
+extern "C" {
+
+void emulated_meet_block(int line) { meet(block->all, block->present, line, "__syncthreads"); }
+
+void emulated_meet_some(int barrier, int threads, int line) {
+  meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "bar.sync");
+}
+
+void emulated_meet_warp(unsigned mask, int line) {
+  meet(warp_of_lanes(mask, line).meeting, lanes_in(mask), line, "__syncwarp");
+}
+
+const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line) {
+  Warp& warp = warp_of_lanes(mask, line);
+  char* slots = warp.slots[warp.meeting.generation & 1];
+  std::memcpy(slots + 16 * (block->current % 32), value, size);
+  meet(warp.meeting, lanes_in(mask), line, "warp exchange");
+  return slots;
+}
+
+void emulated_fail(const char* what, int line) { stop("line " + std::to_string(line) + ": " + what); }
+
+}  // extern "C"
+
+}  // namespace clebsch::emulator
