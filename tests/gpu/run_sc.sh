@@ -1,5 +1,6 @@
 #!/bin/sh
-# The symmetric contraction on one GPU: tests, then times beside mace-torch, cuEquivariance and OpenEquivariance.
+# The symmetric contraction on one GPU: tests, then times beside mace-torch, cuEquivariance and OpenEquivariance, then the
+# record symmetric_contraction_ratio of summary.json.
 #
 #   tests/gpu/run_sc.sh [results folder]
 #
@@ -25,3 +26,4 @@ cd "$root/tests/gpu"
   --json "$out/sc_peer_5_elements.json" | tee -a "$out/sc_peer.txt"
 "$python" -W ignore peer_sc.py --device cuda --dtype float64 --atoms 1000 --repeats 30 \
   --json "$out/sc_peer_fp64.json" | tee -a "$out/sc_peer.txt"
+"$python" summarize_sc.py "$out/sc_peer_fp32.json" "$out/summary.json"
