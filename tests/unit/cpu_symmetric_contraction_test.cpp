@@ -39,6 +39,19 @@ struct SymmetricCase {
     return reference::symmetric_contraction(problem, rows, types, at_x, at_coefficients, type, grad_out);
   }
 
+  /// Bounds of the sums of absolute terms: what rounding errors are relative to, however much the terms cancel. With
+  /// `tangent`, of the changes as well.
+  SymmetricOutput magnitudes(bool tangent) const {
+    const auto absolute = [&](const Values& values, const Values& change) {
+      Values sum(values.size());
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = std::abs(values[i]) + (tangent ? std::abs(change[i]) : 0);
+      return sum;
+    };
+    SymmetricCase other = *this;
+    other.grad_out = absolute(grad_out, Values(grad_out.size()));
+    return other.expected(absolute(x, tangent_x), absolute(coefficients, tangent_coefficients));
+  }
+
   /// The kernels' results; with `tangent` their changes. Targets start as NaN, so that what is not written shows.
   template <typename T>
   SymmetricOutput run(bool tangent = false, int threads = 1, bool of_x = true, bool of_coefficients = true) const {
@@ -61,19 +74,22 @@ struct SymmetricCase {
   }
 };
 
-void expect_close(const Values& got, const Values& expected, double tolerance, const char* what) {
+void expect_close(const Values& got, const Values& expected, const Values& magnitudes, double tolerance,
+                  const char* what) {
   ASSERT_EQ(got.size(), expected.size());
   double scale = 1e-300;
-  for (double v : expected) scale = std::max(scale, std::abs(v));
+  for (double v : magnitudes) scale = std::max(scale, v);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_NEAR(got[i], expected[i], tolerance * scale) << what << " " << i;
   }
 }
 
-void expect_close(const SymmetricOutput& got, const SymmetricOutput& expected, double tolerance) {
-  expect_close(got.out, expected.out, tolerance, "out");
-  expect_close(got.grad_x, expected.grad_x, tolerance, "grad_x");
-  expect_close(got.grad_coefficients, expected.grad_coefficients, tolerance, "grad_coefficients");
+void expect_close(const SymmetricOutput& got, const SymmetricOutput& expected, const SymmetricOutput& magnitudes,
+                  double tolerance) {
+  expect_close(got.out, expected.out, magnitudes.out, tolerance, "out");
+  expect_close(got.grad_x, expected.grad_x, magnitudes.grad_x, tolerance, "grad_x");
+  expect_close(got.grad_coefficients, expected.grad_coefficients, magnitudes.grad_coefficients, tolerance,
+               "grad_coefficients");
 }
 
 std::vector<cpu::Isa> instruction_sets() {
@@ -113,8 +129,9 @@ TEST(SymmetricContraction, ValuesAndGradientsOnEveryInstructionSet) {
       const SymmetricCase test(s.in, s.out, s.correlation, s.count, s.rows, s.types);
       SCOPED_TRACE(cpu::isa_name(isa) + " " + s.in + " seed " + std::to_string(test.seed));
       const SymmetricOutput expected = test.expected(test.x, test.coefficients);
-      expect_close(test.run<double>(), expected, 1e-13);
-      expect_close(test.run<float>(), expected, 1e-5);
+      const SymmetricOutput magnitudes = test.magnitudes(false);
+      expect_close(test.run<double>(), expected, magnitudes, 1e-15);
+      expect_close(test.run<float>(), expected, magnitudes, 5e-7);
     }
   }
   cpu::set_isa(before);
@@ -124,9 +141,10 @@ TEST(SymmetricContraction, EachGradientAlone) {
   const SymmetricCase test("16x0e+16x1o", "16x0e+16x1o", 3, 50, 11, 2);
   SCOPED_TRACE(test.seed);
   const SymmetricOutput expected = test.expected(test.x, test.coefficients);
-  expect_close(test.run<double>(false, 1, true, false).grad_x, expected.grad_x, 1e-13, "grad_x");
-  expect_close(test.run<double>(false, 1, false, true).grad_coefficients, expected.grad_coefficients, 1e-13,
-               "grad_coefficients");
+  const SymmetricOutput magnitudes = test.magnitudes(false);
+  expect_close(test.run<double>(false, 1, true, false).grad_x, expected.grad_x, magnitudes.grad_x, 1e-15, "grad_x");
+  expect_close(test.run<double>(false, 1, false, true).grad_coefficients, expected.grad_coefficients,
+               magnitudes.grad_coefficients, 1e-15, "grad_coefficients");
   EXPECT_TRUE(std::isnan(test.run<double>(false, 1, true, false).grad_coefficients[0]));
 }
 
@@ -154,8 +172,9 @@ TEST(SymmetricContraction, TangentIsTheDifferenceQuotient) {
       const SymmetricOutput expected{
           slope(a.out, b.out, c.out, d.out), slope(a.grad_x, b.grad_x, c.grad_x, d.grad_x),
           slope(a.grad_coefficients, b.grad_coefficients, c.grad_coefficients, d.grad_coefficients)};
-      expect_close(test.run<double>(true), expected, 1e-6);
-      expect_close(test.run<float>(true), expected, 1e-5);
+      const SymmetricOutput magnitudes = test.magnitudes(true);
+      expect_close(test.run<double>(true), expected, magnitudes, 1e-8);
+      expect_close(test.run<float>(true), expected, magnitudes, 5e-7);
     }
   }
   cpu::set_isa(before);
