@@ -26,7 +26,7 @@ struct Path {
   int64_t weight_count = 0;   ///< derived: mul_in1 (uvu, second mul 1), mul_in1*mul_in2*mul_out (uvw), 0 if weightless
 };
 
-enum class RadialBasis { bessel };
+enum class RadialBasis { bessel, spline };  ///< spline: core/allegro_problem.h alone
 enum class Activation { silu };  ///< plain x*sigmoid(x); any normalising constant is folded into the next layer
 
 /// Radial functions W(r) of one convolution: basis, cutoff, bias-free MLP.

@@ -56,6 +56,15 @@ Jet cutoff(double p, double x) {
   return {v, k * power * x * rest * rest, k * power * rest * ((p - 1.0) * rest - 2.0 * x)};
 }
 
+// (1 - cos(2 pi (x - from) / width))^2 / 4 inside (from, from + width), zero outside; three times differentiable.
+Jet cosine_spline(double from, double width, double x) {
+  if (x <= from || x >= from + width) return {0.0, 0.0, 0.0};
+  constexpr double kPi = 3.14159265358979323846;
+  const double k = 2.0 * kPi / width, u = k * (x - from);
+  const double s = std::sin(u), c = std::cos(u), rest = 1.0 - c;
+  return {0.25 * rest * rest, 0.5 * k * rest * s, 0.5 * k * k * (s * s + rest * c)};
+}
+
 Jet silu(const Jet& a) {
   const double s = 1.0 / (1.0 + std::exp(-a.v));
   const double first = s * (1.0 + a.v * (1.0 - s));
@@ -103,12 +112,14 @@ void RadialNetwork::evaluate(double r, double rc, double* value, double* first, 
   // Layers hold [order][channel]; derivatives are along x until the end.
   const size_t layers = description_.widths.size() - 1;
   std::vector<double> input(kOrders * basis_.size()), output;
-  const Jet f = cutoff(description_.cutoff_p, x);
+  const bool splines = description_.basis == RadialBasis::spline;
+  const Jet f = splines ? Jet{1.0, 0.0, 0.0} : cutoff(description_.cutoff_p, x);
+  const double prefactor = splines ? 1.0 : description_.prefactor;
   for (size_t n = 0; n < basis_.size(); ++n) {
-    const Jet jet = bessel(basis_[n], x) * f;
-    input[n] = description_.prefactor * jet.v;
-    input[basis_.size() + n] = description_.prefactor * jet.d;
-    input[2 * basis_.size() + n] = description_.prefactor * jet.dd;
+    const Jet jet = splines ? cosine_spline(basis_[n], description_.prefactor, x) : bessel(basis_[n], x) * f;
+    input[n] = prefactor * jet.v;
+    input[basis_.size() + n] = prefactor * jet.d;
+    input[2 * basis_.size() + n] = prefactor * jet.dd;
   }
   const double* weights = weights_.data();
   for (size_t layer = 0; layer < layers; ++layer) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/allegro_problem.h"
 #include "core/errors.h"
 #include "core/problem.h"
 #include "model/guards.h"
@@ -85,8 +86,24 @@ std::vector<double> as_doubles(const at::Tensor& tensor) {
   return {data, data + wide.numel()};
 }
 
-/// The radial buffers of one layer against its problem and the metadata; returns the network in fp64.
-std::shared_ptr<const RadialNetwork> check_radial(const Model::Impl& model, int layer) {
+/// Radial functions of one layer as its problem describes them.
+struct LayerRadial {
+  RadialDescription description;
+  int64_t own = 0;  ///< weights that every ordered pair of types has for itself, before the others in `network`
+};
+
+LayerRadial layer_radial(const std::string& family, const std::string& text) {
+  if (family == "allegro") {
+    const auto problem = cached_allegro_problem(text);
+    return {problem->radial, problem->pair_weights()};
+  }
+  const auto problem = cached_problem(text);
+  require(problem->radial.has_value(), "expected a problem with a radial part");
+  return {*problem->radial, 0};
+}
+
+/// The radial buffers of one layer against its problem and the metadata; returns the networks in fp64.
+RadialNetworks check_radial(const Model::Impl& model, int layer) {
   const auto& entry = model.metadata.radial[layer];
   auto tensor = [&](const char* buffer, at::ScalarType dtype, at::IntArrayRef shape) {
     const std::string path = entry.module + "." + buffer;
@@ -102,14 +119,12 @@ std::shared_ptr<const RadialNetwork> check_radial(const Model::Impl& model, int 
             c10::multiply_integers(shape), at::toString(dtype), found.numel(), at::toString(found.scalar_type()));
     return found;
   };
-  std::shared_ptr<const Problem> problem;
+  LayerRadial part;
   try {
-    problem = cached_problem(entry.problem);
+    part = layer_radial(model.metadata.shown.family, entry.problem);
   } catch (const Error& error) {
     fail("model file {}: layer {}: {}", model.name, layer, error.what());
   }
-  require(problem->radial.has_value(), "model file {}: layer {}: expected a problem with a radial part", model.name,
-          layer);
   const auto stored = model.metadata.shown.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
   const int64_t types = static_cast<int64_t>(model.metadata.shown.type_names.size());
   tensor("table", stored, {0});
@@ -120,13 +135,24 @@ std::shared_ptr<const RadialNetwork> check_radial(const Model::Impl& model, int 
             "model file {}: layer {}: expected the cutoffs of clebsch.json, got {} for {}", model.name, layer,
             cutoffs[i], model.metadata.shown.pair_cutoffs[i]);
   }
-  auto basis = as_doubles(tensor("basis", at::kDouble, {problem->radial->basis_size()}));
-  auto weights = as_doubles(tensor("network", stored, {problem->radial->weight_count()}));
+  const auto basis = as_doubles(tensor("basis", at::kDouble, {part.description.basis_size()}));
+  const int64_t shared = part.description.weight_count() - part.own, pairs = part.own > 0 ? types * types : 0;
+  const auto weights = as_doubles(tensor("network", stored, {pairs * part.own + shared}));
   for (const auto* values : {&basis, &weights}) {
     require(std::all_of(values->begin(), values->end(), [](double v) { return std::isfinite(v); }),
             "model file {}: layer {}: expected finite radial weights", model.name, layer);
   }
-  return std::make_shared<RadialNetwork>(*problem->radial, std::move(basis), std::move(weights));
+  RadialNetworks networks;
+  for (int64_t pair = 0; pair < std::max<int64_t>(pairs, 1); ++pair) {
+    if (pairs > 0 && !(model.in_use[pair / types] && model.in_use[pair % types])) {
+      networks.push_back(nullptr);
+      continue;
+    }
+    std::vector<double> all(weights.begin() + pair * part.own, weights.begin() + (pair + (pairs > 0)) * part.own);
+    all.insert(all.end(), weights.end() - shared, weights.end());
+    networks.push_back(std::make_shared<RadialNetwork>(part.description, basis, std::move(all)));
+  }
+  return networks;
 }
 
 std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::string>& wanted) {
@@ -143,14 +169,14 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
 }
 
 /// Fills table and table_index of every layer; `networks` come from check_radial.
-void set_tables(Model::Impl& model, std::vector<std::shared_ptr<const RadialNetwork>> networks,
-                const LoadOptions& options) {
+void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks, const LoadOptions& options) {
   const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
   const auto& metadata = model.metadata.shown;
-  for (auto& network : networks) {
-    model.radial.push_back(make_radial_layer(std::move(network), metadata.pair_cutoffs, model.in_use));
+  for (const auto& layer : networks) {
+    model.radial.push_back(make_radial_layer(layer, metadata.pair_cutoffs, model.in_use));
   }
-  model.pieces = choose_pieces(model.radial, c10::elementSize(dtype), options.table_pieces, options.table_budget_bytes);
+  const int wanted = options.table_pieces == 0 && metadata.family == "allegro" ? kAllegroPieces : options.table_pieces;
+  model.pieces = choose_pieces(model.radial, c10::elementSize(dtype), wanted, options.table_budget_bytes);
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
   const auto tables = build_tables(model.radial, model.pieces, dtype, threads);
   const int64_t types = static_cast<int64_t>(metadata.type_names.size());
@@ -212,12 +238,12 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
-  std::vector<std::shared_ptr<const RadialNetwork>> networks;
+  std::vector<RadialNetworks> networks;
   for (int k = 0; k < impl->metadata.shown.layers; ++k) {
     networks.push_back(quoted([&] { return check_radial(*impl, k); }));
   }
   convert_parameters(*impl);
-  if (options.radial == RadialMode::table) set_tables(*impl, std::move(networks), options);
+  if (options.radial == RadialMode::table) set_tables(*impl, networks, options);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
   try_isolated_atoms(*model, model->impl_->in_use, name);
   return model;

@@ -20,26 +20,32 @@ std::size_t table_bytes(const std::vector<RadialLayer>& layers, std::size_t item
   std::size_t total = 0;
   for (const auto& layer : layers) {
     total += layer.cutoffs.size() * (static_cast<std::size_t>(pieces) + 1) * kTableOrder *
-             static_cast<std::size_t>(layer.network->description().columns()) * item_bytes;
+             static_cast<std::size_t>(layer.networks.front()->description().columns()) * item_bytes;
   }
   return total;
 }
 
 }  // namespace
 
-RadialLayer make_radial_layer(std::shared_ptr<const RadialNetwork> network, const std::vector<double>& pair_cutoffs,
+RadialLayer make_radial_layer(const RadialNetworks& networks, const std::vector<double>& pair_cutoffs,
                               const std::vector<bool>& in_use) {
   RadialLayer layer;
-  layer.network = std::move(network);
   const std::size_t types = in_use.size();
   layer.table_index.assign(types * types, -1);
   for (std::size_t i = 0; i < types; ++i) {
     for (std::size_t j = 0; j < types; ++j) {
       if (!in_use[i] || !in_use[j]) continue;
       const double cutoff = pair_cutoffs[i * types + j];
-      auto found = std::find(layer.cutoffs.begin(), layer.cutoffs.end(), cutoff);
-      if (found == layer.cutoffs.end()) found = layer.cutoffs.insert(found, cutoff);
-      layer.table_index[i * types + j] = static_cast<int32_t>(found - layer.cutoffs.begin());
+      const auto& network = networks.size() == 1 ? networks.front() : networks[i * types + j];
+      std::size_t table = 0;
+      while (table < layer.cutoffs.size() && (layer.cutoffs[table] != cutoff || layer.networks[table] != network)) {
+        ++table;
+      }
+      if (table == layer.cutoffs.size()) {
+        layer.cutoffs.push_back(cutoff);
+        layer.networks.push_back(network);
+      }
+      layer.table_index[i * types + j] = static_cast<int32_t>(table);
     }
   }
   return layer;
@@ -73,7 +79,7 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, int
   std::vector<Job> jobs;
   for (const auto& layer : layers) {
     const int64_t count = static_cast<int64_t>(layer.cutoffs.size());
-    tables.push_back(at::empty({count, pieces + 1, kTableOrder, layer.network->description().columns()},
+    tables.push_back(at::empty({count, pieces + 1, kTableOrder, layer.networks.front()->description().columns()},
                                at::TensorOptions().dtype(dtype)));
     for (int64_t t = 0; t < count; ++t) jobs.push_back({&layer, static_cast<std::size_t>(t), tables.back()[t]});
   }
@@ -82,7 +88,7 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, int
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {
       const Job& job = jobs[j];
-      const auto values = build_radial_table(*job.layer->network, job.layer->cutoffs[job.table], pieces);
+      const auto values = build_radial_table(*job.layer->networks[job.table], job.layer->cutoffs[job.table], pieces);
       if (dtype == at::kDouble) {
         std::copy(values.begin(), values.end(), job.target.mutable_data_ptr<double>());
       } else {
@@ -100,8 +106,8 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, int
 
 TableReport report_tables(const RadialLayer& layer, int index, int pieces, std::size_t bytes) {
   TableReport report{index, static_cast<int>(layer.cutoffs.size()), pieces, bytes, 0, 0};
-  for (const double cutoff : layer.cutoffs) {
-    const TableError error = radial_table_error(*layer.network, cutoff, pieces, 0.8, kErrorSamples);
+  for (std::size_t t = 0; t < layer.cutoffs.size(); ++t) {
+    const TableError error = radial_table_error(*layer.networks[t], layer.cutoffs[t], pieces, 0.8, kErrorSamples);
     report.value_error = std::max(report.value_error, error.value);
     report.slope_error = std::max(report.slope_error, error.slope);
   }

@@ -11,16 +11,23 @@
 
 namespace clebsch {
 
-/// One layer's radial functions and the distinct cutoffs among the type pairs in use. For NequIP a radial function
-/// depends on r and the pair's cutoff alone, so pairs of equal cutoff share one table.
+/// Radial functions of one layer, [centre][neighbour] or a single one that all pairs of types share.
+using RadialNetworks = std::vector<std::shared_ptr<const RadialNetwork>>;
+
+/// Pieces of Allegro's tables unless the caller asks otherwise: its whole two-body energy goes through one table, so
+/// the same force error needs a finer one than core/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
+constexpr int kAllegroPieces = 128;
+
+/// One layer's tables. For NequIP a radial function depends on r and the pair's cutoff alone, so pairs of equal cutoff
+/// share one table; Allegro's two-body part has a table for every ordered pair.
 struct RadialLayer {
-  std::shared_ptr<const RadialNetwork> network;
+  RadialNetworks networks;           ///< of each table
   std::vector<double> cutoffs;       ///< of each table
   std::vector<int32_t> table_index;  ///< (T,T) [centre][neighbour] -> table, -1 for pairs not in use
 };
 
-/// pair_cutoffs (T,T); in_use (T).
-RadialLayer make_radial_layer(std::shared_ptr<const RadialNetwork> network, const std::vector<double>& pair_cutoffs,
+/// networks as RadialNetworks says; pair_cutoffs (T,T); in_use (T).
+RadialLayer make_radial_layer(const RadialNetworks& networks, const std::vector<double>& pair_cutoffs,
                               const std::vector<bool>& in_use);
 
 /// Pieces for all layers' tables: `wanted` (0: kTablePieces), or fewer so that they fit the budget. Throws Error, with

@@ -41,20 +41,21 @@ def _parser() -> argparse.ArgumentParser:
 
     export = commands.add_parser("export", help="turn an upstream model into a Clebsch model file")
     families = export.add_subparsers(required=True, metavar="FAMILY")
-    nequip = families.add_parser("nequip", help="nequip 0.19: a checkpoint (.ckpt) or a package (.nequip.zip)")
-    nequip.add_argument("input", metavar="IN")
-    nequip.add_argument("output", metavar="OUT.pt")
-    nequip.add_argument("--dtype", choices=_DTYPES, help="of the stored weights (default: the model's own)")
-    nequip.add_argument(
-        "--radial-tolerance",
-        type=float,
-        metavar="X",
-        help="refuse when radial tables are worse than this relative error",
-    )
-    nequip.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
-    nequip.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
-    _add_upstream_options(nequip)
-    nequip.set_defaults(run=_export_nequip)
+    for name, package in (("nequip", "nequip 0.19"), ("allegro", "nequip-allegro 0.8")):
+        family = families.add_parser(name, help=f"{package}: a checkpoint (.ckpt) or a package (.nequip.zip)")
+        family.add_argument("input", metavar="IN")
+        family.add_argument("output", metavar="OUT.pt")
+        family.add_argument("--dtype", choices=_DTYPES, help="of the stored weights (default: the model's own)")
+        family.add_argument(
+            "--radial-tolerance",
+            type=float,
+            metavar="X",
+            help="refuse when radial tables are worse than this relative error",
+        )
+        family.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
+        family.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
+        _add_upstream_options(family)
+        family.set_defaults(run=_export, family=name)
 
     info = commands.add_parser("info", help="what a model file holds")
     info.add_argument("model", metavar="MODEL.pt")
@@ -113,11 +114,11 @@ def _run_elsewhere(python: str, arguments: Sequence[str]) -> int:
             raise ClebschError(f"--python: expected a Python program, got {python!r}: {error.strerror}") from error
 
 
-def _export_nequip(options: argparse.Namespace) -> int:
+def _export(options: argparse.Namespace) -> int:
     from . import export
 
     _require_trust(options, options.input)
-    result = export.nequip(
+    result = getattr(export, options.family)(
         options.input,
         options.output,
         dtype=options.dtype,

@@ -10,14 +10,16 @@ Two steps: a front end per upstream package reads the model into a neutral descr
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..errors import ClebschError, ExportRefused
+from .description import Description
 
-__all__ = ["ExportRefused", "ExportResult", "nequip"]
+__all__ = ["ExportRefused", "ExportResult", "allegro", "nequip"]
 
 
 @dataclass
@@ -51,6 +53,36 @@ def nequip(
 
     The order of type names is kept. Raises ExportRefused (nothing written) for options that Clebsch does not have.
     """
+    from . import from_nequip
+
+    return _export(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify)
+
+
+def allegro(
+    model: torch.nn.Module | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    radial_tolerance: float | None = None,
+    training_note: str = "",
+    verify: bool = True,
+) -> ExportResult:
+    """Writes the model file `out` from a nequip-allegro 0.8 model. Arguments and errors are those of `nequip`; the
+    tables of `radial_tolerance` are those of the two-body part, one for every ordered pair of types."""
+    from . import from_allegro
+
+    return _export(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify)
+
+
+def _export(
+    describe: Callable[[torch.nn.Module, str, str], Description],
+    model: torch.nn.Module | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    dtype: str | None,
+    radial_tolerance: float | None,
+    training_note: str,
+    verify: bool,
+) -> ExportResult:
     from . import backend, from_nequip
     from .verify import verified_write
 
@@ -58,7 +90,7 @@ def nequip(
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))
         model = from_nequip.load(os.fspath(model))
-    description = from_nequip.describe(model, source, training_note)
+    description = describe(model, source, training_note)
     dtype = dtype or description.dtype
     if dtype not in backend.DTYPES:
         raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")

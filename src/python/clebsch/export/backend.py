@@ -17,15 +17,15 @@ from .. import __version__
 from ..errors import ClebschError
 from ..irreps import Irreps
 from ..library import ensure_ops
-from . import modules, problems
-from .description import Description, Layer
+from . import allegro_modules, modules, problems
+from .description import AllegroNetwork, Description, Layer
 
 FORMAT = "clebsch-model"
 FORMAT_VERSION = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 #: Buffers that keep fp64 (or are integer); all others are converted to the run's dtype at load.
-_KEPT = {"table_index", "cutoffs", "basis", "scale", "shift", "charges"}
+_KEPT = {"table_index", "cutoffs", "basis", "scale", "shift", "charges", "norm"}
 
 
 def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule, dict[str, Any]]:
@@ -52,11 +52,19 @@ def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule,
 def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Module]:
     """The submodules of a model file, not yet scripted; tests run them with reference ops."""
     d = description
-    weights = [w.to(dtype) for w in d.readout]
-    result: dict[str, torch.nn.Module] = {"embedding": modules.Embedding(d.embedding.to(dtype))}
-    for index, layer in enumerate(d.layers):
-        result[f"layer{index}"] = _layer(index, layer, d.pair_cutoffs, dtype)
-    result["energy"] = modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
+    result: dict[str, torch.nn.Module]
+    if d.family == "allegro":
+        result = {
+            "embedding": allegro_modules.TypeScale(d.scale.clone()),
+            "layer0": _allegro_layer(d.layers[0], d.pair_cutoffs, dtype),
+            "energy": allegro_modules.TypeShift(d.shift.clone()),
+        }
+    else:
+        weights = [w.to(dtype) for w in d.readout]
+        result = {"embedding": modules.Embedding(d.embedding.to(dtype))}
+        for index, layer in enumerate(d.layers):
+            result[f"layer{index}"] = _layer(index, layer, d.pair_cutoffs, dtype)
+        result["energy"] = modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
     if d.pair is not None:
         text = problems.pair_repulsion(d.pair)
         result["pair"] = modules.PairRepulsion(text, d.pair_cutoffs.clone(), d.pair.charges.clone())
@@ -81,7 +89,7 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
         "outputs": ["atomic_energy"],
         "parameters": {"compute": [n for n in names if n not in kept], "fp64": kept},
         "radial": [
-            {"module": f"layer{i}.interaction", "problem": problems.convolution(layer)}
+            {"module": f"layer{i}.interaction", "problem": problems.interaction(layer)}
             for i, layer in enumerate(d.layers)
         ],
         "pair_energy": d.pair is not None,
@@ -187,12 +195,31 @@ def _layer(index: int, layer: Layer, cutoffs: Tensor, dtype: torch.dtype) -> mod
     )
 
 
+def _allegro_layer(network: AllegroNetwork, cutoffs: Tensor, dtype: torch.dtype) -> allegro_modules.Layer:
+    def flat(weights: list[Tensor]) -> Tensor:
+        return torch.cat([w.flatten() for w in weights]).to(dtype)
+
+    return allegro_modules.Layer(
+        allegro_modules.Network(
+            problems.allegro(network),
+            cutoffs.clone(),
+            network.roots.clone(),
+            flat([network.pair_weights, *network.shared_weights]),
+            flat([w for mlp in [*network.latents, network.readout] for w in mlp]),
+            flat(network.paths),
+            network.norm.clone(),
+        )
+    )
+
+
 def _check(d: Description) -> None:
     """Consistency that a front end must guarantee; a failure here is a mistake in it."""
     types = len(d.type_names)
     width = d.embedding.shape[1]
     assert d.pair_cutoffs.shape == (types, types) and d.scale.shape == d.shift.shape == (types,)
     assert float(d.pair_cutoffs.max()) <= d.r_max * (1 + 1e-12), (d.pair_cutoffs, d.r_max)
+    if d.family == "allegro":
+        return  # the op's problem ties every size to the others
     for layer in d.layers:
         assert layer.irreps_in.dim == width, (layer.irreps_in, width)
         for irreps in (layer.irreps_in, layer.irreps_mid, layer.linear_out.irreps_in):

@@ -85,6 +85,31 @@ class Layer:
 
 
 @dataclass
+class AllegroNetwork:
+    """All of a strictly local Allegro model but scale, shift and pair term (src/core/allegro_problem.h).
+
+    ``basis`` is the text of the radial basis, ``roots`` its numbers. The two-body network is ``pair_weights``
+    (T * T, basis, width), a matrix for every ordered pair of types, then ``shared_weights``; its columns are scalars,
+    environment weights [degree][channel] and weights of the first tensors [degree][channel]. ``tensors`` are the irreps
+    before the first product and after each; ``paths`` (paths, channels) of each product; ``latents`` one MLP a layer;
+    ``norm`` (T,) the factor of the environment sum.
+    """
+
+    scalars: int
+    channels: int
+    lmax: int
+    tensors: list[Irreps]
+    basis: str
+    roots: Tensor
+    pair_weights: Tensor
+    shared_weights: list[Tensor]
+    paths: list[Tensor]
+    latents: list[list[Tensor]]
+    readout: list[Tensor]
+    norm: Tensor
+
+
+@dataclass
 class PairRepulsion:
     """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term")."""
 
@@ -110,7 +135,8 @@ class Description:
 
     ``embedding`` (T, channels) is what the first convolution reads: type embedding, first linear map and sender
     normalisation multiplied out. ``readout`` is a bias-free MLP with silu between its layers; the energy of an atom is
-    shift[type] + scale[type] * readout(x).
+    shift[type] + scale[type] * readout(x). An Allegro model has one AllegroNetwork as its layer, and neither embedding
+    nor readout besides.
     """
 
     family: str
@@ -120,7 +146,7 @@ class Description:
     r_max: float
     pair_cutoffs: Tensor
     embedding: Tensor
-    layers: list[Layer]
+    layers: list[Layer] | list[AllegroNetwork]
     readout: list[Tensor]
     scale: Tensor
     shift: Tensor

@@ -76,7 +76,7 @@ def describe(model: torch.nn.Module, source: str = "", training_note: str = "") 
     if embed.do_categorical_graph_field_embed:
         raise ExportRefused("categorical_graph_field_embed", "embeddings of whole-structure fields are not supported")
     attributes = fp64(embed.embed_module.weight)
-    cutoffs = _pair_cutoffs(lengths, types)
+    cutoffs = pair_cutoffs(lengths, types)
     roots, prefactor, cutoff_p = _radial_basis(bessel, factor)
     irreps_harmonics = _harmonics(harmonics)
 
@@ -91,11 +91,11 @@ def describe(model: torch.nn.Module, source: str = "", training_note: str = "") 
     numbers = atomic_numbers(type_names)
     zbl = None
     if pair is not None:
-        zbl = _zbl(pair)
+        zbl = zbl_term(pair)
         numbers = [int(z) for z in zbl.charges.tolist()]
     return Description(
         family="nequip",
-        dtype=_dtype_name(graph_model, attributes_dtype=embed.embed_module.weight.dtype),
+        dtype=dtype_name(graph_model, attributes_dtype=embed.embed_module.weight.dtype),
         type_names=type_names,
         atomic_numbers=numbers,
         r_max=float(cutoffs.max()),
@@ -103,10 +103,10 @@ def describe(model: torch.nn.Module, source: str = "", training_note: str = "") 
         embedding=embedding,
         layers=layers,
         readout=mlp_weights(readout.mlp_module, "readout_mlp_nonlinearity"),
-        scale=_per_type(energies.scales if energies.has_scales else None, types, 1.0),
-        shift=_per_type(energies.shifts if energies.has_shifts else None, types, 0.0),
+        scale=per_type(energies.scales if energies.has_scales else None, types, 1.0),
+        shift=per_type(energies.shifts if energies.has_shifts else None, types, 0.0),
         pair=zbl,
-        provenance=_provenance(source, training_note),
+        provenance=provenance(source, training_note),
     )
 
 
@@ -158,7 +158,7 @@ def _check_tree(tree: list[tuple[str, torch.nn.Module]], kinds: list[str], layer
     return tree[-2][1] if tail[0] == "ZBL" else None
 
 
-def _pair_cutoffs(lengths: torch.nn.Module, types: int) -> Tensor:
+def pair_cutoffs(lengths: torch.nn.Module, types: int) -> Tensor:
     """(T, T) [centre][neighbour] in Angstrom, from the reciprocals that the model multiplies with."""
     reciprocal = fp64(lengths._rmax_recip)
     if reciprocal.numel() not in (1, types * types):
@@ -243,13 +243,13 @@ def _fold_embedding(attributes: Tensor, layer: Layer) -> Tensor:
     return table
 
 
-def _per_type(values: Tensor | None, types: int, default: float) -> Tensor:
+def per_type(values: Tensor | None, types: int, default: float) -> Tensor:
     if values is None:
         return torch.full((types,), default, dtype=torch.float64)
     return fp64(values).flatten().expand(types).clone()
 
 
-def _zbl(module: torch.nn.Module) -> PairRepulsion:
+def zbl_term(module: torch.nn.Module) -> PairRepulsion:
     half_coulomb = float(module._qqr2exesquare)
     # LAMMPS' metal constant; the other choice upstream offers is kcal/mol, which would make the whole model kcal/mol.
     if not math.isclose(half_coulomb, 0.5 * 14.399645, rel_tol=1e-6):
@@ -257,7 +257,7 @@ def _zbl(module: torch.nn.Module) -> PairRepulsion:
     return PairRepulsion(fp64(module.atomic_numbers), half_coulomb, float(module.cutoff.p))
 
 
-def _dtype_name(model: torch.nn.Module, attributes_dtype: torch.dtype) -> str:
+def dtype_name(model: torch.nn.Module, attributes_dtype: torch.dtype) -> str:
     dtype = getattr(model, "model_dtype", attributes_dtype)
     name = str(dtype).removeprefix("torch.")
     if name not in ("float32", "float64"):
@@ -265,14 +265,16 @@ def _dtype_name(model: torch.nn.Module, attributes_dtype: torch.dtype) -> str:
     return name
 
 
-def _provenance(source: str, note: str) -> Provenance:
+def provenance(source: str, note: str, package: str = "nequip") -> Provenance:
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
-    for package in ("nequip", "e3nn", "torch"):
+    for name in {package, "nequip", "e3nn", "torch"}:
         try:
-            versions[package] = version(package)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            versions[package] = "unknown"
+            versions[name] = "unknown"
     extra = {"e3nn": versions["e3nn"], "torch": versions["torch"]}
-    return Provenance("nequip", versions["nequip"], source, note, extra)
+    if package != "nequip":
+        extra["nequip"] = versions["nequip"]
+    return Provenance(package, versions[package], source, note, extra)

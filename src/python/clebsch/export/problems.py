@@ -6,12 +6,29 @@ import torch
 from torch import Tensor
 
 from ..irreps import Irreps
-from .description import Gate, Layer, LinearMap, PairRepulsion
+from .description import AllegroNetwork, Gate, Layer, LinearMap, PairRepulsion
 
 
 def number(value: float) -> str:
     """Seventeen digits: the text gives back the same double."""
     return f"{value:.17g}"
+
+
+def interaction(layer: Layer | AllegroNetwork) -> str:
+    """The problem of the op that holds a layer's radial functions."""
+    return allegro(layer) if isinstance(layer, AllegroNetwork) else convolution(layer)
+
+
+def allegro(value: AllegroNetwork) -> str:
+    def widths(weights: list[Tensor]) -> str:
+        return "-".join(str(n) for n in [weights[0].shape[-2], *(w.shape[-1] for w in weights)])
+
+    return (
+        f"allegro scalars={value.scalars} channels={value.channels} lmax={value.lmax} "
+        f"tensors={';'.join(map(str, value.tensors))} latents={';'.join(map(widths, value.latents))} "
+        f"readout={widths(value.readout)} basis={value.basis} "
+        f"network={widths([value.pair_weights, *value.shared_weights])}"
+    )
 
 
 def convolution(layer: Layer) -> str:
