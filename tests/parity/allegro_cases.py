@@ -81,7 +81,13 @@ CASES: dict[str, dict] = {
     "linear": small(
         scalar_embed_mlp_nonlinearity=None, allegro_mlp_nonlinearity=None, readout_mlp_nonlinearity=None, l_max=2
     ),
-    "odd-sizes": small(l_max=2, radial_chemical_embed_dim=14, num_scalar_features=13, num_tensor_features=5, allegro_mlp_hidden_layers_width=19),
+    "odd-sizes": small(
+        l_max=2,
+        radial_chemical_embed_dim=14,
+        num_scalar_features=13,
+        num_tensor_features=5,
+        allegro_mlp_hidden_layers_width=19,
+    ),
     "weights-for-all-degrees": small(kind="Full", weight_individual_irreps=False),
 }
 

@@ -194,7 +194,9 @@ def _two_body_basis(module: torch.nn.Module, types: int) -> tuple[str, Tensor, T
 def _path_weights(tp: torch.nn.Module, channels: int, lmax: int) -> Tensor:
     """(paths, channels) of a Contracter with the normalisation folded in, paths in the order of AllegroProduct."""
     if type(tp).__name__ != "Contracter":
-        raise ExportRefused(type(tp).__name__, "export the model without the modifier that replaced its tensor products")
+        raise ExportRefused(
+            type(tp).__name__, "export the model without the modifier that replaced its tensor products"
+        )
     if tp.instructions is not None or tp.irrep_normalization != "component" or tp.scatter_factor is not None:
         raise ExportRefused("Contracter", "expected all paths in 'component' normalisation")
     degrees = []
