@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMaxTypes = 200, kMaxLayers = 32, kMaxText = std::size_t{1} << 20, kMaxNames = 10000;
-const std::set<std::string> kFamilies = {"allegro", "nequip"};
+const std::set<std::string> kFamilies = {"allegro", "mace", "nequip"};
 
 /// Typed access to the members of one object, with one form of message.
 class Fields {
@@ -123,8 +123,7 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
       "Clebsch that wrote it ({})",
       file, kFormatVersion, m.format_version, version(), top.text_or("exporter", "unknown"));
   m.family = top.text("family");
-  if (!kFamilies.count(m.family))
-    top.refuse_at("family", "'allegro' or 'nequip' (others are to come)", top.get("family"));
+  if (!kFamilies.count(m.family)) top.refuse_at("family", "'allegro', 'mace' or 'nequip'", top.get("family"));
   m.layers = static_cast<int>(top.integer("layers", 1, kMaxLayers));
   const std::string dtype = top.text("dtype");
   if (dtype != "float32" && dtype != "float64") top.refuse_at("dtype", "'float32' or 'float64'", top.get("dtype"));

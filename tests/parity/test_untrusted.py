@@ -66,7 +66,7 @@ def test_repacked_good_file_loads(good: Path, tmp_path: Path) -> None:
 METADATA = {
     "version": (metadata(version=2), r"expected format version 1, got 2"),
     "version text": (metadata(version="1"), r"version to be an integer"),
-    "family": (metadata(family="schnet"), r"family to be 'allegro' or 'nequip'.*got \"schnet\""),
+    "family": (metadata(family="schnet"), r"family to be 'allegro', 'mace' or 'nequip'.*got \"schnet\""),
     "format": (metadata(format="other"), r"format to be 'clebsch-model'"),
     "missing": (metadata(r_max=...), r"expected a key 'r_max'"),
     "layers": (metadata(layers=3), r"radial to be a list of 3 to 3"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from .compare import FORCE_FLOOR, compare_file, errors, evaluate
+from .compare import FORCE_FLOOR, Values, compare_file, errors, evaluate
 from .probe import Probe, random_structure
 from .runtime import Model
 
@@ -51,8 +52,8 @@ def check_file(path: str | os.PathLike[str], seed: int = 0) -> list[Finding]:
     return findings
 
 
-def check_against(path: str | os.PathLike[str], upstream: torch.nn.Module, dtype: str) -> list[Finding]:
-    """Errors against an upstream nequip model computing in its own dtype (`dtype`)."""
+def check_against(path: str | os.PathLike[str], upstream: Callable[[Probe], Values], dtype: str) -> list[Finding]:
+    """Errors against the answers of an upstream model computing in its own dtype (`dtype`)."""
     limits = {"float64": (1e-10, 1e-6), "float32": (1e-5, 1e-5)}[dtype]
     findings = []
     for radial, limit in zip(("exact", "table"), limits, strict=True):

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import __version__, library
+from .compare import Values, upstream_mace, upstream_nequip
 from .errors import ClebschError
 from .model_file import read_metadata
+from .probe import Probe
 
 _DTYPES = ("float32", "float64")
 _HOP = "CLEBSCH_IN_OTHER_PYTHON"  # set for the child of --python, which gets the same arguments
@@ -41,8 +44,12 @@ def _parser() -> argparse.ArgumentParser:
 
     export = commands.add_parser("export", help="turn an upstream model into a Clebsch model file")
     families = export.add_subparsers(required=True, metavar="FAMILY")
-    for name, package in (("nequip", "nequip 0.19"), ("allegro", "nequip-allegro 0.8")):
-        family = families.add_parser(name, help=f"{package}: a checkpoint (.ckpt) or a package (.nequip.zip)")
+    for name, what in (
+        ("nequip", "nequip 0.19: a checkpoint (.ckpt) or a package (.nequip.zip)"),
+        ("mace", "mace-torch 0.3.16: a .model file"),
+        ("allegro", "nequip-allegro 0.8: a checkpoint (.ckpt) or a package (.nequip.zip)"),
+    ):
+        family = families.add_parser(name, help=what)
         family.add_argument("input", metavar="IN")
         family.add_argument("output", metavar="OUT.pt")
         family.add_argument("--dtype", choices=_DTYPES, help="of the stored weights (default: the model's own)")
@@ -54,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         )
         family.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
         family.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
+        if name == "mace":
+            family.add_argument("--head", help="which head of a model with several")
+            family.add_argument("--elements", metavar="A,B", help="keep these elements only")
         _add_upstream_options(family)
         family.set_defaults(run=_export, family=name)
 
@@ -89,7 +99,7 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
 
 def _require_trust(options: argparse.Namespace, path: str) -> None:
     if not os.path.isfile(path):
-        raise ClebschError(f"expected a nequip checkpoint or package, got {path!r}: no such file")
+        raise ClebschError(f"expected a file of the upstream package, got {path!r}: no such file")
     if not options.trust:
         raise ClebschError(
             f"{path} is a Python pickle: loading it runs whatever code it holds. If you trust where it comes from, "
@@ -118,6 +128,9 @@ def _export(options: argparse.Namespace) -> int:
     from . import export
 
     _require_trust(options, options.input)
+    own = {}
+    if options.family == "mace":
+        own = {"head": options.head, "elements": options.elements.split(",") if options.elements else None}
     result = getattr(export, options.family)(
         options.input,
         options.output,
@@ -125,6 +138,7 @@ def _export(options: argparse.Namespace) -> int:
         radial_tolerance=options.radial_tolerance,
         training_note=options.note,
         verify=not options.no_verify,
+        **own,
     )
     size = os.path.getsize(result.path) / 1e6
     print(f"wrote {result.path} ({size:.1f} MB): {_headline(result.metadata)}")
@@ -188,16 +202,27 @@ def _check(options: argparse.Namespace) -> int:
     upstream = None
     if options.against:
         _require_trust(options, options.against)
-        from .export import from_nequip
-
-        upstream = from_nequip.select_model(from_nequip.load(options.against))
+        upstream, dtype = _upstream(read_metadata(options.model), options.against)
     findings = check_file(options.model)
     if upstream is not None:
-        dtype = str(getattr(upstream, "model_dtype", read_metadata(options.model)["dtype"])).removeprefix("torch.")
         findings += check_against(options.model, upstream, dtype)
     for finding in findings:
         print(finding)
     return 0 if all(f.passed for f in findings) else 1
+
+
+def _upstream(metadata: dict[str, Any], path: str) -> tuple[Callable[[Probe], Values], str]:
+    """The answers of the upstream model in `path`, and the dtype it computes in."""
+    from .export import from_mace, from_nequip
+
+    if metadata["family"] == "mace":
+        model = from_mace.load(path)
+        head = metadata["upstream"].get("head")
+        answers = partial(upstream_mace, model, numbers=metadata["atomic_numbers"], head=head)
+        return answers, str(next(model.parameters()).dtype).removeprefix("torch.")
+    model = from_nequip.select_model(from_nequip.load(path))
+    dtype = getattr(model, "model_dtype", metadata["dtype"])
+    return partial(upstream_nequip, model), str(dtype).removeprefix("torch.")
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +48,34 @@ def upstream_nequip(model: torch.nn.Module, probe: Probe) -> Values:
     )  # fmt: skip
 
 
+def upstream_mace(model: torch.nn.Module, probe: Probe, numbers: list[int], head: str | None = None) -> Values:
+    """mace-torch's own answer; numbers: the atomic number of every type of the probe."""
+    order = [int(z) for z in model.atomic_numbers.tolist()]
+    species = torch.tensor([order.index(z) for z in numbers])[probe.types]
+    dtype = next(model.parameters()).dtype
+    shifts = probe.shifts @ probe.cell
+    atoms = len(probe.types)
+    data = {
+        # MACE: (sender, receiver), vector from the first to the second, and images on the receiver's side
+        "edge_index": torch.stack([probe.senders, probe.receivers]),
+        "shifts": -shifts.to(dtype),
+        "unit_shifts": -probe.shifts.to(dtype),
+        "positions": probe.positions.to(dtype).clone(),
+        "cell": probe.cell.to(dtype).clone(),
+        "node_attrs": torch.nn.functional.one_hot(species, len(order)).to(dtype),
+        "batch": torch.zeros(atoms, dtype=torch.int64),
+        "ptr": torch.tensor([0, atoms]),
+        "head": torch.tensor([0 if head is None else list(model.heads).index(head)]),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = model(data, training=False, compute_force=True, compute_virials=True, compute_stress=True)
+    virial = out["virials"] if out["virials"] is not None else torch.zeros(1, 3, 3)
+    return Values(
+        out["node_energy"].detach().double(), out["forces"].detach().double(), virial.detach().double().reshape(3, 3)
+    )
+
+
 def evaluate(model: Model, probe: Probe) -> Values:
     out = model.compute(probe.vectors, probe.types, probe.receivers, probe.senders)
     return Values(out["atomic_energy"], out["forces"], out["virial"])
@@ -71,18 +101,18 @@ def errors(got: Values, reference: Values, energy_shift: Tensor | None = None) -
 
 def compare_file(
     path: str | os.PathLike[str],
-    upstream: torch.nn.Module,
+    upstream: Callable[[Probe], Values],
     *,
     dtype: str | None = None,
     radial: str = "exact",
     seeds: int = 3,
 ) -> dict[str, float]:
-    """The largest errors of a model file against an in-memory nequip model over random periodic structures."""
+    """The largest errors of a model file against `upstream`'s answers over random periodic structures."""
     model = Model(path, dtype=dtype, radial=radial)
     worst: dict[str, float] = {}
     for seed in range(seeds):
         probe = random_structure(len(model.type_names), model.r_max, seed)
-        for key, value in errors(evaluate(model, probe), upstream_nequip(upstream, probe)).items():
+        for key, value in errors(evaluate(model, probe), upstream(probe)).items():
             worst[key] = max(worst.get(key, 0.0), value)
     return worst
 

@@ -10,16 +10,19 @@ Two steps: a front end per upstream package reads the model into a neutral descr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from ..compare import Values, upstream_mace, upstream_nequip
 from ..errors import ClebschError, ExportRefused
+from ..probe import Probe
 from .description import Description
 
-__all__ = ["ExportRefused", "ExportResult", "allegro", "nequip"]
+__all__ = ["ExportRefused", "ExportResult", "allegro", "mace", "nequip"]
 
 
 @dataclass
@@ -55,7 +58,7 @@ def nequip(
     """
     from . import from_nequip
 
-    return _export(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify)
+    return _from_nequip(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify)
 
 
 def allegro(
@@ -71,10 +74,10 @@ def allegro(
     tables of `radial_tolerance` are those of the two-body part, one for every ordered pair of types."""
     from . import from_allegro
 
-    return _export(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify)
+    return _from_nequip(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify)
 
 
-def _export(
+def _from_nequip(
     describe: Callable[[torch.nn.Module, str, str], Description],
     model: torch.nn.Module | str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -83,17 +86,59 @@ def _export(
     training_note: str,
     verify: bool,
 ) -> ExportResult:
-    from . import backend, from_nequip
-    from .verify import verified_write
+    """nequip and its extensions share files and calling convention."""
+    from . import from_nequip
 
     source = ""
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))
         model = from_nequip.load(os.fspath(model))
     description = describe(model, source, training_note)
+    reference = partial(upstream_nequip, from_nequip.select_model(model))
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None)
+
+
+def mace(
+    model: torch.nn.Module | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    head: str | None = None,
+    elements: Sequence[str] | None = None,
+    dtype: str | None = None,
+    radial_tolerance: float | None = None,
+    training_note: str = "",
+    verify: bool = True,
+) -> ExportResult:
+    """Writes the model file `out` from a mace-torch 0.3.16 model, in-memory or a `.model` file (a pickle: loading it
+    runs code from it).
+
+    head: which of several heads, by name; a model with one needs none.
+    elements: symbols to keep; what only the others need is dropped. None keeps all.
+    The other arguments and the errors are those of `nequip`.
+    """
+    from . import from_mace
+
+    source = ""
+    if not isinstance(model, torch.nn.Module):
+        source = os.path.basename(os.fspath(model))
+        model = from_mace.load(os.fspath(model))
+    description = from_mace.describe(model, source, training_note, head, elements)
+    reference = partial(upstream_mace, model, numbers=description.atomic_numbers, head=head)
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None)
+
+
+def _written(
+    description: Description,
+    out: str | os.PathLike[str],
+    dtype: str | None,
+    radial_tolerance: float | None,
+    reference: Callable[[Probe], Values] | None,
+) -> ExportResult:
+    from . import backend
+    from .verify import verified_write
+
     dtype = dtype or description.dtype
     if dtype not in backend.DTYPES:
         raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")
-    graph_model = from_nequip.select_model(model)
-    metadata, errors = verified_write(description, out, dtype, graph_model if verify else None, radial_tolerance)
+    metadata, errors = verified_write(description, out, dtype, reference, radial_tolerance)
     return ExportResult(os.fspath(out), metadata, errors)

@@ -17,8 +17,8 @@ from .. import __version__
 from ..errors import ClebschError
 from ..irreps import Irreps
 from ..library import ensure_ops
-from . import allegro_modules, modules, problems
-from .description import AllegroNetwork, Description, Layer
+from . import allegro_modules, mace_modules, modules, problems
+from .description import AllegroNetwork, Description, Layer, ProductLayer, ProductReadout
 
 FORMAT = "clebsch-model"
 FORMAT_VERSION = 1
@@ -60,11 +60,11 @@ def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Mo
             "energy": allegro_modules.TypeShift(d.shift.clone()),
         }
     else:
-        weights = [w.to(dtype) for w in d.readout]
         result = {"embedding": modules.Embedding(d.embedding.to(dtype))}
         for index, layer in enumerate(d.layers):
-            result[f"layer{index}"] = _layer(index, layer, d.pair_cutoffs, dtype)
-        result["energy"] = modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
+            make = _product_layer if isinstance(layer, ProductLayer) else _layer
+            result[f"layer{index}"] = make(index, layer, d.pair_cutoffs, dtype)
+        result["energy"] = _readout(d, dtype)
     if d.pair is not None:
         text = problems.pair_repulsion(d.pair)
         result["pair"] = modules.PairRepulsion(text, d.pair_cutoffs.clone(), d.pair.charges.clone())
@@ -171,15 +171,43 @@ def _methods(layers: int, pair: bool) -> list[str]:
     return [*sources, "\n".join(body) + "\n"]
 
 
-def _layer(index: int, layer: Layer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Layer:
+def _readout(d: Description, dtype: torch.dtype) -> torch.nn.Module:
+    if isinstance(d.readout, ProductReadout):
+        hidden = d.readout.hidden
+        hidden = None if hidden is None else (hidden[0].to(dtype), hidden[1].to(dtype))
+        return mace_modules.ProductReadout(d.readout.direct.to(dtype), hidden, d.scale.clone(), d.shift.clone())
+    weights = [w.to(dtype) for w in d.readout]
+    return modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
+
+
+def _interaction(index: int, layer: Layer | ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Interaction:
     radial = layer.radial
-    interaction = modules.Interaction(
+    return modules.Interaction(
         index,
         problems.convolution(layer),
         cutoffs.clone(),
         radial.roots.clone(),
         torch.cat([w.flatten() for w in radial.weights]).to(dtype),
     )
+
+
+def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> mace_modules.ProductLayer:
+    def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
+        return pair[0], pair[1].to(dtype)
+
+    return mace_modules.ProductLayer(
+        index,
+        _interaction(index, layer, cutoffs, dtype),
+        linear_in=cast(problems.linear(layer.linear_in)),
+        linear_out=cast(problems.linear(layer.linear_out)),
+        basis=(layer.basis_problem, layer.coefficients.to(dtype)),
+        product=cast(problems.linear(layer.product)),
+        self_connection=None if layer.self_connection is None else cast(problems.linear(layer.self_connection)),
+    )
+
+
+def _layer(index: int, layer: Layer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Layer:
+    interaction = _interaction(index, layer, cutoffs, dtype)
 
     def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
         return pair[0], pair[1].to(dtype)
@@ -221,15 +249,22 @@ def _check(d: Description) -> None:
     if d.family == "allegro":
         return  # the op's problem ties every size to the others
     for layer in d.layers:
+        columns = sum(layer.irreps_in[p.in1].mul for p in layer.paths)
+        assert layer.radial.weights[-1].shape[1] == columns
+        if isinstance(layer, ProductLayer):
+            assert layer.linear_in.irreps_in.dim == width, (layer.linear_in.irreps_in, width)
+            width = layer.product.irreps_out.dim
+            continue
         assert layer.irreps_in.dim == width, (layer.irreps_in, width)
         for irreps in (layer.irreps_in, layer.irreps_mid, layer.linear_out.irreps_in):
             _assert_unique(irreps.simplify())
-        columns = sum(layer.irreps_in[p.in1].mul for p in layer.paths)
-        assert layer.radial.weights[-1].shape[1] == columns
         assert layer.linear_out.irreps_in.dim == layer.irreps_mid.dim
         assert layer.linear_out.irreps_out.dim == layer.gate.irreps_in.dim
         width = layer.gate.irreps_out.dim
-    assert d.readout[0].shape[0] == width and d.readout[-1].shape[1] == 1
+    if isinstance(d.readout, ProductReadout):
+        assert d.readout.direct.shape == (width,)
+    else:
+        assert d.readout[0].shape[0] == width and d.readout[-1].shape[1] == 1
 
 
 def _assert_unique(irreps: Irreps) -> None:

@@ -110,6 +110,37 @@ class AllegroNetwork:
 
 
 @dataclass
+class ProductLayer:
+    """One MACE layer:
+
+    A = linear_out(convolution(linear_in(x)));  B = symmetric_contraction(A);  x' = product(B) + self_connection(x)
+
+    x and x' carry one even scalar behind their irreps (x of the first layer does not): the energy so far, to which
+    product and self_connection add what this layer's linear readout finds.
+    """
+
+    irreps_in: Irreps
+    irreps_harmonics: Irreps
+    irreps_mid: Irreps
+    paths: list[Path]
+    radial: Radial
+    linear_in: LinearMap
+    linear_out: LinearMap
+    basis_problem: str
+    coefficients: Tensor
+    product: LinearMap
+    self_connection: LinearMap | None
+
+
+@dataclass
+class ProductReadout:
+    """Atomic energy of MACE: x @ direct + silu(x @ hidden[0]) @ hidden[1]."""
+
+    direct: Tensor
+    hidden: tuple[Tensor, Tensor] | None
+
+
+@dataclass
 class PairRepulsion:
     """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term")."""
 
@@ -134,9 +165,9 @@ class Description:
     """A whole model. ``pair_cutoffs`` (T, T) [centre][neighbour] in Angstrom; energies in eV.
 
     ``embedding`` (T, channels) is what the first convolution reads: type embedding, first linear map and sender
-    normalisation multiplied out. ``readout`` is a bias-free MLP with silu between its layers; the energy of an atom is
-    shift[type] + scale[type] * readout(x). An Allegro model has one AllegroNetwork as its layer, and neither embedding
-    nor readout besides.
+    normalisation multiplied out (MACE: the type embedding alone). ``readout`` is a bias-free MLP with silu between its
+    layers; the energy of an atom is shift[type] + scale[type] * readout(x). An Allegro model has one AllegroNetwork as
+    its layer, and neither embedding nor readout besides.
     """
 
     family: str
@@ -146,8 +177,8 @@ class Description:
     r_max: float
     pair_cutoffs: Tensor
     embedding: Tensor
-    layers: list[Layer] | list[AllegroNetwork]
-    readout: list[Tensor]
+    layers: list[Layer] | list[ProductLayer] | list[AllegroNetwork]
+    readout: list[Tensor] | ProductReadout
     scale: Tensor
     shift: Tensor
     pair: PairRepulsion | None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..irreps import Irreps
-from .description import AllegroNetwork, Gate, Layer, LinearMap, PairRepulsion
+from .description import AllegroNetwork, Gate, Layer, LinearMap, PairRepulsion, ProductLayer
 
 
 def number(value: float) -> str:
@@ -14,7 +14,7 @@ def number(value: float) -> str:
     return f"{value:.17g}"
 
 
-def interaction(layer: Layer | AllegroNetwork) -> str:
+def interaction(layer: Layer | ProductLayer | AllegroNetwork) -> str:
     """The problem of the op that holds a layer's radial functions."""
     return allegro(layer) if isinstance(layer, AllegroNetwork) else convolution(layer)
 
@@ -31,7 +31,7 @@ def allegro(value: AllegroNetwork) -> str:
     )
 
 
-def convolution(layer: Layer) -> str:
+def convolution(layer: Layer | ProductLayer) -> str:
     paths = ";".join(f"uvu:{p.in1},{p.in2},{p.out},{number(p.coefficient)}" for p in layer.paths)
     widths = [len(layer.radial.roots)] + [w.shape[1] for w in layer.radial.weights]
     radial = (

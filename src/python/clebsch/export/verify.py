@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .. import library
-from ..compare import compare_file
+from ..compare import Values, compare_file
 from ..errors import ClebschError
+from ..probe import Probe
 from ..runtime import Model
 from . import backend
 from .description import Description
@@ -23,7 +23,7 @@ def verified_write(
     description: Description,
     out: str | os.PathLike[str],
     dtype: str,
-    upstream: torch.nn.Module | None,
+    upstream: Callable[[Probe], Values] | None,
     radial_tolerance: float | None,
 ) -> tuple[dict[str, Any], dict[str, float] | None]:
     """Metadata and errors (None without libclebsch or `upstream`). On failure nothing new is left on disk."""

@@ -1,0 +1,95 @@
+"""The TorchScript modules of a MACE model file; same rules as modules.py.
+
+Every layer but the last adds a linear readout to the energy. Features therefore carry one more even scalar behind the
+irreps, the energy so far: it travels through the linear maps that are there anyway, and no layer needs an output of its
+own.
+"""
+
+# No `from __future__ import annotations`: TorchScript reads the annotations of these classes as objects.
+from typing import Final, List  # noqa: UP035
+
+import torch
+from torch import Tensor
+
+from .modules import Dense, Interaction
+
+ops = torch.ops.clebsch
+
+
+class ProductLayer(torch.nn.Module):
+    """One MACE layer, features (M, d_in) -> (M, d_out): convolution, symmetric contraction, linear maps. Rows at or
+    beyond layer_rows[layer] are zero."""
+
+    layer: Final[int]
+    typed_out: Final[bool]
+    has_self_connection: Final[bool]
+    linear_in_problem: Final[str]
+    linear_out_problem: Final[str]
+    basis_problem: Final[str]
+    product_problem: Final[str]
+    self_connection_problem: Final[str]
+
+    def __init__(
+        self,
+        layer: int,
+        interaction: Interaction,
+        linear_in: tuple[str, Tensor],
+        linear_out: tuple[str, Tensor],
+        basis: tuple[str, Tensor],
+        product: tuple[str, Tensor],
+        self_connection: tuple[str, Tensor] | None,
+    ) -> None:
+        super().__init__()
+        self.layer = layer
+        self.interaction = interaction
+        self.linear_in_problem, weight = linear_in
+        self.register_buffer("linear_in", weight)
+        self.linear_out_problem, weight = linear_out
+        self.register_buffer("linear_out", weight)
+        self.typed_out = weight.dim() == 2
+        self.basis_problem, weight = basis
+        self.register_buffer("coefficients", weight)
+        self.product_problem, weight = product
+        self.register_buffer("product", weight)
+        self.has_self_connection = self_connection is not None
+        self.self_connection_problem = ""
+        if self_connection is not None:
+            self.self_connection_problem, weight = self_connection
+            self.register_buffer("self_connection", weight)
+
+    def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
+        # Layer -1 (all rows): senders are ghosts too, whether an earlier layer or communication filled them.
+        h = ops.linear(x, self.linear_in, graph, -1, self.linear_in_problem)
+        h = self.interaction(h, edge_vec, types, graph)
+        if self.typed_out:
+            h = ops.species_linear(h, self.linear_out, types, graph, self.layer, self.linear_out_problem)
+        else:
+            h = ops.linear(h, self.linear_out, graph, self.layer, self.linear_out_problem)
+        h = ops.symmetric_contraction(h, self.coefficients, types, graph, self.layer, self.basis_problem)
+        h = ops.linear(h, self.product, graph, self.layer, self.product_problem)
+        if self.has_self_connection:
+            h = h + ops.species_linear(x, self.self_connection, types, graph, self.layer, self.self_connection_problem)
+        return h
+
+
+class ProductReadout(torch.nn.Module):
+    """Features (M, width) -> atomic energies (M,) in eV, fp64: a linear part, which picks the energy so far, and, if
+    the last readout has one, a hidden layer with silu."""
+
+    has_hidden: Final[bool]
+
+    def __init__(self, direct: Tensor, hidden: tuple[Tensor, Tensor] | None, scale: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("direct", direct)
+        self.has_hidden = hidden is not None
+        if hidden is not None:
+            self.hidden = Dense(hidden[0])
+            self.register_buffer("last", hidden[1])
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", shift)
+
+    def forward(self, x: Tensor, types: Tensor) -> Tensor:
+        energy = torch.matmul(x, self.direct)
+        if self.has_hidden:
+            energy = energy + torch.matmul(torch.ops.aten.silu(self.hidden(x)), self.last)
+        return self.shift.index_select(0, types) + self.scale.index_select(0, types) * energy

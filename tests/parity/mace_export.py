@@ -1,0 +1,108 @@
+"""Run where mace-torch is: exports random MACE models and compares them with upstream. Prints JSON on its last line.
+
+PYTHONPATH=.deps/mace:src/python .venv/bin/python tests/parity/mace_export.py [quick | all | CASE ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+warnings.simplefilter("ignore")
+
+import torch  # noqa: E402
+
+from clebsch import export  # noqa: E402
+from clebsch.compare import FORCE_FLOOR, compare_file, report, upstream_mace  # noqa: E402
+from clebsch.errors import ClebschError  # noqa: E402
+from clebsch.probe import random_structure  # noqa: E402
+from mace_cases import CASES, QUICK, REFUSED, model_of  # noqa: E402
+
+
+def errors_of(name: str, folder: Path) -> dict[str, dict[str, float]]:
+    """Errors of the exact radial functions and of tables, in the model's dtype, and of float32."""
+    options = CASES[name]
+    model = model_of(name)
+    heads = options.get("heads")
+    head = None if heads is None else options.get("head", heads[-1])
+    path = folder / f"{name}.pt"
+    made = export.mace(model, path, head=head, elements=options.get("keep"))
+    numbers = made.metadata["atomic_numbers"]
+
+    def answers(probe):
+        return upstream_mace(model, probe, numbers, head)
+
+    forces = answers(random_structure(len(numbers), made.metadata["r_max"], 0)).forces
+    assert float(forces.pow(2).mean().sqrt()) > FORCE_FLOOR, "forces too small to measure errors with"
+    dtype = made.metadata["dtype"]
+    found = {
+        f"{dtype} {radial}": compare_file(path, answers, dtype=dtype, radial=radial) for radial in ("exact", "table")
+    }
+    if dtype == "float64":
+        found["float32 table"] = compare_file(path, answers, dtype="float32", radial="table")
+    return found
+
+
+def refusals(folder: Path) -> dict[str, str]:
+    """What the exporter says of every model it must refuse; "" where it did not. Nothing may be written."""
+    said = {}
+    for name in REFUSED:
+        path = folder / "refused.pt"
+        try:
+            export.mace(model_of(name), path)
+            said[name] = ""
+        except ClebschError as error:
+            said[name] = "" if path.exists() else str(error)
+    for name, options in (("no head", {}), ("wrong head", {"head": "z"}), ("wrong element", {"elements": ["Xe"]})):
+        try:
+            export.mace(model_of("heads-float32"), folder / "refused.pt", **options)
+            said[name] = ""
+        except ClebschError as error:
+            said[name] = str(error)
+    return said
+
+
+def save_file(folder: Path) -> dict:
+    """A `.model` file as mace_run_train leaves it, and upstream's answer for one structure."""
+    model = model_of("residual")
+    torch.save(model, folder / "tiny.model")
+    probe = random_structure(2, 4.0, 3)
+    values = upstream_mace(model, probe, [1, 8])
+    return {
+        "positions": probe.positions.tolist(),
+        "cell": probe.cell.tolist(),
+        "numbers": [[1, 8][t] for t in probe.types.tolist()],
+        "energy": float(values.atomic.sum()),
+        "forces": values.forces.tolist(),
+        "virial": values.virial.tolist(),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    names = sys.argv[1:] or ["all"]
+    if names[0] == "file":
+        print(json.dumps(save_file(Path(names[1]))))
+        return
+    if names[0] == "tiny":
+        export.mace(model_of("residual"), Path(names[1]) / "tiny.pt")
+        print("{}")
+        return
+    if names == ["refused"]:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(refusals(Path(folder))))
+        return
+    names = list(QUICK) if names == ["quick"] else list(CASES) if names == ["all"] else names
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            results[name] = errors_of(name, Path(folder))
+            print(report({f"{name} {kind}": e for kind, e in results[name].items()}), flush=True)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
