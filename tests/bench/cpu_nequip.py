@@ -1,6 +1,6 @@
-"""Energy and forces on the CPU: Clebsch against upstream nequip, eager and TorchScript, in one run.
+"""Energy and forces on the CPU: Clebsch against upstream nequip and nequip-allegro, eager and TorchScript, in one run.
 
-usage: cpu_nequip.py [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
+usage: cpu_nequip.py [--only NAME] [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
 
 Same atoms, same graph, same dtype (the model's), every contestant at its best thread count of those given. An answer
 is compared with upstream before it is timed; one that differs is not timed. Neighbour lists are not part of any time
@@ -44,6 +44,18 @@ def preset_m(types: list[str], dtype: str) -> torch.nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return PresetNequIPGNNModel(preset="M", per_type_energy_scales=5.0, **shared).eval()
+
+
+def allegro(types: list[str]) -> torch.nn.Module:
+    """The l_max 2 model of upstream's tutorial: 2 layers, 64 scalars, 32 tensor channels."""
+    from allegro.model import AllegroModel
+
+    embed = {"_target_": "allegro.nn.TwoBodyBesselScalarEmbed", "num_bessels": 8}
+    shared = dict(seed=1, model_dtype="float32", type_names=types, r_max=5.0, avg_num_neighbors=50.0)
+    sizes = dict(l_max=2, num_layers=2, num_scalar_features=64, num_tensor_features=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AllegroModel(radial_chemical_embed=embed, per_type_energy_scales=5.0, **shared, **sizes).eval()
 
 
 def water_model() -> torch.nn.Module:
@@ -122,7 +134,8 @@ def compare(name: str, upstream: torch.nn.Module, probe: Probe, threads: list[in
     print(f"\n{name}: {len(probe.types)} atoms, {len(probe.receivers)} edges, {dtype}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.pt"
-        export.nequip(upstream, path, verify=False)
+        write = export.allegro if name == "allegro" else export.nequip
+        write(upstream, path, verify=False)
         model = Model(path)
     vectors = probe.vectors
     contestants: dict[str, Callable[[], dict]] = {
@@ -185,6 +198,7 @@ def records(results: list[dict]) -> list[dict]:
     out = []
     for result in results:
         ours = result["rows"]["clebsch"]
+        package = "nequip-allegro" if result["name"] == "allegro" else "nequip"
         for contestant, row in result["rows"].items():
             if contestant == "clebsch":
                 continue
@@ -199,7 +213,7 @@ def records(results: list[dict]) -> list[dict]:
                     "dtype": result["dtype"],
                     "deterministic": True,
                     "error": ours["error"],
-                    "peer": {"name": contestant, "version": version("nequip"), "value": row["seconds"]},
+                    "peer": {"name": contestant, "version": version(package), "value": row["seconds"]},
                     "seconds": ours["seconds"],
                     "atoms": result["atoms"],
                     "edges": result["edges"],
@@ -231,6 +245,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", default="1,2", help="thread counts to try, for every contestant")
     parser.add_argument("--json", metavar="OUT")
+    parser.add_argument("--only", metavar="NAME", help="nequip-water, nequip-m, nequip-m-one-type or allegro")
     options = parser.parse_args()
     threads = [int(t) for t in options.threads.split(",")]
 
@@ -238,10 +253,16 @@ def main() -> None:
 
     if not global_state_initialized():
         set_global_state(allow_tf32=False)
-    results = [compare("nequip-water", water_model(), water_box(5.0), threads, options.repeats)]
-    results.append(compare("nequip-m", preset_m(["O", "H"], "float32"), water_box(5.0), threads, options.repeats))
-    carbon = random_structure(1, 5.0, 0, options.side, 0.1)
-    results.append(compare("nequip-m-one-type", preset_m(["C"], "float32"), carbon, threads, options.repeats))
+    cases: dict[str, Callable[[], tuple[torch.nn.Module, Probe]]] = {
+        "nequip-water": lambda: (water_model(), water_box(5.0)),
+        "nequip-m": lambda: (preset_m(["O", "H"], "float32"), water_box(5.0)),
+        "nequip-m-one-type": lambda: (preset_m(["C"], "float32"), random_structure(1, 5.0, 0, options.side, 0.1)),
+        "allegro": lambda: (allegro(["O", "H"]), water_box(5.0)),
+    }
+    chosen = [name for name in cases if options.only in (None, name)]
+    if not chosen:
+        parser.error(f"--only: expected one of {', '.join(cases)}, got {options.only!r}")
+    results = [compare(name, *cases[name](), threads, options.repeats) for name in chosen]
     if options.json:
         Path(options.json).write_text(json.dumps(records(results), indent=1) + "\n")
 

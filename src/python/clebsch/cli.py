@@ -151,8 +151,9 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _headline(metadata: dict[str, Any]) -> str:
+    layers = f"{metadata['layers']} layer{'s' if metadata['layers'] != 1 else ''}"
     return (
-        f"{metadata['family']}, {metadata['layers']} layers, types {' '.join(metadata['type_names'])}, "
+        f"{metadata['family']}, {layers}, types {' '.join(metadata['type_names'])}, "
         f"cutoff {metadata['r_max']:g} A, {metadata['dtype']}"
     )
 
@@ -170,6 +171,11 @@ def _info(options: argparse.Namespace) -> int:
           f"{', '.join(metadata.get('outputs', []))}")  # fmt: skip
     for index, layer in enumerate(metadata["radial"]):
         fields = dict(part.split("=", 1) for part in layer["problem"].split(" ")[1:])
+        if metadata["family"] == "allegro":
+            print(f"strictly local, {fields['latents'].count(';') + 1} layers: {fields['scalars']} scalars, "
+                  f"{fields['channels']} channels of {' -> '.join(fields['tensors'].split(';'))}; "
+                  f"two-body network {fields['basis']}, {fields['network']}")  # fmt: skip
+            continue
         paths = fields["paths"].count(";") + 1
         print(f"layer {index}: {fields['in1']} x {fields['in2']}, {paths} paths, radial {fields['radial']}")
     print(f"from {upstream.get('package', '?')} {upstream.get('version', '?')} {upstream.get('source', '')}".rstrip()
