@@ -11,6 +11,7 @@
 
 #include "core/errors.h"
 #include "cuda/tensor_product_conv.h"
+#include "torch/shared_weights.h"
 
 namespace clebsch::ops {
 namespace {
@@ -101,6 +102,8 @@ void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutab
 
 at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& weights,
                         at::TensorList graph, int64_t layer, std::string_view text) {
+  // Under inference_mode no autograd function comes before this one.
+  if (weights.dim() == 1) return conv_with_shared_weights(x, harmonics, weights, graph, layer, text);
   const c10::DeviceGuard device_guard(x.device());
   const Call call = check(x, harmonics, weights, graph, layer, text);
   at::Tensor out = at::empty({x.size(0), call.problem->out.dim()}, x.options().requires_grad(false));

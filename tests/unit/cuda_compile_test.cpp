@@ -10,6 +10,7 @@
 #include "core/registry.h"
 #include "cuda/kernel_compiler.h"
 #include "cuda/kernel_source.h"
+#include "nvrtc_needed.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -28,8 +29,7 @@ DeviceLimits limits_of(int arch) {
 class CudaCompile : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    std::string reason;
-    if (!nvrtc_available(&reason)) GTEST_SKIP() << reason;
+    CLEBSCH_NEEDS_NVRTC();
     ::setenv("CLEBSCH_CACHE_DIR", "", 1);  // what is tested is the compiler, not the user's cache
   }
 };
@@ -77,7 +77,7 @@ TEST_P(CudaCompile, DoublePrecisionAndReductionsCompile) {
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompile, ::testing::Values(80, 90, 120));
 
 TEST(Nvrtc, ErrorCarriesTheLog) {
-  if (!nvrtc_available()) GTEST_SKIP();
+  CLEBSCH_NEEDS_NVRTC();
   try {
     compile("extern \"C\" __global__ void broken(float* x) { x[0] = undeclared_name; }", "broken", 90);
     FAIL() << "compiled";

@@ -7,6 +7,7 @@
 
 #include "cuda/horner_tree.h"
 #include "cuda/symmetric_contraction.h"
+#include "nvrtc_needed.h"
 #include "symmetric_problems.h"
 #include "symmetric_reference.h"
 
@@ -50,8 +51,7 @@ TEST(HornerTree, SmallerThanOneMultiplicationAFactor) {
 class CudaSymmetric : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    std::string reason;
-    if (!nvrtc_available(&reason)) GTEST_SKIP() << reason;
+    CLEBSCH_NEEDS_NVRTC();
     ::setenv("CLEBSCH_CACHE_DIR", "", 1);  // what is tested is the compiler, not the user's cache
   }
 };

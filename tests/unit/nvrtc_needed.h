@@ -1,0 +1,18 @@
+#pragma once
+// For tests that compile with NVRTC: on a machine without it they skip, unless CLEBSCH_REQUIRE_NVRTC=1 says that it
+// must be there (scripts/test does when torch brought it).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "cuda/nvrtc.h"
+
+#define CLEBSCH_NEEDS_NVRTC()                                                               \
+  do {                                                                                      \
+    std::string reason;                                                                     \
+    if (clebsch::cuda::nvrtc_available(&reason)) break;                                     \
+    const char* required = std::getenv("CLEBSCH_REQUIRE_NVRTC");                            \
+    if (required && std::string(required) == "1") FAIL() << "NVRTC is missing: " << reason; \
+    GTEST_SKIP() << reason;                                                                 \
+  } while (false)
