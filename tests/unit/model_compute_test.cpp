@@ -276,6 +276,8 @@ TEST(ModelCompute, PairsOfOneCutoffShareATable) {
   EXPECT_EQ(load("uniform", Dtype::float32)->tables()[0].tables, 1);
 }
 
+// Not under sanitizers: their bookkeeping makes single steps slow, which says nothing about ours.
+#ifndef __SANITIZE_ADDRESS__
 /// Processor time of this process in seconds: other work on the machine does not count.
 double processor_time() {
   timespec now{};
@@ -284,21 +286,26 @@ double processor_time() {
 }
 
 TEST(ModelCompute, NoStepIsSlowWhenShapesChange) {
-  const auto model = load("plain", Dtype::float32);
-  const int layers = model->metadata().layers;
   std::vector<Graph> graphs;
-  for (int k = 0; k < 50; ++k) graphs.push_back(folded_graph(make_system(60 + k, 9.0, 20 + k), kCutoff, layers));
-  Result result;
-  model->compute(graphs[0].view(), {}, result);
-  std::vector<double> times;  // per edge
-  for (const Graph& graph : graphs) {
-    const double begin = processor_time();
-    model->compute(graph.view(), {}, result);
-    times.push_back((processor_time() - begin) / static_cast<double>(graph.senders.size()));
+  std::vector<double> times(50, INFINITY);  // per edge
+  // Three models see every shape for the first time; another process' noise does not strike the same shape thrice.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto model = load("plain", Dtype::float32);
+    for (int k = static_cast<int>(graphs.size()); k < 50; ++k) {
+      graphs.push_back(folded_graph(make_system(60 + k, 9.0, 20 + k), kCutoff, model->metadata().layers));
+    }
+    Result result;
+    model->compute(graphs[0].view(), {}, result);
+    for (size_t k = 0; k < graphs.size(); ++k) {
+      const double begin = processor_time();
+      model->compute(graphs[k].view(), {}, result);
+      times[k] = std::min(times[k], (processor_time() - begin) / static_cast<double>(graphs[k].senders.size()));
+    }
   }
   std::sort(times.begin(), times.end());
   EXPECT_LT(times.back(), 2 * times[25]) << "slowest step against the median";
 }
+#endif
 
 TEST(ModelCompute, BlasIsTorchsOwn) { EXPECT_EQ(check_blas(), ""); }
 
