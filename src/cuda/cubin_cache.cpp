@@ -10,6 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <system_error>
 
@@ -24,14 +28,20 @@ uint64_t fnv(const std::string& text, uint64_t hash = 1469598103934665603ull) {
   return hash;
 }
 
-/// Makes the folder for its owner alone; false unless it is ours and closed to others' writes.
-bool usable(const std::string& folder) {
+/// Makes the folder for its owner alone. "" when it is ours and closed to others' writes, else why it is not used.
+std::string make_folder(const std::string& folder) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), ignored);
-  ::mkdir(folder.c_str(), 0700);
+  const int made = ::mkdir(folder.c_str(), 0700);
+  const int error = errno;
   struct stat info {};
-  if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return false;
-  return info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (::stat(folder.c_str(), &info) != 0)
+    return fmt::format("the folder {} cannot be made: {}", folder, std::strerror(made == 0 ? errno : error));
+  if (!S_ISDIR(info.st_mode)) return fmt::format("{} is not a folder", folder);
+  if (info.st_uid != ::geteuid()) return fmt::format("the folder {} belongs to another user", folder);
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return fmt::format("the folder {} may be written by others, who could plant code in it (chmod go-w)", folder);
+  return "";
 }
 
 std::string resources_text(const Cubin& cubin) {
@@ -45,7 +55,8 @@ std::string resources_text(const Cubin& cubin) {
 }  // namespace
 
 CubinCache::CubinCache(std::string folder) : folder_(std::move(folder)) {
-  if (!folder_.empty() && !usable(folder_)) folder_.clear();
+  reason_ = folder_.empty() ? "no folder is set" : make_folder(folder_);
+  if (!reason_.empty()) folder_.clear();
 }
 
 CubinCache CubinCache::standard() {
@@ -53,7 +64,14 @@ CubinCache CubinCache::standard() {
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base)
     return CubinCache(std::string(base) + "/clebsch");
   if (const char* home = std::getenv("HOME"); home && *home) return CubinCache(std::string(home) + "/.cache/clebsch");
-  return CubinCache("");
+  CubinCache none("");
+  none.reason_ = "none of CLEBSCH_CACHE_DIR, XDG_CACHE_HOME and HOME is set";
+  return none;
+}
+
+std::string CubinCache::problem() const {
+  if (folder_.empty() || ::access(folder_.c_str(), W_OK | X_OK) == 0) return reason_;
+  return fmt::format("the folder {} cannot be written: {}", folder_, std::strerror(errno));
 }
 
 std::string CubinCache::key(const std::string& source, int arch, const std::string& nvrtc_version) {
@@ -90,6 +108,8 @@ std::optional<Cubin> CubinCache::load(const std::string& name, const std::string
     cubin.kernels.push_back(k);
   }
   cubin.code.assign(body.begin() + static_cast<std::ptrdiff_t>(key_bytes + resource_bytes), body.end());
+  cubin.cached = true;
+  cubin.file = path(name, key);
   return cubin;
 }
 
@@ -118,12 +138,61 @@ bool CubinCache::store(const std::string& name, const std::string& key, const Cu
   return true;
 }
 
+namespace {
+
+using SharedCubin = std::shared_ptr<const Cubin>;
+
+/// Compilations of this process: those going on, and those whose result no folder would take.
+struct InProcess {
+  std::mutex mutex;
+  std::map<std::string, std::shared_future<SharedCubin>> running;
+  std::map<std::string, SharedCubin> kept;
+};
+
+InProcess& in_process() {
+  static auto* state = new InProcess;  // never destroyed: threads may compile while the process ends
+  return *state;
+}
+
+Cubin marked_as_cached(const Cubin& cubin) {
+  Cubin copy = cubin;
+  copy.cached = true;
+  return copy;
+}
+
+}  // namespace
+
 Cubin cached_compile(const CubinCache& cache, const std::string& source, const std::string& name, int arch) {
   const std::string key = CubinCache::key(source, arch, nvrtc_version());
   if (std::optional<Cubin> found = cache.load(name, key)) return *std::move(found);
-  Cubin cubin = compile(source, name, arch);
-  cache.store(name, key, cubin);
-  return cubin;
+  InProcess& state = in_process();
+  std::promise<SharedCubin> promise;
+  const std::shared_future<SharedCubin> result = promise.get_future().share();
+  {
+    std::unique_lock<std::mutex> lock(state.mutex);
+    if (const auto kept = state.kept.find(key); kept != state.kept.end()) return marked_as_cached(*kept->second);
+    if (const auto running = state.running.find(key); running != state.running.end()) {
+      const std::shared_future<SharedCubin> other = running->second;
+      lock.unlock();
+      return marked_as_cached(*other.get());
+    }
+    state.running.emplace(key, result);
+  }
+  SharedCubin made;
+  try {
+    Cubin cubin = compile(source, name, arch);
+    if (cache.store(name, key, cubin)) cubin.file = cache.path(name, key);
+    made = std::make_shared<const Cubin>(std::move(cubin));
+    promise.set_value(made);
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+  }
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    if (made && made->file.empty()) state.kept.emplace(key, made);
+    state.running.erase(key);
+  }
+  return *result.get();
 }
 
 }  // namespace clebsch::cuda

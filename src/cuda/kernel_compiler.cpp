@@ -5,29 +5,31 @@
 #include <exception>
 #include <thread>
 
-#include "cuda/cubin_cache.h"
-
 namespace clebsch::cuda {
+
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto take = [&] {
+    for (size_t i; (i = next++) < count;) work(i);
+  };
+  const size_t most = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
+  take();
+  for (std::thread& helper : helpers) helper.join();
+}
 
 std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int arch) {
   const CubinCache cache = CubinCache::standard();
   std::vector<Cubin> cubins(requests.size());
   std::vector<std::exception_ptr> errors(requests.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next++) < requests.size();) {
-      try {
-        cubins[i] = cached_compile(cache, requests[i].source, requests[i].name, arch);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
+  in_threads(requests.size(), 0, [&](size_t i) {
+    try {
+      cubins[i] = cached_compile(cache, requests[i].source, requests[i].name, arch);
+    } catch (...) {
+      errors[i] = std::current_exception();
     }
-  };
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  for (size_t t = 1; t < std::min(cores, requests.size()); ++t) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  });
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
@@ -35,8 +37,7 @@ std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int 
 }
 
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
-                                      ScheduleOptions options, int arch) {
-  const CubinCache cache = CubinCache::standard();
+                                      ScheduleOptions options, int arch, const CubinCache& cache) {
   for (;;) {
     CompiledKernel kernel{make(options), {}};
     kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);

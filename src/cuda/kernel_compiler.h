@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cubin_cache.h"
 #include "cuda/kernel_source.h"
-#include "cuda/nvrtc.h"
 
 namespace clebsch::cuda {
+
+/// Calls work(0) .. work(count - 1) in parallel threads, at most `threads` (0: one a core). Work must not throw.
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work);
 
 struct CompileRequest {
   std::string name;  ///< of the cache file, e.g. "conv_forward"
@@ -25,6 +28,7 @@ struct CompiledKernel {
 /// Compiles what `make` plans. As long as the result spills registers to memory and the plan wanted several blocks a
 /// multiprocessor, plans again with one block less, so that each thread has more registers.
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
-                                      ScheduleOptions options, int arch);
+                                      ScheduleOptions options, int arch,
+                                      const CubinCache& cache = CubinCache::standard());
 
 }  // namespace clebsch::cuda

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -146,6 +147,7 @@ Cubin compile(const std::string& source, const std::string& name, int arch) {
   for (std::string word; words >> word;) options.push_back(word);
   std::vector<const char*> pointers;
   for (const std::string& option : options) pointers.push_back(option.c_str());
+  const auto start = std::chrono::steady_clock::now();
   const Result result = api.compile(program, static_cast<int>(pointers.size()), pointers.data());
   size_t size = 0;
   check(api.log_size(program, &size), "nvrtcGetProgramLogSize");
@@ -155,6 +157,7 @@ Cubin compile(const std::string& source, const std::string& name, int arch) {
   require(result == 0, "NVRTC {} could not compile {} for sm_{} ({}). Its log:\n{}", nvrtc_version(), name, arch,
           api.error_string(result), log);
   Cubin cubin;
+  cubin.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   check(api.cubin_size(program, &size), "nvrtcGetCUBINSize");
   cubin.code.resize(size);
   check(api.cubin(program, cubin.code.data()), "nvrtcGetCUBIN");

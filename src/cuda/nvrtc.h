@@ -18,6 +18,9 @@ struct KernelResources {
 struct Cubin {
   std::vector<char> code;
   std::vector<KernelResources> kernels;
+  bool cached = false;  ///< not compiled by this call
+  double seconds = 0;   ///< that the compilation took
+  std::string file;     ///< where the cache has it, "" when it does not
 };
 
 /// True when libnvrtc can be opened; `reason` (may be null) says why not.

@@ -4,14 +4,14 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/cubin_cache.h"
+#include "cuda/kernel_table.h"
 
 namespace clebsch::cuda {
 
 CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
-                                    const DeviceLimits& limits) {
-  const CubinCache cache = CubinCache::standard();
-  CompiledSymmetric made{plan_symmetric(problem, pass, scalar, limits), {}};
+                                    const DeviceLimits& limits, const CubinCache& cache) {
+  CompiledSymmetric made{plan_symmetric(problem, pass, scalar, limits), {}, {}};
+  made.group_rows = cached_compile(cache, group_rows_source(), "group_rows", limits.arch);
   for (;;) {
     made.cubin = cached_compile(cache, symmetric_source(problem, made.schedule), symmetric_entry(pass), limits.arch);
     int spilled = 0;
@@ -23,6 +23,27 @@ CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPa
       made.schedule.rows /= 2;
     }
   }
+}
+
+std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits) {
+  SymmetricPass pass = SymmetricPass::forward;
+  if (call.op != "symmetric_contraction") {
+    // Gradients of the coefficients are made of torch's operations.
+    const bool tangent = call.op == "symmetric_contraction_double_backward";
+    require(call.mask.size() == (tangent ? 3u : 2u), "{}: expected a mask of {}, got {}", call.op, tangent ? 3 : 2,
+            call.mask.size());
+    if (!call.mask[0] && !(tangent && call.mask[1])) return {};
+    pass = tangent ? SymmetricPass::tangent : SymmetricPass::backward;
+  }
+  const auto problem = cached_symmetric_problem(call.problem);
+  return {{call.op + " " + scalar_name(call.scalar), call.problem,
+           [problem, pass, scalar = call.scalar, limits](const CubinCache& cache) {
+             CompiledSymmetric made = compile_symmetric(*problem, pass, scalar, limits, cache);
+             const SymmetricSchedule& schedule = made.schedule;
+             return std::vector<CompiledPart>{
+                 {std::move(made.cubin), schedule.str(), 32 * schedule.warps, schedule.min_blocks},
+                 {std::move(made.group_rows), "", kGroupThreads, 1}};
+           }}};
 }
 
 std::shared_ptr<const SymmetricContraction> SymmetricContraction::make(
@@ -43,10 +64,9 @@ const SymmetricContraction::Variant& SymmetricContraction::variant(SymmetricPass
   const std::lock_guard<std::mutex> lock(mutex_);
   std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(pass)];
   if (!slot) {
-    const CompiledSymmetric main = compile_symmetric(*problem_, pass, scalar_, limits_);
-    const Cubin grouping = cached_compile(CubinCache::standard(), group_rows_source(), "group_rows", limits_.arch);
-    slot.reset(new Variant{main.schedule, load_module(main.cubin.code, {symmetric_entry(pass)}).front(),
-                           load_module(grouping.code, {"group_rows"}).front()});
+    const CompiledSymmetric made = compile_symmetric(*problem_, pass, scalar_, limits_);
+    slot.reset(new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(),
+                           load_module(made.group_rows.code, {"group_rows"}).front()});
   }
   return *slot;
 }

@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "core/symmetric_problem.h"
+#include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
-#include "cuda/nvrtc.h"
 #include "cuda/symmetric_source.h"
 
 namespace clebsch::cuda {
@@ -63,9 +63,9 @@ class SymmetricContraction {
 /// fewer rows a warp, than planned.
 struct CompiledSymmetric {
   SymmetricSchedule schedule;
-  Cubin cubin;
+  Cubin cubin, group_rows;
 };
 CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
-                                    const DeviceLimits& limits);
+                                    const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
 
 }  // namespace clebsch::cuda

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/cubin_cache.h"
 #include "cuda/kernel_compiler.h"
+#include "cuda/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -61,6 +61,39 @@ int64_t blocks_for(const Schedule& schedule, int64_t rows) {
 
 }  // namespace
 
+CompiledConv compile_conv(const Problem& problem, Scalar scalar, const std::optional<BackwardOutputs>& wanted,
+                          const DeviceLimits& limits, const ScheduleOptions& options, const CubinCache& cache) {
+  const auto plan = [&](const ScheduleOptions& chosen) {
+    return wanted ? conv_backward_source(problem, scalar, *wanted, limits, chosen)
+                  : conv_forward_source(problem, scalar, limits, chosen);
+  };
+  CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
+  Cubin sums = cached_compile(cache, reductions_source(problem, main.source.schedule), "reductions", limits.arch);
+  return {main.source.schedule, main.source.name, std::move(main.cubin), std::move(sums)};
+}
+
+std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits) {
+  std::optional<BackwardOutputs> wanted;
+  std::string label = call.op;
+  if (call.op != "tensor_product_conv") {
+    require(call.mask.size() == 3, "{}: expected a mask of 3, got {}", call.op, call.mask.size());
+    wanted = BackwardOutputs{call.mask[0], call.mask[1], call.mask[2], call.deterministic};
+    if (!wanted->x && !wanted->harmonics && !wanted->weights) return {};
+    label += fmt::format("{}{}{}{}", wanted->x ? " x" : "", wanted->harmonics ? " harmonics" : "",
+                         wanted->weights ? " weights" : "", wanted->x && !wanted->deterministic ? " atomic" : "");
+  }
+  const auto problem = cached_problem(call.problem);
+  const ScheduleOptions options = options_from_environment();
+  return {{label + " " + scalar_name(call.scalar), call.problem,
+           [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
+             CompiledConv made = compile_conv(*problem, scalar, wanted, limits, options, cache);
+             const Schedule& schedule = made.schedule;
+             return std::vector<CompiledPart>{
+                 {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                 {std::move(made.sums), "", kReductionThreads, 1}};
+           }}};
+}
+
 std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shared_ptr<const Problem>& problem,
                                                                  Scalar scalar) {
   static std::mutex mutex;
@@ -80,17 +113,11 @@ const TensorProductConv::Variant& TensorProductConv::variant(int index) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
   if (!slot) {
-    const BackwardOutputs wanted{(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
-    const auto plan = [&](const ScheduleOptions& options) {
-      return index == 0 ? conv_forward_source(*problem_, scalar_, limits_, options)
-                        : conv_backward_source(*problem_, scalar_, wanted, limits_, options);
-    };
-    const CompiledKernel main = compile_without_spills(plan, options_, limits_.arch);
-    const Schedule& schedule = main.source.schedule;
-    const Cubin sums =
-        cached_compile(CubinCache::standard(), reductions_source(*problem_, schedule), "reductions", limits_.arch);
-    const std::vector<Kernel> loaded = load_module(sums.code, {"sum_by_sender", "sum_parts"});
-    slot.reset(new Variant{schedule, load_module(main.cubin.code, {main.source.name}).front(), loaded[0], loaded[1]});
+    std::optional<BackwardOutputs> wanted;
+    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
+    const CompiledConv made = compile_conv(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard());
+    const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
+    slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
   }
   return *slot;
 }

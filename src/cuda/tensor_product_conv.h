@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include "core/problem.h"
+#include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
 #include "cuda/kernel_source.h"
 
@@ -26,6 +29,15 @@ struct ConvOperands {
   int32_t graph_rows = 0, nodes = 0;
   int64_t edges = 0;  ///< capacity E
 };
+
+/// What a direction of the convolution is launched from. `wanted` empty: the forward pass.
+struct CompiledConv {
+  Schedule schedule;
+  std::string entry;  ///< point of `main`
+  Cubin main, sums;   ///< `sums` holds sum_by_sender and sum_parts
+};
+CompiledConv compile_conv(const Problem& problem, Scalar scalar, const std::optional<BackwardOutputs>& wanted,
+                          const DeviceLimits& limits, const ScheduleOptions& options, const CubinCache& cache);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 class TensorProductConv {

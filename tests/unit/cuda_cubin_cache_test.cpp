@@ -4,8 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "cuda/cubin_cache.h"
@@ -94,6 +97,7 @@ TEST_F(CubinCacheTest, FoldersThatCannotBeUsedAreNoCache) {
   for (const std::string& folder : {std::string(), std::string("/dev/null/cache"), std::string("/proc/clebsch")}) {
     const CubinCache cache(folder);
     EXPECT_EQ(cache.folder(), "") << folder;
+    EXPECT_NE(cache.problem(), "") << folder;
     EXPECT_FALSE(cache.store("conv_forward", key_, sample()));
     EXPECT_FALSE(cache.load("conv_forward", key_));
   }
@@ -101,17 +105,71 @@ TEST_F(CubinCacheTest, FoldersThatCannotBeUsedAreNoCache) {
   fs::create_directories(folder_);
   ::chmod(folder_.c_str(), 0777);
   EXPECT_EQ(CubinCache(folder_.string()).folder(), "");
+  EXPECT_NE(CubinCache(folder_.string()).problem().find("chmod go-w"), std::string::npos);
+}
+
+/// Runs `good` in a process of its own, as nobody when this one is root: root writes anywhere.
+bool holds_for_a_user(const fs::path& folder, const std::function<bool()>& good) {
+  constexpr uid_t kNobody = 65534;
+  if (::geteuid() == 0 && ::chown(folder.c_str(), kNobody, kNobody) != 0) return false;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool plain = ::geteuid() != 0 || ::setuid(kNobody) == 0;
+    ::_exit(plain && good() ? 0 : 1);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 TEST_F(CubinCacheTest, ReadOnlyFolderStillServes) {
   ASSERT_TRUE(CubinCache(folder_.string()).store("conv_forward", key_, sample()));
+  ASSERT_EQ(CubinCache(folder_.string()).problem(), "");
   ::chmod(folder_.c_str(), 0500);
-  const CubinCache cache(folder_.string());
-  EXPECT_TRUE(cache.load("conv_forward", key_));
-  if (::geteuid() != 0) {  // root writes anywhere
-    EXPECT_FALSE(cache.store("other", key_, sample()));
-  }
+  EXPECT_TRUE(holds_for_a_user(folder_, [&] {
+    const CubinCache cache(folder_.string());
+    const std::string problem = cache.problem();
+    return cache.load("conv_forward", key_) && !cache.store("other", key_, sample()) &&
+           problem.find("cannot be written") != std::string::npos &&
+           problem.find(folder_.string()) != std::string::npos;
+  }));
   ::chmod(folder_.c_str(), 0700);
+}
+
+TEST_F(CubinCacheTest, MissingFoldersAreMade) {
+  const fs::path deep = folder_ / "a" / "b" / "cache";
+  const CubinCache cache(deep.string());
+  EXPECT_EQ(cache.folder(), deep.string());
+  EXPECT_TRUE(cache.store("conv_forward", key_, sample()));
+  EXPECT_TRUE(cache.load("conv_forward", key_));
+  // And one that disappears while it is in use is a miss, not an error.
+  fs::remove_all(folder_);
+  EXPECT_FALSE(cache.load("conv_forward", key_));
+  EXPECT_FALSE(cache.store("conv_forward", key_, sample()));
+  EXPECT_NE(cache.problem(), "");
+}
+
+TEST_F(CubinCacheTest, StandardFolder) {
+  struct Restore {
+    explicit Restore(const char* variable) : name(variable) {
+      if (const char* value = std::getenv(variable)) before = value;
+      ::unsetenv(variable);
+    }
+    ~Restore() { before ? ::setenv(name, before->c_str(), 1) : ::unsetenv(name); }
+    const char* name;
+    std::optional<std::string> before;
+  };
+  const Restore given("CLEBSCH_CACHE_DIR"), base("XDG_CACHE_HOME"), home("HOME");
+  EXPECT_EQ(CubinCache::standard().folder(), "");
+  EXPECT_NE(CubinCache::standard().problem().find("HOME"), std::string::npos);
+  ::setenv("HOME", (folder_ / "home").c_str(), 1);
+  EXPECT_EQ(CubinCache::standard().folder(), (folder_ / "home/.cache/clebsch").string());
+  ::setenv("XDG_CACHE_HOME", (folder_ / "xdg").c_str(), 1);
+  EXPECT_EQ(CubinCache::standard().folder(), (folder_ / "xdg/clebsch").string());
+  ::setenv("CLEBSCH_CACHE_DIR", (folder_ / "given").c_str(), 1);
+  EXPECT_EQ(CubinCache::standard().folder(), (folder_ / "given").string());
+  ::setenv("CLEBSCH_CACHE_DIR", "", 1);
+  EXPECT_EQ(CubinCache::standard().folder(), "");
+  EXPECT_NE(CubinCache::standard().problem(), "");
 }
 
 TEST_F(CubinCacheTest, ProcessesMayRace) {
