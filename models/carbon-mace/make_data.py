@@ -1,0 +1,198 @@
+"""Makes the training, validation and test structures of the carbon model.
+
+    python make_data.py --out data [--jobs 2] [--scale 1.0]
+
+All are labelled by the reference potential (lcbop.py) and come from seeds alone:
+
+- crystal: diamond, lonsdaleite, graphene, AB and AA graphite, cells strained by up to 8% in every component and atoms
+  displaced at random;
+- layers: graphite with 2.6 to 6.5 A between the sheets, sheets shifted along each other;
+- hot: Langevin runs of diamond and graphite at 300 to 3,000 K and several densities;
+- defect: the same with a vacancy, a divacancy, an interstitial or a turned bond in the cell;
+- amorphous: a liquid at 8,000 K, 2.0 to 3.5 g/cm^3, quenched within picoseconds to 300 K, frames all the way;
+- cluster: two to five atoms in a large box, from 0.9 to 5.5 A apart.
+
+Molecular dynamics is chaotic: another build of LAMMPS gives other frames of the same distribution. `SHA256SUMS` names
+those that a shipped model was fitted to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms, units
+from ase.io import read, write
+from ase.md.langevin import Langevin
+from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
+from lcbop import label, lcbop
+from structures import amorphous_start, cluster, crystal, defects, strained
+
+#: Frames with larger forces (eV/A) than this are left out: nothing that a simulation at these temperatures meets.
+LARGEST_FORCE = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One series of frames: molecular dynamics, or single structures."""
+
+    split: str
+    kind: str
+    structure: str
+    temperature: float  # K
+    density: float  # relative to the structure's own; g/cm^3 for amorphous
+    frames: int
+    seed: int
+    defect: str = ""
+
+
+def runs(seed: int, scale: float) -> list[Run]:
+    """All series; every one has a seed of its own. `scale` multiplies the number of frames."""
+    todo: list[Run] = []
+
+    def add(split: str, kind: str, structure: str, temperature: float, density: float, frames: int, defect: str = ""):
+        count = max(1, round(frames * scale))
+        todo.append(Run(split, kind, structure, temperature, density, count, seed + 1000 * len(todo), defect))
+
+    for split, share in (("train", 1.0), ("valid", 0.1), ("test", 0.1)):
+        for structure in ("diamond", "lonsdaleite", "graphene", "graphite-ab", "graphite-aa"):
+            add(split, "crystal", structure, 0.0, 1.0, round(120 * share))
+        for structure in ("graphite-ab", "graphite-aa"):
+            add(split, "layers", structure, 0.0, 1.0, round(100 * share))
+        for temperature in (300, 1000, 2000, 3000):
+            for density in (0.94, 1.0, 1.08):
+                add(split, "hot", "diamond", temperature, density, round(30 * share))
+            add(split, "hot", "graphite-ab", temperature, 1.0, round(30 * share))
+        for defect in ("vacancy", "divacancy", "interstitial", "turned"):
+            add(split, "defect", "diamond", 1500, 1.0, round(40 * share), defect)
+            add(split, "defect", "graphite-ab", 1500, 1.0, round(40 * share), defect)
+        for density in (2.0, 2.6, 3.0, 3.5):
+            add(split, "amorphous", "liquid", 8000, density, round(80 * share))
+        add(split, "cluster", "cluster", 0.0, 1.0, round(200 * share))
+    return todo
+
+
+def langevin(atoms: Atoms, temperature: float, seed: int, timestep: float = 0.5) -> Langevin:
+    """A thermostat (K, fs) with velocities set and a friction time of 50 fs."""
+    rng = np.random.default_rng(seed)
+    MaxwellBoltzmannDistribution(atoms, temperature_K=temperature, rng=rng)
+    friction = 1.0 / (50.0 * units.fs)
+    return Langevin(atoms, timestep * units.fs, temperature_K=temperature, friction=friction, rng=rng)
+
+
+def quench(run: Run, rng: np.random.Generator) -> list[Atoms]:
+    """Frames of a melt that is cooled to 300 K, a third of them before and after the cooling each."""
+    atoms = amorphous_start(rng, 64, run.density)
+    atoms.calc = lcbop()
+    steps = langevin(atoms, run.temperature, run.seed)
+    steps.run(1000)
+    frames = []
+    for k in range(run.frames):
+        cooled = np.clip(1.5 - 1.5 * k / max(run.frames - 1, 1), 0.0, 1.0) if k > run.frames // 3 else 1.0
+        steps.set_temperature(temperature_K=300.0 + cooled * (run.temperature - 300.0))
+        steps.run(60)
+        frames.append(atoms.copy())
+    return frames
+
+
+def thermal(run: Run, rng: np.random.Generator) -> list[Atoms]:
+    """Frames of molecular dynamics of a crystal, with a defect if the run names one."""
+    atoms = crystal(run.structure, small=False)
+    atoms.set_cell(atoms.cell * run.density ** (-1 / 3), scale_atoms=True)
+    if run.defect:
+        atoms = defects[run.defect](atoms, rng)
+    atoms.calc = lcbop()
+    steps = langevin(atoms, run.temperature, run.seed)
+    steps.run(300)
+    frames = []
+    for _ in range(run.frames):
+        steps.run(40)
+        frames.append(atoms.copy())
+    return frames
+
+
+def still(run: Run, rng: np.random.Generator) -> list[Atoms]:
+    """Structures that are made, not simulated."""
+    if run.kind == "cluster":
+        return [cluster(rng) for _ in range(run.frames)]
+    frames = []
+    for _ in range(run.frames):
+        atoms = crystal(run.structure, small=True)
+        if run.kind == "layers":
+            atoms = strained(atoms, rng, 0.02)
+            cell = atoms.cell.array.copy()
+            cell[2, 2] *= rng.uniform(2.6, 6.5) / 3.35
+            cell[2, :2] += rng.uniform(-1.5, 1.5, 2)  # sheets above are shifted
+            atoms.set_cell(cell, scale_atoms=True)
+        else:
+            atoms = strained(atoms, rng, 0.08)
+        atoms.positions += rng.uniform(0.0, 0.12) * rng.normal(size=(len(atoms), 3))
+        frames.append(atoms)
+    return frames
+
+
+def sample(run: Run) -> list[Atoms]:
+    """The labelled frames of one series."""
+    rng = np.random.default_rng(run.seed)
+    maker = {"amorphous": quench, "hot": thermal, "defect": thermal}.get(run.kind, still)
+    calculator = lcbop()
+    frames = [label(atoms, calculator, kind=run.kind, structure=run.structure) for atoms in maker(run, rng)]
+    kept = [frame for frame in frames if np.abs(frame.get_forces()).max() < LARGEST_FORCE]
+    print(f"{run}: {len(kept)} of {len(frames)}", flush=True)
+    return kept
+
+
+def summary(frames: list[Atoms]) -> dict:
+    """Count, energy and force statistics by kind."""
+    out = {}
+    for kind in sorted({f.info["kind"] for f in frames}):
+        some = [f for f in frames if f.info["kind"] == kind]
+        e = np.array([f.get_potential_energy() / len(f) for f in some])
+        f = np.concatenate([f.get_forces() for f in some])
+        out[kind] = {
+            "frames": len(some),
+            "atoms": sum(len(f) for f in some),
+            "energy_per_atom_mean_eV": round(float(e.mean()), 5),
+            "energy_per_atom_std_eV": round(float(e.std()), 5),
+            "force_rms_eV_A": round(float(np.sqrt((f**2).mean())), 4),
+            "force_max_eV_A": round(float(np.abs(f).max()), 3),
+        }
+    return out
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the .xyz files")
+    parser.add_argument("--seed", type=int, default=71)
+    parser.add_argument("--jobs", type=int, default=1, help="series at a time")
+    parser.add_argument("--scale", type=float, default=1.0, help="this many times the frames, for a trial")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    todo = runs(args.seed, args.scale)
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+        done = list(pool.map(sample, todo))
+    split: dict[str, list[Atoms]] = {"train": [], "valid": [], "test": []}
+    for run, frames in zip(todo, done, strict=True):
+        split[run.split] += frames
+
+    sums, report = [], {}
+    for name, frames in split.items():
+        path = args.out / f"{name}.xyz"
+        write(path, frames, format="extxyz")
+        sums.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}.xyz")
+        report[name] = summary(read(path, ":"))
+    (args.out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    (args.out / "summary.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
