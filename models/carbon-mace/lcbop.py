@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 from ase import Atoms
 from ase.calculators.lammpslib import LAMMPSlib
 from ase.calculators.singlepoint import SinglePointCalculator
@@ -37,6 +38,38 @@ def lcbop() -> LAMMPSlib:
         keep_alive=True,
         log_file=None,
     )
+
+
+class Dynamics:
+    """Molecular dynamics of the reference in LAMMPS: Langevin thermostat, friction time 50 fs, steps of 0.5 fs.
+
+    The cell stays and must be lower triangular, as LAMMPS wants it.
+    """
+
+    def __init__(self, atoms: Atoms, temperature: float, seed: int):
+        if not np.allclose(np.triu(atoms.cell.array, 1), 0.0):
+            raise ValueError(f"expected a lower triangular cell, got {atoms.cell.array.tolist()}")
+        self.atoms = atoms.copy()
+        self.atoms.calc = lcbop()
+        self.atoms.get_potential_energy()  # hands the atoms to LAMMPS
+        self.seed = seed
+        self.command = self.atoms.calc.lmp.command
+        self.command("timestep 0.0005")
+        self.command(f"velocity all create {temperature} {seed}")
+        self.command("fix move all nve")
+        self.thermostat(temperature)
+
+    def thermostat(self, temperature: float) -> None:
+        """From now on at this temperature (K)."""
+        self.command(f"fix bath all langevin {temperature} {temperature} 0.05 {self.seed}")
+
+    def run(self, steps: int) -> Atoms:
+        """The atoms after so many steps more."""
+        self.command(f"run {steps}")
+        self.atoms.positions = np.array(self.atoms.calc.lmp.gather_atoms("x", 1, 3)).reshape(-1, 3)
+        frame = self.atoms.copy()
+        frame.wrap()
+        return frame
 
 
 def label(atoms: Atoms, calculator: LAMMPSlib, **info: object) -> Atoms:

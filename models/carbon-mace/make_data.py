@@ -27,12 +27,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from ase import Atoms, units
+from ase import Atoms
 from ase.io import read, write
-from ase.md.langevin import Langevin
-from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
-from lcbop import label, lcbop
-from structures import amorphous_start, cluster, crystal, defects, strained
+from carbon import amorphous_start, cluster, crystal, defects, strained
+from lcbop import Dynamics, label, lcbop
 
 #: Frames with larger forces (eV/A) than this are left out: nothing that a simulation at these temperatures meets.
 LARGEST_FORCE = 60.0
@@ -78,42 +76,29 @@ def runs(seed: int, scale: float) -> list[Run]:
     return todo
 
 
-def langevin(atoms: Atoms, temperature: float, seed: int, timestep: float = 0.5) -> Langevin:
-    """A thermostat (K, fs) with velocities set and a friction time of 50 fs."""
-    rng = np.random.default_rng(seed)
-    MaxwellBoltzmannDistribution(atoms, temperature_K=temperature, rng=rng)
-    friction = 1.0 / (50.0 * units.fs)
-    return Langevin(atoms, timestep * units.fs, temperature_K=temperature, friction=friction, rng=rng)
-
-
 def quench(run: Run, rng: np.random.Generator) -> list[Atoms]:
-    """Frames of a melt that is cooled to 300 K, a third of them before and after the cooling each."""
-    atoms = amorphous_start(rng, 64, run.density)
-    atoms.calc = lcbop()
-    steps = langevin(atoms, run.temperature, run.seed)
-    steps.run(1000)
+    """Frames of a melt that is cooled to 300 K: a third before, the rest while and after it is cooled."""
+    dynamics = Dynamics(amorphous_start(rng, 64, run.density), run.temperature, run.seed)
+    dynamics.run(4000)
     frames = []
     for k in range(run.frames):
         cooled = np.clip(1.5 - 1.5 * k / max(run.frames - 1, 1), 0.0, 1.0) if k > run.frames // 3 else 1.0
-        steps.set_temperature(temperature_K=300.0 + cooled * (run.temperature - 300.0))
-        steps.run(60)
-        frames.append(atoms.copy())
+        dynamics.thermostat(300.0 + cooled * (run.temperature - 300.0))
+        frames.append(dynamics.run(200))
     return frames
 
 
 def thermal(run: Run, rng: np.random.Generator) -> list[Atoms]:
-    """Frames of molecular dynamics of a crystal, with a defect if the run names one."""
-    atoms = crystal(run.structure, small=False)
-    atoms.set_cell(atoms.cell * run.density ** (-1 / 3), scale_atoms=True)
-    if run.defect:
-        atoms = defects[run.defect](atoms, rng)
-    atoms.calc = lcbop()
-    steps = langevin(atoms, run.temperature, run.seed)
-    steps.run(300)
-    frames = []
-    for _ in range(run.frames):
-        steps.run(40)
-        frames.append(atoms.copy())
+    """Frames of molecular dynamics of a crystal, with a defect if the run names one; a new defect every tenth frame."""
+    frames: list[Atoms] = []
+    while len(frames) < run.frames:
+        atoms = crystal(run.structure, small=False)
+        atoms.set_cell(atoms.cell * run.density ** (-1 / 3), scale_atoms=True)
+        if run.defect:
+            atoms = defects[run.defect](atoms, rng)
+        dynamics = Dynamics(atoms, run.temperature, run.seed + len(frames))
+        dynamics.run(600)
+        frames += [dynamics.run(100) for _ in range(min(10, run.frames - len(frames)))]
     return frames
 
 
@@ -131,8 +116,8 @@ def still(run: Run, rng: np.random.Generator) -> list[Atoms]:
             cell[2, :2] += rng.uniform(-1.5, 1.5, 2)  # sheets above are shifted
             atoms.set_cell(cell, scale_atoms=True)
         else:
-            atoms = strained(atoms, rng, 0.08)
-        atoms.positions += rng.uniform(0.0, 0.12) * rng.normal(size=(len(atoms), 3))
+            atoms = strained(atoms, rng, 0.08 * rng.uniform())
+        atoms.positions += 0.1 * rng.uniform() ** 2 * rng.normal(size=(len(atoms), 3))
         frames.append(atoms)
     return frames
 

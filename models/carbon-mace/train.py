@@ -1,0 +1,148 @@
+"""Trains the carbon model with upstream's mace_run_train, in pieces: each call goes on where the last one stopped.
+
+    python train.py DATA OUT [--seconds 440] [--total 840] [--device cuda]
+
+DATA has train.xyz and valid.xyz (make_data.py), or data.tar.xz with them. OUT gets state.tar (checkpoints, logs and the
+schedule: the next call needs it there), log.txt and, once the last epoch is done, the models.
+
+The first call times an epoch and chooses the number of epochs so that all fit into `--total` seconds. The last fifth
+is stage two, with heavier weights on energies and stress. Needs mace-torch 0.3.16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+#: The model: what upstream's defaults do not say. LCBOP ends at 6 A, but beyond 5 A it is worth less than 1 meV a pair.
+MODEL = """--model ScaleShiftMACE --r_max 5.0 --num_radial_basis 10 --num_cutoff_basis 5 --max_ell 3 --correlation 3
+    --hidden_irreps 32x0e+32x1o --num_interactions 2 --default_dtype float32"""
+#: Huber losses: structures far from equilibrium have large forces, and must not count for more than the crystals.
+LOSS = """--loss universal --energy_weight 20 --forces_weight 10 --stress_weight 500 --compute_stress True
+    --swa_energy_weight 1000 --swa_forces_weight 10 --swa_stress_weight 5000 --error_table PerAtomRMSEstressvirials"""
+STEPS = """--batch_size 16 --valid_batch_size 32 --ema --ema_decay 0.995 --amsgrad --clip_grad 10
+    --scheduler ExponentialLR --patience 1000 --eval_interval 1 --seed 7"""
+FIRST_RATE, LAST_RATE, STAGE_TWO_RATE = 0.01, 0.0005, 0.0003
+STAGE_TWO_SHARE = 0.2
+EPOCH = re.compile(r"INFO: Epoch (\d+): ")
+
+
+def command(device: str, last: int, gamma: float, second: int | None, more: list[str]) -> list[str]:
+    """mace_run_train's command line: `last` epochs, stage two from `second`."""
+    words = [sys.executable, "-m", "mace.cli.run_train", "--name", "carbon", "--work_dir", ".", "--device", device]
+    words += ["--train_file", "train.xyz", "--valid_file", "valid.xyz", "--E0s", "{6: 0.0}"]
+    words += ["--energy_key", "energy", "--forces_key", "forces", "--stress_key", "stress"]
+    words += [*MODEL.split(), *LOSS.split(), *STEPS.split(), "--lr", str(FIRST_RATE), "--swa_lr", str(STAGE_TWO_RATE)]
+    words += ["--lr_scheduler_gamma", f"{gamma:.6f}", "--max_num_epochs", str(last), "--restart_latest"]
+    words += ["--plot", "False", "--save_cpu", *more]
+    return words if second is None else [*words, "--swa", "--start_swa", str(second)]
+
+
+def follow(words: list[str], folder: Path, end: float, stop_after: int | None = None) -> tuple[int | None, list[float]]:
+    """Runs until it ends, `end` (s of time.time()) comes, or epoch `stop_after` is done. Returns the exit status, None
+    when it was stopped, and when each epoch was done."""
+    seen: list[float] = []
+    with (folder / "console.txt").open("ab") as console:
+        child = subprocess.Popen(words, cwd=folder, stdout=console, stderr=subprocess.STDOUT, start_new_session=True)
+        position = console.tell()
+        text = ""
+        while child.poll() is None:
+            time.sleep(0.2)
+            with (folder / "console.txt").open("rb") as grown:
+                grown.seek(position)
+                news = grown.read()
+            position += len(news)
+            text += news.decode(errors="replace")
+            epochs = EPOCH.findall(text)
+            seen += [time.time()] * (len(epochs) - len(seen))
+            if time.time() > end or (stop_after is not None and len(seen) > stop_after):
+                time.sleep(2.0)  # the checkpoint of that epoch
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                return None, seen
+    return child.returncode, seen
+
+
+def schedule(seconds_an_epoch: float, total: float) -> dict:
+    """Epochs in all, the first of stage two, and the factor of the learning rate from epoch to epoch."""
+    last = max(5, int(total / seconds_an_epoch))
+    second = max(3, round((1 - STAGE_TWO_SHARE) * last))
+    gamma = (LAST_RATE / FIRST_RATE) ** (1 / second)
+    return {"epochs": last, "stage_two": second, "gamma": gamma, "seconds_an_epoch": seconds_an_epoch}
+
+
+def keep(folder: Path, out: Path) -> None:
+    """The newest checkpoint of each stage, the logs and the schedule as state.tar; log.txt and the models."""
+    newest: dict[bool, tuple[int, Path]] = {}
+    for path in (folder / "checkpoints").glob("*_epoch-*.pt"):
+        epoch = int(re.search(r"_epoch-(\d+)", path.name)[1])
+        newest[path.stem.endswith("_swa")] = max(newest.get(path.stem.endswith("_swa"), (-1, path)), (epoch, path))
+    with tarfile.open(out / "state.tar", "w") as tar:
+        for path in [p for _, p in newest.values()] + [*(folder / "logs").glob("*.log"), folder / "schedule.json"]:
+            if path.is_file():
+                tar.add(path, path.relative_to(folder))
+    logs = sorted(path for path in (folder / "logs").glob("*.log") if "debug" not in path.name)
+    (out / "log.txt").write_text("".join(path.read_text() for path in logs))
+    for name in ("carbon.model", "carbon_stagetwo.model"):
+        if (folder / name).is_file():
+            (out / name).write_bytes((folder / name).read_bytes())
+
+
+def main() -> None:
+    """Command line."""
+    started = time.time()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=440.0, help="of this call")
+    parser.add_argument("--total", type=float, default=840.0, help="seconds of training in all calls")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--more", default="", help="further options of mace_run_train")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    end, more = started + args.seconds, args.more.split()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if (args.data / "data.tar.xz").is_file():
+            with tarfile.open(args.data / "data.tar.xz") as tar:
+                tar.extractall(folder, filter="data")
+        else:
+            for part in ("train.xyz", "valid.xyz"):
+                (folder / part).write_bytes((args.data / part).read_bytes())
+        if (args.out / "state.tar").is_file():
+            with tarfile.open(args.out / "state.tar") as tar:
+                tar.extractall(folder, filter="data")
+        status: int | None = 0
+        plan = folder / "schedule.json"
+        if not plan.is_file():
+            status, seen = follow(command(args.device, 1000, 1.0, None, more), folder, end, stop_after=1)
+            if len(seen) >= 2:
+                plan.write_text(json.dumps(schedule(seen[1] - seen[0], args.total)) + "\n")
+            # a checkpoint keeps the factor of the learning rate, so this one is of no use
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        if plan.is_file():
+            chosen = json.loads(plan.read_text())
+            print(chosen, flush=True)
+            words = command(args.device, chosen["epochs"], chosen["gamma"], chosen["stage_two"], more)
+            status, _ = follow(words, folder, end)
+            keep(folder, args.out)
+            print("\n".join((args.out / "log.txt").read_text().splitlines()[-25:]))
+        if status not in (0, None) or not plan.is_file():
+            print((folder / "console.txt").read_text()[-4000:])
+            raise SystemExit(status or 1)
+        if status is None:
+            print(f"not done: call again with the same {args.out}")
+
+
+if __name__ == "__main__":
+    main()
