@@ -1,19 +1,12 @@
 // Emits the forward kernel of tensor_product_conv: a warp walks a receiver's edges with its sums in registers.
-#include <map>
 #include <set>
 
 #include "cuda/emit_common.h"
 #include "cuda/kernel_source.h"
+#include "cuda/path_products.h"
 
 namespace clebsch::cuda {
 namespace {
-
-/// Paths of a tile that read the same two input blocks: they can share the products x[i] y[j].
-std::map<std::pair<int, int>, std::vector<int>> by_inputs(const Problem& problem, const Tile& tile) {
-  std::map<std::pair<int, int>, std::vector<int>> groups;
-  for (int p : tile.paths) groups[{problem.paths[p].in1, problem.paths[p].in2}].push_back(p);
-  return groups;
-}
 
 class ForwardEmitter {
  public:
@@ -37,9 +30,7 @@ class ForwardEmitter {
     for (size_t t = 0; t < kind.tiles.size(); ++t) declare_sums(static_cast<int>(t), kind.tiles[t]);
     write_tile_loop(w_, context_, operands_);
     write_edge_loop(w_, context_, kind, operands_);
-    for (size_t t = 0; t < kind.tiles.size(); ++t) {
-      for (const auto& group : by_inputs(problem_, kind.tiles[t])) products(static_cast<int>(t), group.second);
-    }
+    for (size_t t = 0; t < kind.tiles.size(); ++t) write_products(w_, context_, static_cast<int>(t), kind.tiles[t]);
     w_.line("}}");
     w_.line("}}");
     for (size_t t = 0; t < kind.tiles.size(); ++t) store(kind, static_cast<int>(t));
@@ -67,86 +58,6 @@ class ForwardEmitter {
     for (int out : outputs(tile)) {
       for (int k = 0; k < problem_.out[out].ir.dim(); ++k) w_.line("real {} = 0;", output_name(t, out, k));
     }
-  }
-
-  /// Either W x first, then the terms of each path; or products x y shared by the paths, W last. Whichever is shorter.
-  void products(int t, const std::vector<int>& paths) {
-    int weight_first = 0, weight_last = 0;
-    std::set<std::pair<int, int>> stored;
-    for (int p : paths) {
-      const PathTerms& terms = context_.terms[p];
-      weight_first += (problem_.paths[p].weighted ? terms.n1 : 0) + terms.nonzeros;
-      weight_last += terms.n3 + terms.nonzeros;
-      for (const PairTerms& pair : terms.pairs) {
-        if (pair.direct()) continue;
-        ++weight_first;
-        stored.insert({pair.i, pair.j});
-      }
-    }
-    weight_last += static_cast<int>(stored.size());
-    if (weight_last < weight_first) {
-      shared_products(t, paths, stored);
-    } else {
-      for (int p : paths) weighted_input(t, p);
-    }
-  }
-
-  std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
-  std::string y(int path, int j) const { return fmt::format("y{}", context_.component(path, j)); }
-  std::string o(int t, int path, int k) const { return output_name(t, problem_.paths[path].out, k); }
-
-  /// target += c * product, with the sign in the operator.
-  void add(const std::string& target, double c, const std::string& product) {
-    const char* sign = c < 0 ? "-" : "+";
-    if (c == 1.0 || c == -1.0) {
-      w_.line("{} {}= {};", target, sign, product);
-    } else {
-      w_.line("{} {}= {} * {};", target, sign, context_.number(c < 0 ? -c : c), product);
-    }
-  }
-
-  void weighted_input(int t, int p) {
-    const PathTerms& terms = context_.terms[p];
-    w_.line("{{");
-    for (int i = 0; i < terms.n1; ++i) {
-      if (problem_.paths[p].weighted) {
-        w_.line("const real v{} = {} * {};", i, weight_name(t, p), x(t, p, i));
-      } else {
-        w_.line("const real v{} = {};", i, x(t, p, i));
-      }
-    }
-    for (const PairTerms& pair : terms.pairs) {
-      const std::string product = fmt::format("v{} * {}", pair.i, y(p, pair.j));
-      if (pair.direct()) {
-        add(o(t, p, pair.outs[0].first), pair.outs[0].second, product);
-        continue;
-      }
-      w_.line("const real t{}_{} = {};", pair.i, pair.j, product);
-      for (const auto& [k, c] : pair.outs) add(o(t, p, k), c, fmt::format("t{}_{}", pair.i, pair.j));
-    }
-    w_.line("}}");
-  }
-
-  void shared_products(int t, const std::vector<int>& paths, const std::set<std::pair<int, int>>& stored) {
-    w_.line("{{");
-    for (const auto& [i, j] : stored) w_.line("const real t{}_{} = {} * {};", i, j, x(t, paths[0], i), y(paths[0], j));
-    for (int p : paths) {
-      const PathTerms& terms = context_.terms[p];
-      w_.line("{{");
-      for (int k = 0; k < terms.n3; ++k) w_.line("real s{} = 0;", k);
-      for (const PairTerms& pair : terms.pairs) {
-        const bool kept = stored.count({pair.i, pair.j}) != 0;
-        const std::string product =
-            kept ? fmt::format("t{}_{}", pair.i, pair.j) : fmt::format("{} * {}", x(t, p, pair.i), y(p, pair.j));
-        for (const auto& [k, c] : pair.outs) add(fmt::format("s{}", k), c, product);
-      }
-      for (int k = 0; k < terms.n3; ++k) {
-        add(o(t, p, k), 1.0,
-            problem_.paths[p].weighted ? fmt::format("{} * s{}", weight_name(t, p), k) : fmt::format("s{}", k));
-      }
-      w_.line("}}");
-    }
-    w_.line("}}");
   }
 
   void store(const UnitKind& kind, int t) {

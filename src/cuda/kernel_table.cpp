@@ -16,6 +16,7 @@ struct Row {
 
 constexpr Row kTable[] = {
     {"tensor_product_conv", conv_jobs},
+    {"interaction", interaction_jobs},
     {"symmetric_contraction", symmetric_jobs},
 };
 

@@ -55,6 +55,7 @@ void require_compiled(const std::vector<KernelResult>& results);
 
 // The rows of the table, each in the file of its op.
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);
 
 }  // namespace clebsch::cuda

@@ -1,5 +1,6 @@
 // Emits the two sums in fixed order that finish deterministic results.
 #include "core/irreps.h"
+#include "cuda/interaction_kernels.h"
 #include "cuda/kernel_source.h"
 
 namespace clebsch::cuda {
@@ -18,13 +19,9 @@ int pack_width(const std::vector<BlockLayout>& layout, int64_t width, Scalar sca
   return pack;
 }
 
-}  // namespace
-
-std::string reductions_source(const Problem& problem, const Schedule& schedule) {
+/// Types, and parts_of(column).
+void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedule, int pack) {
   const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in1);
-  const int64_t width = problem.in1.dim();
-  const int pack = pack_width(layout, width, schedule.scalar), parts = max_input_parts(problem, schedule);
-  SourceWriter w;
   w.text("// Sums in fixed order: per-edge rows by sender, and the parts of split receivers.");
   w.line("// {}", problem.str());
   w.line("typedef {} real;", scalar_name(schedule.scalar));
@@ -45,6 +42,28 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   w.line("return 1;");
   w.text("}");
   w.blank();
+}
+
+void write_sum_parts(SourceWriter& w) {
+  w.text(
+      "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
+      "__restrict__ out) {");
+  w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
+  w.line("if (i >= count) return;");
+  w.line("real sum = 0;");
+  w.line("for (int s = 0; s < splits; ++s) sum += parts[s * count + i];");
+  w.line("out[i] = sum;");
+  w.line("}}");
+}
+
+}  // namespace
+
+std::string reductions_source(const Problem& problem, const Schedule& schedule) {
+  const int64_t width = problem.in1.dim();
+  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
+  const int parts = max_input_parts(problem, schedule);
+  SourceWriter w;
+  write_parts(w, problem, schedule, pack);
   w.text(
       "extern \"C\" __global__ void sum_by_sender(const real* __restrict__ edge_rows, const int* __restrict__ "
       "col_ptr,\n"
@@ -67,15 +86,55 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   w.line("}}");
   w.line("}}");
   w.blank();
+  write_sum_parts(w);
+  return w.str();
+}
+
+std::string interaction_sums_source(const Problem& problem, const Schedule& schedule) {
+  const int64_t width = problem.in1.dim();
+  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
+  const int parts = max_input_parts(problem, schedule);
+  SourceWriter w;
+  write_parts(w, problem, schedule, pack);
+  w.text("// First place in col_edge[begin..end), which ascends, of an edge >= `edge`.");
+  w.text("__device__ __forceinline__ int place_of(const int* __restrict__ col_edge, int begin, int end, int edge) {");
+  w.text("while (begin < end) {");
+  w.text("const int middle = begin + (end - begin) / 2;");
+  w.text("if (__ldg(col_edge + middle) < edge) {");
+  w.text("begin = middle + 1;");
+  w.text("} else {");
+  w.text("end = middle;");
+  w.text("}");
+  w.text("}");
+  w.text("return begin;");
+  w.text("}");
+  w.blank();
   w.text(
-      "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
-      "__restrict__ out) {");
-  w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
-  w.line("if (i >= count) return;");
-  w.line("real sum = 0;");
-  w.line("for (int s = 0; s < splits; ++s) sum += parts[s * count + i];");
-  w.line("out[i] = sum;");
-  w.line("}}");
+      "extern \"C\" __global__ void sum_slab(const real* __restrict__ edge_rows, const int* __restrict__ col_ptr,\n"
+      "const int* __restrict__ col_edge, int edge_begin, int edge_end, real* __restrict__ out) {");
+  w.text("const int node = blockIdx.x, all = col_ptr[node + 1];");
+  w.text("const int begin = place_of(col_edge, col_ptr[node], all, edge_begin);");
+  w.text("const int end = place_of(col_edge, begin, all, edge_end);");
+  w.text("if (begin == end && edge_begin > 0) return;");
+  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
+  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
+  w.text("Pack sum = {};");
+  w.text("if (edge_begin > 0) sum = *target;");
+  w.text("for (int part = 0; part < parts_of(column); ++part) {");
+  w.line("const real* source = edge_rows + part * {} + column;", width);
+  w.text("#pragma unroll 8");
+  w.text("for (int i = begin; i < end; ++i) {");
+  w.line("const int64 place = __ldg(col_edge + i) - edge_begin;");
+  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + place * {});", parts * width);
+  w.text("#pragma unroll");
+  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
+  w.text("}");
+  w.text("}");
+  w.text("*target = sum;");
+  w.text("}");
+  w.text("}");
+  w.blank();
+  write_sum_parts(w);
   return w.str();
 }
 

@@ -38,7 +38,9 @@ struct Piece {
 
 int path_cost(const Problem& problem, Pass pass, int path) {
   const PathTerms terms = path_terms(problem, path);
-  return pass == Pass::forward ? forward_cost(terms) : backward_cost(terms);
+  const int cost = is_forward(pass) ? forward_cost(terms) : backward_cost(terms);
+  // A table's function is six multiply-adds, and six more for its slope; new knots every two or three edges.
+  return cost + (!has_table(pass) || !problem.paths[path].weighted ? 0 : pass == Pass::table_forward ? 9 : 16);
 }
 
 std::vector<Atom> make_atoms(const Problem& problem, Pass pass) {
@@ -86,8 +88,13 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
     for (int block : tile_inputs(problem, tile)) inputs += problem.in1[block].ir.dim();
   }
   const int harmonics = kind.last_component - kind.first_component;
-  int numbers = sums + harmonics + temporaries + (inputs + weights) * (prefetch ? 2 : 1);
-  if (pass == Pass::backward) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
+  // A table's functions are known by three numbers at both ends of a piece. Backward, ptxas finds that the basis and
+  // the temporaries are never all in use at once.
+  const int kept = pass == Pass::table_forward    ? 6 * weights + table_basis(pass)
+                   : pass == Pass::table_backward ? 6 * weights - 2
+                                                  : weights * (prefetch ? 2 : 1);
+  int numbers = sums + harmonics + temporaries + inputs * (prefetch ? 2 : 1) + kept;
+  if (!is_forward(pass)) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
   return numbers * scalar_bytes(scalar) / 4 + 20;
 }
 
@@ -95,7 +102,7 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
 /// over the lanes (four instructions a component).
 int overhead(const UnitKind& kind, Pass pass) {
   const int harmonics = kind.last_component - kind.first_component;
-  return 14 + harmonics / 4 + (pass == Pass::backward ? 8 + 4 * harmonics : 0);
+  return 14 + harmonics / 4 + (is_forward(pass) ? 0 : 8 + 4 * harmonics);
 }
 
 void find_components(const Problem& problem, UnitKind& kind) {
@@ -196,7 +203,11 @@ Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scala
   return packing;
 }
 
-int receivers_for(int units) { return units >= 4 ? 1 : units == 3 ? 4 : 4 / units; }
+/// With a table, the shared rows of a chunk leave no room for twelve warps of four receivers.
+int receivers_for(int units, Pass pass) {
+  if (units == 3) return has_table(pass) ? 1 : 4;
+  return units >= 4 ? 1 : 4 / units;
+}
 
 /// Turns absolute slices into (kind, first slice), sharing the code of alike units.
 void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
@@ -313,7 +324,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     Packing packing =
         pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), units), pass, scalar, units, units);
     if (packing.fits) {
-      const double value = score(problem, packing, pass, scalar, receivers_for(units));
+      const double value = score(problem, packing, pass, scalar, receivers_for(units, pass));
       if (!best.fits || value < 0.98 * best_score) {
         best = std::move(packing);
         best_score = value;
@@ -335,38 +346,46 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.pass = pass;
   schedule.scalar = scalar;
   name_kinds(schedule, std::move(best.units));
-  int code = 0;
-  for (const UnitKind& kind : schedule.kinds) code += kind.cost + overhead(kind, pass);
-  const bool apart = launches == 1 && code > (options.code > 0 ? options.code : kCodeBudget);
-  schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
-  const int units = schedule.units_per_launch();
-  schedule.receivers_per_block = options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units);
-  schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : false;
-  // Measured: short rows gain nothing, and launches of their own fetch what only others use.
-  const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
-  schedule.ahead = options.ahead >= 0 ? options.ahead : schedule.launches == 1 && row_bytes >= 3072 ? 4 : 0;
-  int registers = 0;
+  schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
+  int code = 0, registers = 0;
   for (UnitKind& kind : schedule.kinds) {
-    kind.hoisted = pass == Pass::backward && options.hoist != 0;
+    kind.hoisted = !is_forward(pass) && options.hoist != 0;
     if (kind.hoisted) {
       kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
     }
     kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch);
     kind.cost += overhead(kind, pass);
+    code += kind.cost;
     registers = std::max(registers, kind.registers);
   }
+  registers = std::min(255, (registers + 7) / 8 * 8);
+  const int most_code = options.code > 0 ? options.code : kCodeBudget;
+  if (has_table(pass)) {
+    schedule.launches = std::max(launches, table_launches(schedule, limits, registers, most_code));
+  } else {
+    schedule.launches = launches == 1 && code > most_code ? static_cast<int>(schedule.units.size()) : launches;
+  }
+  const int units = schedule.units_per_launch();
+  schedule.receivers_per_block =
+      options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
+  // Measured: short rows gain nothing, and launches of their own fetch what only others use.
+  const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
+  const bool fetch = !has_table(pass) && schedule.launches == 1 && row_bytes >= 3072;
+  schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
   // Shared memory: harmonics of a tile of edges a warp and, backward, two buffers of their gradients a unit.
   const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
-  schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : pass == Pass::forward ? 32 : 16;
+  schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : is_forward(pass) ? 32 : 16;
+  if (has_table(pass)) plan_chunks(problem, limits, schedule);
   auto shared = [&] {
-    const int numbers = row + (pass == Pass::backward && units > 1 ? 2 * columns : 0);
+    if (has_table(pass)) return table_shared_bytes(problem, schedule);
+    const int numbers = row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
     return schedule.warps() * schedule.edges_per_tile * numbers * scalar_bytes(scalar);
   };
-  while (schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2) schedule.edges_per_tile /= 2;
+  while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)
+    schedule.edges_per_tile /= 2;
   require(shared() <= limits.shared_per_block,
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
           limits.shared_per_block);
-  registers = std::min(255, (registers + 7) / 8 * 8);
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);

@@ -25,7 +25,10 @@ struct DeviceLimits {
   int shared_per_multiprocessor = 233472;
 };
 
-enum class Pass { forward, backward };
+/// With weights given for each edge, or with radial functions from a table whose knots a warp keeps in registers.
+enum class Pass { forward, backward, table_forward, table_backward };
+constexpr bool is_forward(Pass pass) { return pass == Pass::forward || pass == Pass::table_forward; }
+constexpr bool has_table(Pass pass) { return pass == Pass::table_forward || pass == Pass::table_backward; }
 
 /// Choices of the planner that a caller may force; 0 or -1 means "choose".
 struct ScheduleOptions {
@@ -38,6 +41,10 @@ struct ScheduleOptions {
   int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
 };
+
+/// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0"
+/// (for tuning); throws Error for a name it does not know.
+ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
 struct Tile {
@@ -72,6 +79,7 @@ struct Schedule {
   int min_blocks = 1;
   bool prefetch = false;
   int ahead = 0;  ///< see ScheduleOptions
+  int chunk = 0;  ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }
@@ -82,6 +90,18 @@ struct Schedule {
 /// Plans a problem of uvu paths; throws Error for other modes and for a second operand with multiplicity above 1.
 Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
                        const ScheduleOptions& options = {});
+
+/// Basis numbers of an edge from which a table's functions follow: values, and backward their derivatives.
+constexpr int table_basis(Pass pass) { return pass == Pass::table_forward ? 6 : 12; }
+/// Numbers of an edge's row in shared memory with a table: harmonics, then the basis, in whole 16-byte words.
+int table_row(const Problem& problem, Pass pass, Scalar scalar);
+/// Static shared memory of a block with a table, in bytes.
+int table_shared_bytes(const Problem& problem, const Schedule& schedule);
+/// Launches over which the units of a schedule with a table are spread: as few as keep the code of each within
+/// `most_code` instructions and let small blocks fill a multiprocessor's registers.
+int table_launches(const Schedule& schedule, const DeviceLimits& limits, int registers, int most_code);
+/// Chooses Schedule::chunk and edges_per_tile (edges whose gradients are summed over the warps at a time).
+void plan_chunks(const Problem& problem, const DeviceLimits& limits, Schedule& schedule);
 
 /// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
 int harmonics_row(const Problem& problem, Scalar scalar);

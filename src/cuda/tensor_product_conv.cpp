@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <tuple>
 
 #include "core/errors.h"
@@ -18,38 +17,6 @@ namespace {
 /// device.
 constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
 constexpr int64_t kMaxSplits = 64;
-
-ScheduleOptions options_from_environment() {
-  ScheduleOptions options;
-  const char* text = std::getenv("CLEBSCH_CUDA_SCHEDULE");
-  std::istringstream items(text ? text : "");
-  for (std::string item; std::getline(items, item, ',');) {
-    const size_t equals = item.find('=');
-    const std::string name = item.substr(0, equals);
-    const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
-    if (name == "units") {
-      options.units = value;
-    } else if (name == "receivers") {
-      options.receivers_per_block = value;
-    } else if (name == "blocks") {
-      options.min_blocks = value;
-    } else if (name == "prefetch") {
-      options.prefetch = value;
-    } else if (name == "tile") {
-      options.tile = value;
-    } else if (name == "code") {
-      options.code = value;
-    } else if (name == "ahead") {
-      options.ahead = value;
-    } else if (name == "hoist") {
-      options.hoist = value;
-    } else {
-      fail("CLEBSCH_CUDA_SCHEDULE: expected units, receivers, blocks, prefetch, tile, code, ahead or hoist, got '{}'",
-           name);
-    }
-  }
-  return options;
-}
 
 int index_of(const BackwardOutputs& wanted) {
   return wanted.x + 2 * wanted.harmonics + 4 * wanted.weights + 8 * wanted.deterministic;
@@ -83,7 +50,7 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
                          wanted->weights ? " weights" : "", wanted->x && !wanted->deterministic ? " atomic" : "");
   }
   const auto problem = cached_problem(call.problem);
-  const ScheduleOptions options = options_from_environment();
+  const ScheduleOptions options = schedule_options("CLEBSCH_CUDA_SCHEDULE");
   return {{label + " " + scalar_name(call.scalar), call.problem,
            [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
              CompiledConv made = compile_conv(*problem, scalar, wanted, limits, options, cache);
@@ -102,7 +69,7 @@ std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shar
   const std::lock_guard<std::mutex> lock(mutex);
   // The problem is kept alive by the entry itself, so its address is a good key.
   auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
-  if (!entry) entry.reset(new TensorProductConv(problem, scalar, options_from_environment()));
+  if (!entry) entry.reset(new TensorProductConv(problem, scalar, schedule_options("CLEBSCH_CUDA_SCHEDULE")));
   return entry;
 }
 

@@ -154,6 +154,9 @@ struct __align__(8) int2 {
 struct __align__(16) int4 {
   int x, y, z, w;
 };
+struct __align__(16) uint4 {
+  unsigned x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }

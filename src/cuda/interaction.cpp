@@ -1,0 +1,178 @@
+#include "cuda/interaction.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "core/errors.h"
+#include "cuda/kernel_compiler.h"
+#include "cuda/kernel_table.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
+/// Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
+/// device.
+constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
+constexpr int64_t kMaxSplits = 64;
+/// A sort key holds the table row in this many values.
+constexpr int64_t kMaxTableRows = int64_t{1} << 23;
+
+int index_of(const InteractionOutputs& wanted) {
+  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic);
+}
+
+int64_t blocks_for(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+}  // namespace
+
+CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
+                                        const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
+                                        const ScheduleOptions& options, const CubinCache& cache) {
+  const auto plan = [&](const ScheduleOptions& chosen) {
+    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen)
+                  : interaction_forward_source(problem, scalar, limits, chosen);
+  };
+  CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
+  Cubin sums =
+      cached_compile(cache, interaction_sums_source(problem, main.source.schedule), "interaction_sums", limits.arch);
+  return {main.source.schedule, main.source.name, std::move(main.cubin), std::move(sums)};
+}
+
+std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits) {
+  std::optional<InteractionOutputs> wanted;
+  std::string label = call.op;
+  if (call.op != "interaction") {
+    require(call.mask.size() == 2, "{}: expected a mask of 2, got {}", call.op, call.mask.size());
+    wanted = InteractionOutputs{call.mask[0], call.mask[1], call.mask[0] && call.deterministic};
+    if (!wanted->x && !wanted->edge_vec) return {};
+    label += fmt::format("{}{}{}", wanted->x ? " x" : "", wanted->edge_vec ? " edge_vec" : "",
+                         wanted->x && !wanted->deterministic ? " atomic" : "");
+  }
+  const auto problem = cached_problem(call.problem);
+  const ScheduleOptions options = schedule_options(kVariable);
+  return {{label + " " + scalar_name(call.scalar), call.problem,
+           [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
+             CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache);
+             const Schedule& schedule = made.schedule;
+             return std::vector<CompiledPart>{
+                 {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                 {std::move(made.sums), "", kReductionThreads, 1}};
+           }}};
+}
+
+std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const Problem*, Scalar, std::string>, std::shared_ptr<const Interaction>> made;
+  const char* text = std::getenv(kVariable);
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
+  if (!entry) entry.reset(new Interaction(problem, scalar, schedule_options(kVariable)));
+  return entry;
+}
+
+Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)
+    : problem_(std::move(problem)), scalar_(scalar), options_(options), limits_(device_limits(current_device())) {}
+
+const Interaction::Variant& Interaction::variant(int index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
+  if (!slot) {
+    std::optional<InteractionOutputs> wanted;
+    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0};
+    const CompiledInteraction made =
+        compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard());
+    const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
+    slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
+  }
+  return *slot;
+}
+
+int64_t Interaction::splits(const Schedule& schedule, int64_t rows, int64_t edges) const {
+  if (rows <= 0 || edges <= 0) return 1;
+  const int64_t average = (edges + rows - 1) / rows;
+  const int64_t slots = int64_t{limits_.multiprocessors} * schedule.min_blocks;
+  const int64_t to_fill = std::min(slots / std::max<int64_t>(1, blocks_for(schedule, rows)), average / kShortestPart);
+  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
+}
+
+void Interaction::check(const InteractionOperands& operands) const {
+  const int64_t rows = int64_t{operands.tables} * (operands.pieces + 1);
+  require(operands.pieces >= 1 && rows <= kMaxTableRows,
+          "cuda interaction: expected at least one piece and at most {} rows in all tables, got {} pieces, {} rows",
+          kMaxTableRows, operands.pieces, rows);
+}
+
+int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
+  const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
+  return parts > 1 ? parts * out_rows * problem_->out.dim() * scalar_bytes(scalar_) : 0;
+}
+
+void Interaction::forward(const InteractionOperands& operands, int64_t out_rows, void* out, void* workspace,
+                          Stream stream) const {
+  if (out_rows == 0) return;
+  check(operands);
+  const Variant& kernels = variant(0);
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  InteractionOperands o = operands;
+  int32_t rows = static_cast<int32_t>(out_rows);
+  void* target = parts > 1 ? workspace : out;
+  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+       unit += kernels.schedule.units_per_launch()) {
+    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
+                        {&o.x, &o.edge_vec, &o.senders, &o.types, &o.table, &o.table_index, &o.cutoffs, &o.type_count,
+                         &o.pieces, &o.row_ptr, &o.row_limit, &unit, &o.graph_rows, &rows, &target});
+  }
+  if (parts == 1) return;
+  int64_t count = out_rows * problem_->out.dim();
+  int splits = static_cast<int>(parts);
+  kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {&workspace, &count, &splits, &out});
+}
+
+int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
+  if (!wanted.x || !wanted.deterministic) return 0;
+  const int parts = max_input_parts(*problem_, variant(index_of(wanted)).schedule);
+  return std::min(operands.edges, kEdgesOfSlab) * parts * problem_->in1.dim() * scalar_bytes(scalar_);
+}
+
+void Interaction::backward(const InteractionOperands& operands, const InteractionOutputs& wanted, const void* grad_out,
+                           void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const {
+  if (!wanted.x && !wanted.edge_vec) return;
+  check(operands);
+  const bool by_sender = wanted.x && wanted.deterministic;
+  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+          "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
+  const Variant& kernels = variant(index_of(wanted));
+  if (wanted.x && !by_sender) {
+    const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
+    zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
+  }
+  InteractionOperands o = operands;
+  void* x_target = by_sender ? workspace : grad_x;
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  const int64_t slab = by_sender ? kEdgesOfSlab : std::max<int64_t>(operands.edges, 1);
+  for (int64_t first = 0; first == 0 || first < operands.edges; first += slab) {
+    int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + slab));
+    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+         unit += kernels.schedule.units_per_launch()) {
+      kernels.main.launch(
+          blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
+          {&o.x, &o.edge_vec, &o.senders, &o.types, &o.table, &o.table_index, &o.cutoffs, &o.type_count, &o.pieces,
+           &o.row_ptr, &o.row_limit, &unit, &o.graph_rows, &grad_out, &begin, &end, &x_target, &grad_edge_vec});
+    }
+    if (by_sender) {
+      kernels.sum_slab.launch(operands.nodes, 1, kReductionThreads, stream,
+                              {&workspace, &o.col_ptr, &o.col_edge, &begin, &end, &grad_x});
+    }
+  }
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,232 @@
+#include "cuda/interaction_edges.h"
+
+#include "core/harmonics.h"
+#include "core/radial_table.h"
+#include "cuda/harmonics_source.h"
+
+namespace clebsch::cuda {
+
+std::string interaction_parameters() {
+  return "const real* __restrict__ x, const double* __restrict__ edge_vec, const int* __restrict__ senders,\n"
+         "const int* __restrict__ types, const real* __restrict__ table, const int* __restrict__ table_index,\n"
+         "const double* __restrict__ cutoffs, int type_count, int pieces, const int* __restrict__ row_ptr,\n"
+         "const int* __restrict__ row_limit, int first_unit, int graph_rows";
+}
+
+InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule)
+    : problem_(problem),
+      schedule_(schedule),
+      components_(harmonics_count(problem.lmax_in2)),
+      row_(table_row(problem, schedule.pass, schedule.scalar)) {}
+
+void InteractionEdges::functions(SourceWriter& w) const {
+  const int units = schedule_.units_per_launch();
+  w.text("// An edge of a chunk in sorted order: its row, its sender, the table rows of its piece's two ends.");
+  w.text("struct __align__(16) Slot {");
+  w.text("int row, sender, left, right;");
+  w.text("};");
+  w.text("struct Edges {");
+  w.text("const real *x, *table;");
+  w.text("const double *edge_vec, *cutoffs;");
+  w.text("const int *senders, *types, *table_index;");
+  w.text("int type_count, pieces, receiver_type, thread, lane, unit, group;");
+  w.text("real* rows;");
+  w.text("Slot* slots;");
+  w.text("unsigned* keys;");
+  w.text("int* active;");
+  w.text("};");
+  w.blank();
+  w.text("// Barrier among the warps of one receiver; warps of the block's other receivers do not wait.");
+  w.text("__device__ __forceinline__ void group_barrier(int group) {");
+  if (units == 1) {
+    w.text("__syncwarp();");
+  } else {
+    w.line("asm volatile(\"bar.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
+  }
+  w.text("}");
+  w.blank();
+  geometry(w);
+  w.blank();
+  w.text("// Rows and slots of edges first .. first + count - 1; returns how many lie within their cutoff.");
+  w.text("// A key is (table row, place): places make keys unique, so ranks are the stable order.");
+  w.text("__device__ __forceinline__ int fill_chunk(const Edges& s, int first, int count) {");
+  w.text("const unsigned outside = 1u << 31;");
+  w.text("const int padded = (count + 3) & ~3;");
+  w.line("for (int i = s.thread; i < padded; i += {}) {{", 32 * units);
+  w.text("s.keys[i] = i < count ? fill_row(s, first, i) : 0xffffffffu;");
+  w.text("}");
+  w.text("group_barrier(s.group);");
+  w.line("for (int i = s.thread; i <= count; i += {}) {{", 32 * units);
+  w.text("const unsigned key = i < count ? s.keys[i] : outside;");
+  w.text("int rank = 0;");
+  w.text("for (int j = 0; j < padded; j += 4) {");
+  w.text("const uint4 four = *reinterpret_cast<const uint4*>(s.keys + j);");
+  w.text("rank += (four.x < key) + (four.y < key) + (four.z < key) + (four.w < key);");
+  w.text("}");
+  w.text("if (i == count) {");
+  w.text("*s.active = rank;");
+  w.text("} else {");
+  w.text("const int left = static_cast<int>((key & 0x7fffffffu) >> 8);");
+  w.text("// The last piece ends in zero: its right end has no row, and no weight.");
+  w.text("const bool last = left % (s.pieces + 1) == s.pieces;");
+  w.text("const Slot slot = {i, __ldg(s.senders + first + i), left, last ? left : left + 1};");
+  w.text("s.slots[rank] = slot;");
+  w.text("}");
+  w.text("}");
+  w.text("group_barrier(s.group);");
+  w.text("return *s.active;");
+  w.text("}");
+  if (!backward()) return;
+  w.blank();
+  w.text("// From the row's gradients (slope, then the harmonics from degree 1) to that of the edge vector.");
+  w.text(
+      "__device__ __forceinline__ void write_edge_gradient(const Edges& s, int first, int i, bool first_launch, "
+      "double* "
+      "__restrict__ grad_edge_vec) {");
+  w.text("double* target = grad_edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("if (s.keys[i] >> 31) {");
+  w.text("target[0] = target[1] = target[2] = 0;");
+  w.text("return;");
+  w.text("}");
+  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
+  w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
+  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.line("const double per_length = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});",
+         literal(std::sqrt(kTableStart), Scalar::f64));
+  w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
+  w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
+  w.line("const real* row = s.rows + i * {};", row_);
+  write_harmonics_gradient(w, problem_.lmax_in2, schedule_.scalar, "row");
+  w.text("const double slope = row[0] * (0.5 * per_length / sqrt(r));");
+  w.text(
+      "const double tx = slope * ux + inverse * gx, ty = slope * uy + inverse * gy, tz = slope * uz + inverse * gz;");
+  if (schedule_.launches == 1) {
+    w.text("target[0] = tx;");
+    w.text("target[1] = ty;");
+    w.text("target[2] = tz;");
+  } else {
+    w.text("target[0] = first_launch ? tx : target[0] + tx;");
+    w.text("target[1] = first_launch ? ty : target[1] + ty;");
+    w.text("target[2] = first_launch ? tz : target[2] + tz;");
+  }
+  w.text("}");
+}
+
+void InteractionEdges::geometry(SourceWriter& w) const {
+  w.text("// Fills the row of an edge, returns its key.");
+  w.text("__device__ __forceinline__ unsigned fill_row(const Edges& s, int first, int i) {");
+  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
+  w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
+  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.text("const double cutoff = __ldg(s.cutoffs + pair);");
+  w.text("if (r >= cutoff) return (1u << 31) + i;");
+  w.text("const int table = __ldg(s.table_index + pair);");
+  const std::string start = literal(std::sqrt(kTableStart), Scalar::f64);
+  w.line("const double u = (sqrt(r) - {0}) * (s.pieces / (sqrt(cutoff) - {0}));", start);
+  w.text("// A vector that is not a number, or a pair without a table, must show in the result.");
+  w.text("const bool inside = u >= 0 && table >= 0;");
+  w.text("const int piece = inside ? min(static_cast<int>(u), s.pieces - 1) : -1;");
+  w.text("const double place = table < 0 ? u * (0.0 / 0.0) : inside ? u - piece : u;");
+  w.text("const double inverse = 1 / r;");
+  w.text(
+      "const real x = static_cast<real>(vx * inverse), y = static_cast<real>(vy * inverse), z = static_cast<real>(vz * "
+      "inverse);");
+  w.text("const real t = static_cast<real>(place);");
+  w.line("real* row = s.rows + i * {};", row_);
+  write_harmonics(w, problem_.lmax_in2, schedule_.scalar, "row");
+  basis(w);
+  w.text("return static_cast<unsigned>((max(table, 0) * (s.pieces + 1) + piece + 1) << 8 | i);");
+  w.text("}");
+}
+
+void InteractionEdges::basis(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial_table.cpp).
+  w.line("real* h = row + {};", components_);
+  w.text("if (piece < 0) {");
+  w.text("// Linear in r below the first knot: the row's own polynomial 1, t, t^2.");
+  w.text("h[0] = 1; h[1] = t; h[2] = t * t; h[3] = 0; h[4] = 0; h[5] = 0;");
+  if (backward()) w.line("h[6] = 0; h[7] = 1; h[8] = {} * t; h[9] = 0; h[10] = 0; h[11] = 0;", number(2));
+  w.text("if (!(t == t)) h[0] = t;");
+  w.text("} else {");
+  w.text("const real t2 = t * t, t3 = t2 * t;");
+  w.line("h[3] = t3 * ({} + t * ({} + t * {}));", number(10), number(-15), number(6));
+  w.line("h[0] = {} - h[3];", number(1));
+  w.line("h[1] = t + t3 * ({} + t * ({} + t * {}));", number(-6), number(8), number(-3));
+  w.line("h[2] = t2 + t3 * ({} + t * ({} - t));", number(-3), number(3));
+  w.line("h[4] = t3 * ({} + t * ({} + t * {}));", number(-4), number(7), number(-3));
+  w.line("h[5] = t3 * ({} + t * ({} + t));", number(1), number(-2));
+  if (backward()) {
+    w.line("h[9] = t2 * ({} + t * ({} + t * {}));", number(30), number(-60), number(30));
+    w.text("h[6] = -h[9];");
+    w.line("h[7] = {} + t2 * ({} + t * ({} + t * {}));", number(1), number(-18), number(32), number(-15));
+    w.line("h[8] = {} * t + t2 * ({} + t * ({} + t * {}));", number(2), number(-9), number(12), number(-5));
+    w.line("h[10] = t2 * ({} + t * ({} + t * {}));", number(-12), number(28), number(-15));
+    w.line("h[11] = t2 * ({} + t * ({} + t * {}));", number(3), number(-8), number(5));
+  }
+  w.text("if (piece == s.pieces - 1) {");
+  w.text("h[3] = 0; h[4] = 0; h[5] = 0;");
+  if (backward()) w.text("h[9] = 0; h[10] = 0; h[11] = 0;");
+  w.text("}");
+  w.text("}");
+}
+
+void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
+  const int groups = schedule_.receivers_per_block, units = schedule_.units_per_launch();
+  w.line("__shared__ __align__(16) real all_rows[{}][{}];", groups, schedule_.chunk * row_);
+  w.line("__shared__ Slot all_slots[{}][{}];", groups, schedule_.chunk);
+  w.line("__shared__ __align__(16) unsigned all_keys[{}][{}];", groups, schedule_.chunk);
+  w.line("__shared__ int all_active[{}];", groups);
+  if (backward() && units > 1) {
+    w.line("__shared__ real all_sums[{}][{}];", groups, 2 * units * schedule_.edges_per_tile * components_);
+  }
+  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
+  w.line("const int row = blockIdx.x * {} + group;", groups);
+  w.line("if (row >= {}) return;", rows);
+  w.text("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+}
+
+void InteractionEdges::make_edges(SourceWriter& w) const {
+  w.line(
+      "const Edges edges = {{x, table, edge_vec, cutoffs, senders, types, table_index, type_count, pieces, begin < end "
+      "? "
+      "types[row] : 0, static_cast<int>(threadIdx.x) % {}, lane, unit, group, all_rows[group], all_slots[group], "
+      "all_keys[group], all_active + group}};",
+      32 * schedule_.units_per_launch());
+}
+
+void InteractionEdges::chunk_loop(SourceWriter& w) const {
+  w.text("// Chunks of equal length, so that each shares as many pieces as it can.");
+  w.text("for (int first = begin, count; first < end; first += count) {");
+  w.line("const int chunks = (end - first + {0}) / {1};", schedule_.chunk - 1, schedule_.chunk);
+  w.text("count = (end - first + chunks - 1) / chunks;");
+  w.text("group_barrier(s.group);");
+  w.text("const int active = fill_chunk(s, first, count);");
+}
+
+void InteractionEdges::read(SourceWriter& w, int first, int last) const {
+  const int width = 16 / scalar_bytes(schedule_.scalar), numbers = components_ + table_basis(schedule_.pass);
+  static const char* const names[] = {"x", "y", "z", "w"};
+  w.text("const real y0 = 1;");
+  for (int word = 0; word * width < row_; ++word) {
+    bool used = false;
+    for (int part = 0; part < width; ++part) {
+      const int c = word * width + part;
+      const bool harmonic = c >= std::max(first, 1) && c < std::min(last, components_);
+      if (!harmonic && (c < components_ || c >= numbers)) continue;
+      if (!used) {
+        w.line("const vector16 q{} = reinterpret_cast<const vector16*>(s.rows + slot.row * {})[{}];", word, row_, word);
+        used = true;
+      }
+      const int b = c - components_;
+      const std::string name = harmonic ? fmt::format("y{}", c)
+                               : b < 6  ? fmt::format("h{}", b)
+                                        : fmt::format("d{}", b - 6);
+      w.line("const real {} = q{}.{};", name, word, names[part]);
+    }
+  }
+}
+
+}  // namespace clebsch::cuda

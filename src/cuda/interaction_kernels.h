@@ -1,0 +1,42 @@
+#pragma once
+// The generator of clebsch::interaction: a problem with a radial part becomes the CUDA source of fused kernels.
+#include "cuda/kernel_source.h"
+
+namespace clebsch::cuda {
+
+/// Which gradients a backward kernel writes, and how dX is summed.
+struct InteractionOutputs {
+  bool x = true, edge_vec = true;
+  /// true: dX of every edge goes to memory, to be summed by sender in edge order; false: atomics.
+  bool deterministic = false;
+};
+
+/// Edges that a deterministic backward handles at a time: their rows of dX are what it keeps in memory.
+constexpr int64_t kEdgesOfSlab = int64_t{1} << 17;
+
+/// interaction, forward. Entry point and parameters: interaction_forward(<interaction_parameters()>, int out_rows,
+/// real* out). To be launched schedule.launches times in order with first_unit = 0, units_per_launch() and so on.
+/// Grid: (ceil(out_rows / receivers_per_block), splits); with splits > 1, out has that many copies of
+/// (out_rows, out.dim()), each the sum over a part of the edges. Rows from min(*row_limit, graph_rows) on are zero.
+/// Tables must be C2 and zero at the cutoff, as build_radial_table makes them: of a row the first three coefficients
+/// are read, the other three follow from the next row.
+KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
+                                        const ScheduleOptions& options = {});
+
+/// interaction, backward. Entry point and parameters: interaction_backward(<interaction_parameters()>, const real*
+/// grad_out, int edge_begin, int edge_end, real* grad_x, double* grad_edge_vec), edges [edge_begin, edge_end) alone.
+/// grad_x: (edge_end - edge_begin, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else
+/// (M, in1.dim()), added to atomically. Gradients of edges of rows from row_limit on, and of edges beyond their cutoff,
+/// are written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits).
+KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
+                                         const DeviceLimits& limits, const ScheduleOptions& options = {});
+
+/// The sums in fixed order that finish deterministic results, kReductionThreads a block:
+///   sum_slab(const real* edge_rows, const int* col_ptr, const int* col_edge, int edge_begin, int edge_end, real* out)
+///     grid (nodes); out (nodes, in1.dim()) += the rows of the slab's edges with this sender, ascending edge ids; the
+///     first slab (edge_begin = 0) overwrites.
+///   sum_parts(const real* parts, int64 count, int splits, real* out)
+///     grid (ceil(count / kReductionThreads)), out[i] = sum over s of parts[s * count + i]
+std::string interaction_sums_source(const Problem& problem, const Schedule& schedule);
+
+}  // namespace clebsch::cuda

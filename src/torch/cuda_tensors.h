@@ -1,0 +1,38 @@
+#pragma once
+// What the CUDA ops share: checks that look at shapes alone, scratch memory, torch's stream.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "cuda/driver.h"
+
+namespace clebsch::ops {
+
+/// Throws unless the tensor is dense, contiguous, on the device and of this dtype and shape (-1: any length).
+void check_on(const char* op, const at::Tensor& tensor, const char* name, at::Device device, at::ScalarType dtype,
+              at::IntArrayRef shape);
+
+/// A graph list on a device. Indices are trusted: looking at them would make the host wait.
+struct CudaGraph {
+  const int32_t* row_ptr = nullptr;
+  const int32_t* senders = nullptr;
+  const int32_t* receivers = nullptr;
+  const int32_t* col_ptr = nullptr;    ///< null without transpose
+  const int32_t* col_edge = nullptr;   ///< null without transpose
+  const int32_t* row_limit = nullptr;  ///< layer_rows[layer], null for layer -1
+  int32_t rows = 0;                    ///< N
+  int64_t edges = 0;                   ///< capacity E
+};
+
+/// Checks the `graph` list of ops.schema against the rows of x (M, ...), on the device of x.
+CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer);
+
+/// The stream that torch uses on the device, through the virtual guard: libtorch_cuda is not linked.
+cuda::Stream current_stream(at::Device device);
+
+/// Uninitialised bytes on the device of `like` from torch's allocator; undefined for none.
+at::Tensor scratch(int64_t bytes, const at::Tensor& like);
+/// Its address, null when undefined.
+void* address(const at::Tensor& tensor);
+
+}  // namespace clebsch::ops

@@ -1,0 +1,115 @@
+// clebsch::interaction on CUDA tensors: checks, allocations and launches; autograd is in interaction.cpp.
+#include "cuda/interaction.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+#include "core/errors.h"
+#include "core/radial_table.h"
+#include "torch/cuda_tensors.h"
+
+namespace clebsch::ops {
+namespace {
+
+constexpr const char* kOp = "interaction (cuda)";
+using Gradients = std::tuple<at::Tensor, at::Tensor>;
+using Mask = std::array<bool, 2>;
+
+struct Call {
+  std::shared_ptr<const Problem> problem;
+  std::shared_ptr<const cuda::Interaction> kernels;
+  cuda::InteractionOperands operands;
+};
+
+/// Checks shapes, dtypes and devices. Indices and types live on the device and are trusted: looking at them would make
+/// the host wait. Callers hold a device guard.
+Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+           at::TensorList radial, int64_t layer, std::string_view text) {
+  Call call;
+  call.problem = cached_problem(std::string(text));
+  const Problem& problem = *call.problem;
+  require(problem.radial.has_value(), "{}: expected a problem with a radial part", kOp);
+  const at::ScalarType dtype = x.scalar_type();
+  require(dtype == at::kFloat || dtype == at::kDouble, "{}: x: expected float32 or float64, got {}", kOp,
+          at::toString(dtype));
+  const at::Device device = x.device();
+  const CudaGraph g = check_cuda_graph(kOp, graph, x, layer);
+  check_on(kOp, x, "x", device, dtype, {-1, problem.in1.dim()});
+  check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
+  check_on(kOp, types, "types", device, at::kInt, {x.size(0)});
+  require(radial.size() == 5, "{}: radial: expected 5 tensors, got {}", kOp, radial.size());
+  check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {-1, -1});
+  const int64_t type_count = radial[2].size(0);
+  check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {type_count, type_count});
+  check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
+  check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, kTableOrder, problem.weight_count});
+  require(radial[0].size(0) >= 1 && radial[0].size(1) >= 2,
+          "{}: radial's table: expected at least one table of at least 2 rows, got {} and {}", kOp, radial[0].size(0),
+          radial[0].size(1));
+  call.kernels = cuda::Interaction::make(call.problem, dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
+  cuda::InteractionOperands& o = call.operands;
+  o.x = x.const_data_ptr();
+  o.edge_vec = edge_vec.const_data_ptr<double>();
+  o.senders = g.senders;
+  o.types = types.const_data_ptr<int32_t>();
+  o.table = radial[0].const_data_ptr();
+  o.table_index = radial[1].const_data_ptr<int32_t>();
+  o.cutoffs = radial[2].const_data_ptr<double>();
+  o.type_count = static_cast<int32_t>(type_count);
+  o.tables = static_cast<int32_t>(radial[0].size(0));
+  o.pieces = static_cast<int32_t>(radial[0].size(1) - 1);
+  o.row_ptr = g.row_ptr;
+  o.col_ptr = g.col_ptr;
+  o.col_edge = g.col_edge;
+  o.row_limit = g.row_limit;
+  o.graph_rows = g.rows;
+  o.nodes = static_cast<int32_t>(x.size(0));
+  o.edges = g.edges;
+  return call;
+}
+
+at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                        at::TensorList radial, int64_t layer, std::string_view text) {
+  const c10::DeviceGuard device_guard(x.device());
+  const Call call = check(x, edge_vec, graph, types, radial, layer, text);
+  at::Tensor out = at::empty({x.size(0), call.problem->out.dim()}, x.options().requires_grad(false));
+  const at::Tensor workspace = scratch(call.kernels->forward_workspace(call.operands, x.size(0)), x);
+  call.kernels->forward(call.operands, x.size(0), out.mutable_data_ptr(), address(workspace),
+                        current_stream(x.device()));
+  return out;
+}
+
+Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
+                        at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
+                        std::string_view text, Mask mask) {
+  const c10::DeviceGuard device_guard(x.device());
+  const Call call = check(x, edge_vec, graph, types, radial, layer, text);
+  check_on(kOp, grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
+  const bool transposed = call.operands.col_ptr != nullptr;
+  require(!mask[0] || transposed || !at::globalContext().deterministicAlgorithms(),
+          "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
+  auto like = [](const at::Tensor& t, bool wanted) {
+    return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
+  };
+  Gradients grads{like(x, mask[0]), like(edge_vec, mask[1])};
+  const cuda::InteractionOutputs wanted{mask[0], mask[1], transposed};
+  const at::Tensor workspace = scratch(call.kernels->backward_workspace(call.operands, wanted), x);
+  call.kernels->backward(call.operands, wanted, grad_out.const_data_ptr(), address(std::get<0>(grads)),
+                         mask[1] ? std::get<1>(grads).mutable_data_ptr<double>() : nullptr, address(workspace),
+                         current_stream(x.device()));
+  return grads;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
+  library.impl("interaction", forward_cuda);
+  library.impl("interaction_backward", backward_cuda);
+}
+
+}  // namespace clebsch::ops

@@ -1,0 +1,352 @@
+// The generated interaction kernels in the emulator against slow loops in fp64: values, gradients, deterministic and
+// atomic, and graphs with every oddity that a run can have.
+#include <gtest/gtest.h>
+
+#include "core/errors.h"
+#include "core/registry.h"
+#include "cuda/cubin_cache.h"
+#include "cuda/driver.h"
+#include "cuda/interaction.h"
+#include "reference.h"
+
+namespace clebsch::cuda {
+namespace {
+
+using reference::Values;
+
+/// Kernels of a source, launched one by one: slabs and splits of small graphs are not what the launcher would choose.
+class Program {
+ public:
+  Program(const std::string& source, const std::vector<std::string>& names)
+      : names_(names),
+        kernels_(load_module(cached_compile(CubinCache::standard(), source, names[0], 90).code, names)) {}
+  void launch(const std::string& name, int64_t grid_x, int64_t grid_y, int threads,
+              std::vector<void*> arguments) const {
+    const auto place = std::find(names_.begin(), names_.end(), name) - names_.begin();
+    kernels_.at(static_cast<size_t>(place)).launch(grid_x, grid_y, threads, nullptr, std::move(arguments));
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Kernel> kernels_;
+};
+
+/// The kernels of a problem and dtype, compiled once a process.
+template <typename T>
+struct Kernels {
+  static constexpr Scalar kScalar = sizeof(T) == 4 ? Scalar::f32 : Scalar::f64;
+  Problem problem;
+  KernelSource forward, deterministic, atomic;
+  Program forward_program, deterministic_program, atomic_program, sums;
+
+  explicit Kernels(const std::string& text, const ScheduleOptions& options = {})
+      : problem(Problem::parse(text)),
+        forward(interaction_forward_source(problem, kScalar, {}, options)),
+        deterministic(interaction_backward_source(problem, kScalar, {true, true, true}, {}, options)),
+        atomic(interaction_backward_source(problem, kScalar, {true, true, false}, {}, options)),
+        forward_program(forward.source, {"interaction_forward"}),
+        deterministic_program(deterministic.source, {"interaction_backward"}),
+        atomic_program(atomic.source, {"interaction_backward"}),
+        sums(interaction_sums_source(problem, deterministic.schedule), {"sum_slab", "sum_parts"}) {}
+};
+
+/// Calls f(first unit) for every launch of a schedule.
+template <typename F>
+void each_launch(const Schedule& schedule, F&& f) {
+  for (int unit = 0; unit < static_cast<int>(schedule.units.size()); unit += schedule.units_per_launch()) f(unit);
+}
+
+int64_t blocks(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+constexpr double kUntouched = 12345.0;
+
+template <typename T>
+struct Case {
+  unsigned seed = reference::fresh_seed();
+  std::mt19937_64 random{seed};
+  const Kernels<T>& kernels;
+  const Problem& problem;
+  reference::PaddedGraph graph;
+  reference::Tables tables;
+  int32_t rows;
+  Values x, grad_out;
+  std::vector<T> table, xt, gt;
+  const void *x_data, *table_data, *grad_data;
+
+  Case(const Kernels<T>& k, Graph source, int types, int64_t padding, int pieces = kTablePieces)
+      : kernels(k),
+        problem(k.problem),
+        graph(std::move(source), padding),
+        tables(reference::make_tables(reference::random_network(problem, random), types, pieces)),
+        rows(graph.graph.layer_rows[0]),
+        x(reference::random_values(graph.view.n_nodes * problem.in1.dim(), random)),
+        grad_out(reference::random_values(graph.view.n_nodes * problem.out.dim(), random)),
+        table(tables.values.begin(), tables.values.end()),
+        xt(x.begin(), x.end()),
+        gt(grad_out.begin(), grad_out.end()),
+        x_data(xt.data()),
+        table_data(table.data()),
+        grad_data(gt.data()) {}
+
+  /// Arguments up to graph_rows.
+  std::vector<void*> head(int& unit) {
+    static const int32_t* none = nullptr;
+    GraphView& g = graph.view;
+    index = tables.table_index.data();
+    cutoffs = tables.cutoffs.data();
+    return {&x_data,
+            &g.edge_vec,
+            &g.senders,
+            &g.types,
+            &table_data,
+            &index,
+            &cutoffs,
+            &types_,
+            &tables.pieces,
+            &g.row_ptr,
+            g.layer_rows ? &g.layer_rows : &none,
+            &unit,
+            &g.n_rows};
+  }
+
+  std::vector<T> forward(int splits = 1) {
+    types_ = tables.types;
+    const Schedule& schedule = kernels.forward.schedule;
+    int32_t out_rows = graph.view.n_nodes;
+    const int64_t count = out_rows * problem.out.dim();
+    std::vector<T> out(count, kUntouched), parts(splits * count, kUntouched);
+    void *target = splits > 1 ? parts.data() : out.data(), *result = out.data();
+    each_launch(schedule, [&](int unit) {
+      std::vector<void*> arguments = head(unit);
+      arguments.insert(arguments.end(), {&out_rows, &target});
+      kernels.forward_program.launch("interaction_forward", blocks(schedule, out_rows), splits, schedule.threads(),
+                                     arguments);
+    });
+    if (splits > 1) {
+      long long total = count;
+      kernels.sums.launch("sum_parts", (count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads,
+                          {&target, &total, &splits, &result});
+    }
+    return out;
+  }
+
+  struct Gradients {
+    std::vector<T> x;
+    Values edge_vec;
+  };
+
+  Gradients backward(bool deterministic, int64_t slab = int64_t{1} << 20, int splits = 1) {
+    types_ = tables.types;
+    const KernelSource& kernel = deterministic ? kernels.deterministic : kernels.atomic;
+    const Program& program = deterministic ? kernels.deterministic_program : kernels.atomic_program;
+    const Schedule& schedule = kernel.schedule;
+    const int64_t edges = graph.view.n_edges, nodes = graph.view.n_nodes;
+    const int parts = max_input_parts(problem, schedule);
+    Gradients grad{std::vector<T>(xt.size(), deterministic ? kUntouched : 0.0), Values(3 * edges, kUntouched)};
+    std::vector<T> workspace(std::min(edges, slab) * parts * problem.in1.dim(), std::numeric_limits<T>::quiet_NaN());
+    T *x_target = deterministic ? workspace.data() : grad.x.data(), *result = grad.x.data(),
+      *rows_data = workspace.data();
+    double* vectors = grad.edge_vec.data();
+    for (int64_t first = 0; first == 0 || first < edges; first += slab) {
+      int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(edges, first + slab));
+      each_launch(schedule, [&](int unit) {
+        std::vector<void*> arguments = head(unit);
+        arguments.insert(arguments.end(), {&grad_data, &begin, &end, &x_target, &vectors});
+        program.launch("interaction_backward", blocks(schedule, graph.view.n_rows), splits, schedule.threads(),
+                       arguments);
+      });
+      if (deterministic) {
+        kernels.sums.launch("sum_slab", nodes, 1, kReductionThreads,
+                            {&rows_data, &graph.view.col_ptr, &graph.view.col_edge, &begin, &end, &result});
+      }
+    }
+    return grad;
+  }
+
+  void compare(double tolerance, int64_t slab = int64_t{1} << 20, int splits = 1) {
+    SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
+    const std::vector<T> out = forward(splits);
+    const Values expected = reference::interaction_forward(problem, graph.view, rows, tables, x);
+    EXPECT_LE(reference::block_error(problem.out, graph.view.n_nodes, out, expected), tolerance);
+    const auto grad = reference::interaction_backward(problem, graph.view, rows, tables, x, grad_out);
+    const size_t used = 3 * static_cast<size_t>(graph.graph.row_ptr.back());
+    for (bool deterministic : {true, false}) {
+      SCOPED_TRACE(deterministic ? "deterministic" : "atomic");
+      const Gradients got = backward(deterministic, deterministic ? slab : int64_t{1} << 20, splits);
+      EXPECT_LE(reference::block_error(problem.in1, graph.view.n_nodes, got.x, grad.x), tolerance);
+      EXPECT_LE(reference::array_error(got.edge_vec, grad.edge_vec, used), tolerance);
+      for (size_t k = used; k < got.edge_vec.size(); ++k) ASSERT_EQ(got.edge_vec[k], kUntouched) << "padding written";
+      if (deterministic) {
+        const Gradients again = backward(true, slab, splits);
+        EXPECT_EQ(std::memcmp(again.x.data(), got.x.data(), got.x.size() * sizeof(T)), 0);
+        EXPECT_EQ(std::memcmp(again.edge_vec.data(), got.edge_vec.data(), used * sizeof(double)), 0);
+      }
+    }
+  }
+
+ private:
+  int types_ = 0;
+  const int32_t* index = nullptr;
+  const double* cutoffs = nullptr;
+};
+
+template <typename T>
+double tolerance() {
+  return sizeof(T) == 4 ? 2e-5 : 1e-11;
+}
+
+Graph small_graph(std::mt19937_64& random, int32_t local, int32_t rows, int32_t nodes, int degree, int types = 2,
+                  int32_t layer_rows = -1) {
+  reference::GraphShape shape;
+  shape.n_local = local;
+  shape.n_rows = rows;
+  shape.n_nodes = nodes;
+  shape.max_degree = degree;
+  shape.types = types;
+  Graph graph = reference::random_graph(shape, random);
+  if (layer_rows >= 0) graph.layer_rows.assign(1, layer_rows);
+  return graph;
+}
+
+template <typename T>
+void test_problem(const std::string& name, int degree) {
+  const Kernels<T> kernels(named_problem(name).problem);
+  std::mt19937_64 random(reference::fresh_seed());
+  // Asymmetric, two types with four cutoffs, ghosts that compute nothing in this layer, edges on knots and at cutoffs.
+  Case<T>(kernels, small_graph(random, 3, 4, 6, degree, 2, 3), 2, 5).compare(tolerance<T>());
+}
+
+TEST(EmulatedInteraction, UnevenChannelsFloat) { test_problem<float>("test-uneven", 20); }
+TEST(EmulatedInteraction, UnevenChannelsDouble) { test_problem<double>("test-uneven", 20); }
+TEST(EmulatedInteraction, BothParitiesFloat) { test_problem<float>("test-parity", 12); }
+TEST(EmulatedInteraction, UnsortedBlocksDouble) { test_problem<double>("test-unsorted", 12); }
+
+TEST(EmulatedInteraction, WarpsThatShareAReceiver) {
+  // Four warps a receiver in fp32, several launches in fp64.
+  const Kernels<float> kernels(named_problem("mace-l1").problem);
+  std::mt19937_64 random(reference::fresh_seed());
+  Case<float>(kernels, small_graph(random, 2, 2, 3, 20), 2, 3).compare(tolerance<float>());
+}
+
+TEST(EmulatedInteraction, SeveralLaunchesAddUp) {
+  ScheduleOptions options;
+  options.units = 2;
+  options.code = 1;
+  const Kernels<float> kernels(named_problem("test-uneven").problem, options);
+  ASSERT_EQ(kernels.atomic.schedule.launches, 2);
+  std::mt19937_64 random(reference::fresh_seed());
+  Case<float>(kernels, small_graph(random, 3, 3, 4, 12), 2, 3).compare(tolerance<float>(), 5);
+}
+
+TEST(EmulatedInteraction, PathWithoutWeights) {
+  std::mt19937_64 random(reference::fresh_seed());
+  const Kernels<double> kernels(named_problem("test-weightless").problem + " radial=bessel,0.08,6,8-16-12,silu");
+  Graph graph = small_graph(random, 3, 4, 5, 12);
+  for (double& c : graph.edge_vec) c *= 0.8;  // the reference has no cutoff without a weight
+  Case<double>(kernels, graph, 2, 3).compare(tolerance<double>());
+}
+
+/// Graphs that a run meets; one small problem, so that it compiles once.
+class EmulatedInteractionGraph : public testing::Test {
+ protected:
+  static const Kernels<double>& kernels() {
+    static const Kernels<double> made(named_problem("test-one-channel").problem);
+    return made;
+  }
+  std::mt19937_64 random{reference::fresh_seed()};
+};
+
+TEST_F(EmulatedInteractionGraph, Empty) {
+  Case<double>(kernels(), small_graph(random, 0, 0, 0, 0), 2, 4).compare(1e-11);
+  Case<double>(kernels(), small_graph(random, 1, 1, 1, 0), 2, 0).compare(1e-11);  // one atom alone
+  Case<double>(kernels(), small_graph(random, 3, 3, 5, 0), 2, 4).compare(1e-11);  // isolated atoms
+}
+
+TEST_F(EmulatedInteractionGraph, OneAtomThatSeesItsImages) {
+  Case<double>(kernels(), small_graph(random, 1, 1, 1, 40, 1), 1, 3).compare(1e-11);
+}
+
+TEST_F(EmulatedInteractionGraph, ReceiversLongerThanAChunkAndSplitOnes) {
+  const Graph graph = small_graph(random, 6, 7, 9, 300, 3);
+  for (int splits : {1, 3}) Case<double>(kernels(), graph, 3, 3).compare(1e-11, int64_t{1} << 20, splits);
+}
+
+TEST_F(EmulatedInteractionGraph, SlabsOfEdges) {
+  const Graph graph = small_graph(random, 6, 7, 9, 50);
+  for (int64_t slab : {1, 7, 64}) Case<double>(kernels(), graph, 2, 5).compare(1e-11, slab);
+}
+
+TEST_F(EmulatedInteractionGraph, FewPieces) {
+  for (int pieces : {1, 2, 24}) Case<double>(kernels(), small_graph(random, 4, 4, 4, 40), 2, 3, pieces).compare(1e-11);
+}
+
+TEST_F(EmulatedInteractionGraph, RowsBeyondTheLayerAreZero) {
+  Case<double>(kernels(), small_graph(random, 2, 6, 8, 30, 2, 0), 2, 3).compare(1e-11);
+  Case<double>(kernels(), small_graph(random, 2, 6, 8, 30, 2, 2), 2, 3).compare(1e-11);
+}
+
+TEST_F(EmulatedInteractionGraph, EdgesBeyondTheirCutoffsGiveNothing) {
+  Graph graph = small_graph(random, 3, 3, 3, 20);
+  for (double& c : graph.edge_vec) c *= 100;
+  Case<double> test(kernels(), graph, 2, 3);
+  for (double value : test.forward()) EXPECT_EQ(value, 0.0);
+  for (bool deterministic : {true, false}) {
+    const auto grad = test.backward(deterministic);
+    for (double value : grad.x) EXPECT_EQ(value, 0.0);
+    for (int k = 0; k < 3 * graph.row_ptr.back(); ++k) EXPECT_EQ(grad.edge_vec[static_cast<size_t>(k)], 0.0);
+  }
+}
+
+TEST_F(EmulatedInteractionGraph, VectorsThatAreNoNumbersAndMissingTablesShow) {
+  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
+  graph.row_ptr = {0, 2};
+  graph.senders = {1, 1};
+  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
+  graph.finish();
+  Case<double> broken(kernels(), graph, 1, 0);
+  EXPECT_TRUE(std::isnan(broken.forward()[0]));
+  EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
+  graph.edge_vec = {1, 1, 1, 1, 0, 0};
+  Case<double> missing(kernels(), graph, 1, 0);
+  EXPECT_FALSE(std::isnan(missing.forward()[0]));
+  missing.tables.table_index[0] = -1;
+  EXPECT_TRUE(std::isnan(missing.forward()[0]));
+}
+
+/// Moving one edge across every knot and the cutoff: the energy is continuous and its gradient is the kernels'.
+TEST_F(EmulatedInteractionGraph, GradientIsThatOfTheSumOnEveryKnot) {
+  constexpr int kPieces = 6;
+  const double cutoff = reference::pair_cutoffs(1)[0], first = std::sqrt(kTableStart);
+  for (int knot = 0; knot <= kPieces; ++knot) {
+    const double s = first + (std::sqrt(cutoff) - first) * knot / kPieces, r = s * s;
+    Graph graph = small_graph(random, 1, 1, 2, 0, 1);
+    graph.row_ptr = {0, 1};
+    graph.senders = {1};
+    graph.edge_vec = {0.6 * r, 0.64 * r, 0.48 * r};
+    graph.finish();
+    Case<double> test(kernels(), graph, 1, 0, kPieces);
+    const auto energy = [&] {
+      const std::vector<double> out = test.forward();
+      double sum = 0;
+      for (int64_t k = 0; k < test.problem.out.dim(); ++k) sum += out[k] * test.gt[k];
+      return sum;
+    };
+    const Values gradient = test.backward(false).edge_vec;
+    for (int d = 0; d < 3; ++d) {
+      double& place = test.graph.graph.edge_vec[static_cast<size_t>(d)];
+      const double at = place, step = 1e-7;  // short: below the first knot the curvature is another
+      place = at + step;
+      const double above = energy();
+      place = at - step;
+      const double below = energy();
+      place = at;
+      const double slope = gradient[static_cast<size_t>(d)];
+      EXPECT_NEAR(slope, (above - below) / (2 * step), 1e-6 * (1 + std::abs(slope))) << "knot " << knot;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::cuda
