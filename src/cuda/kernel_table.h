@@ -57,5 +57,8 @@ void require_compiled(const std::vector<KernelResult>& results);
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> gate_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> pair_repulsion_jobs(const OpCall& call, const DeviceLimits& limits);
 
 }  // namespace clebsch::cuda

@@ -12,7 +12,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "core/node_problem.h"
+#include "core/gate_plan.h"
+#include "torch/gate.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -22,53 +23,8 @@ constexpr const char* kOp = "gate";
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Where each part lies in the rows of input and output.
-struct Plan {
-  struct Scalar {
-    int64_t in, out, count;  ///< out = -1: a gate
-    bool odd;
-    int64_t column;  ///< in the table of activation arguments
-  };
-  struct Gated {
-    int64_t gate, column, in, in_stride, out, out_stride, count;  ///< gate: offset of the gates in the input row
-    int dim;
-    bool odd;  ///< the gate's activation
-  };
-  std::vector<Scalar> scalars;
-  std::vector<Gated> gated;
-  int64_t columns = 0;
-};
-
-Plan make_plan(const GateProblem& problem) {
-  const auto in = channel_fastest_layout(problem.in), out = channel_fastest_layout(problem.out);
-  Plan plan;
-  const size_t scalars = problem.scalars.size(), gates = problem.gates.size();
-  for (size_t b = 0; b < scalars + gates; ++b) {
-    plan.scalars.push_back(
-        {in[b].offset, b < scalars ? out[b].offset : -1, in[b].mul, in[b].ir.parity < 0, plan.columns});
-    plan.columns += in[b].mul;
-  }
-  // Gates are matched to gated channels in order, whatever their blocks: cut both where either ends.
-  size_t g = scalars;
-  int64_t used = 0;
-  for (size_t b = 0; b < problem.gated.size(); ++b) {
-    const BlockLayout& from = in[scalars + gates + b];
-    const BlockLayout& to = out[scalars + b];
-    for (int64_t done = 0; done < from.mul;) {
-      while (used == plan.scalars[g].count) ++g, used = 0;
-      const Plan::Scalar& gate = plan.scalars[g];
-      const int64_t count = std::min(from.mul - done, gate.count - used);
-      plan.gated.push_back({gate.in + used, gate.column + used, from.offset + done, from.stride, to.offset + done,
-                            to.stride, count, from.ir.dim(), gate.odd});
-      done += count;
-      used += count;
-    }
-  }
-  return plan;
-}
-
 /// sigmoid(x) of even scalars, tanh(x) of odd ones, (rows, columns): torch's vectorised functions, on strided views.
-at::Tensor activation_arguments(const Plan& plan, const at::Tensor& x, int64_t rows) {
+at::Tensor activation_arguments(const GatePlan& plan, const at::Tensor& x, int64_t rows) {
   at::Tensor table = at::empty({rows, plan.columns}, x.options().requires_grad(false));
   for (const auto& s : plan.scalars) {
     const at::Tensor from = x.narrow(0, 0, rows).narrow(1, s.in, s.count);
@@ -87,7 +43,7 @@ struct Act {
 };
 
 template <typename T>
-void forward_rows(const GateProblem& problem, const Plan& plan, const at::Tensor& x, const at::Tensor& table,
+void forward_rows(const GateProblem& problem, const GatePlan& plan, const at::Tensor& x, const at::Tensor& table,
                   const at::Tensor& out) {
   const Act<T> act{static_cast<T>(problem.silu), static_cast<T>(problem.tanh)};
   const int64_t d_in = x.size(1), d_out = out.size(1);
@@ -111,7 +67,7 @@ void forward_rows(const GateProblem& problem, const Plan& plan, const at::Tensor
 }
 
 template <typename T>
-void backward_rows(const GateProblem& problem, const Plan& plan, const at::Tensor& x, const at::Tensor& table,
+void backward_rows(const GateProblem& problem, const GatePlan& plan, const at::Tensor& x, const at::Tensor& table,
                    const at::Tensor& grad_out, const at::Tensor& grad_x) {
   const Act<T> act{static_cast<T>(problem.silu), static_cast<T>(problem.tanh)};
   const int64_t d_in = x.size(1), d_out = grad_out.size(1);
@@ -144,34 +100,11 @@ void backward_rows(const GateProblem& problem, const Plan& plan, const at::Tenso
 }
 
 at::Tensor forward_rows_of(const at::Tensor& x, int64_t rows, const GateProblem& problem) {
-  const Plan plan = make_plan(problem);
+  const GatePlan plan = make_gate_plan(problem);
   at::Tensor out = at::empty({x.size(0), problem.out.dim()}, x.options().requires_grad(false));
   zero_tail(out, rows);
   const at::Tensor table = activation_arguments(plan, x, rows);
   dispatch_dtype(x.scalar_type(), [&](auto zero) { forward_rows<decltype(zero)>(problem, plan, x, table, out); });
-  return out;
-}
-
-/// The same from at:: ops: the source of second and higher derivatives.
-at::Tensor composite(const at::Tensor& x, int64_t rows, const GateProblem& problem) {
-  const Plan plan = make_plan(problem);
-  const at::Tensor used = x.narrow(0, 0, rows);
-  at::Tensor out = at::zeros({x.size(0), problem.out.dim()}, x.options().requires_grad(false));
-  auto activate = [&](int64_t offset, int64_t count, bool odd) {
-    const at::Tensor v = used.narrow(1, offset, count);
-    return odd ? at::tanh(v) * problem.tanh : at::silu(v) * problem.silu;
-  };
-  for (const auto& s : plan.scalars) {
-    if (s.out >= 0) out.narrow(0, 0, rows).narrow(1, s.out, s.count).copy_(activate(s.in, s.count, s.odd));
-  }
-  for (const auto& g : plan.gated) {
-    const at::Tensor gate = activate(g.gate, g.count, g.odd);
-    for (int m = 0; m < g.dim; ++m) {
-      out.narrow(0, 0, rows)
-          .narrow(1, g.out + m * g.out_stride, g.count)
-          .copy_(gate * used.narrow(1, g.in + m * g.in_stride, g.count));
-    }
-  }
   return out;
 }
 
@@ -205,9 +138,9 @@ class Gate : public torch::autograd::Function<Gate> {
     const int64_t rows = ctx->saved_data["rows"].toInt();
     const auto problem = cached_gate_problem(ctx->saved_data["problem"].toStringRef());
     if (at::GradMode::is_enabled()) {  // the result is to be differentiated again
-      return {torch::autograd::grad({composite(x, rows, *problem)}, {x}, {grads[0]}, true, true)[0], {}, {}};
+      return {torch::autograd::grad({gate_composite(x, rows, *problem)}, {x}, {grads[0]}, true, true)[0], {}, {}};
     }
-    const Plan plan = make_plan(*problem);
+    const GatePlan plan = make_gate_plan(*problem);
     const at::Tensor grad_out = grads[0].contiguous();
     at::Tensor grad_x = at::empty(x.sizes(), x.options().requires_grad(false));
     zero_tail(grad_x, rows);
@@ -224,6 +157,28 @@ at::Tensor forward_autograd(const at::Tensor& x, at::TensorList graph, int64_t l
 }
 
 }  // namespace
+
+at::Tensor gate_composite(const at::Tensor& x, int64_t rows, const GateProblem& problem) {
+  const GatePlan plan = make_gate_plan(problem);
+  const at::Tensor used = x.narrow(0, 0, rows);
+  at::Tensor out = at::zeros({x.size(0), problem.out.dim()}, x.options().requires_grad(false));
+  auto activate = [&](int64_t offset, int64_t count, bool odd) {
+    const at::Tensor v = used.narrow(1, offset, count);
+    return odd ? at::tanh(v) * problem.tanh : at::silu(v) * problem.silu;
+  };
+  for (const auto& s : plan.scalars) {
+    if (s.out >= 0) out.narrow(0, 0, rows).narrow(1, s.out, s.count).copy_(activate(s.in, s.count, s.odd));
+  }
+  for (const auto& g : plan.gated) {
+    const at::Tensor gate = activate(g.gate, g.count, g.odd);
+    for (int m = 0; m < g.dim; ++m) {
+      out.narrow(0, 0, rows)
+          .narrow(1, g.out + m * g.out_stride, g.count)
+          .copy_(gate * used.narrow(1, g.in + m * g.in_stride, g.count));
+    }
+  }
+  return out;
+}
 
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) { library.impl("gate", forward_cpu); }
 TORCH_LIBRARY_IMPL(clebsch, Meta, library) { library.impl("gate", forward_meta); }

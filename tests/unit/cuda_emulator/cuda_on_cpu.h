@@ -131,7 +131,9 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 using std::abs;
 using std::exp;
 using std::fma;
+using std::pow;
 using std::sqrt;
+using std::tanh;
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }

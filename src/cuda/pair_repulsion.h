@@ -1,0 +1,41 @@
+#pragma once
+// clebsch::pair_repulsion on CUDA, in fp64; the formula is in cpu/pair_repulsion.h.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cuda/driver.h"
+
+namespace clebsch::cuda {
+
+/// Device pointers; edges in CSR order by receiver.
+struct RepulsionOperands {
+  const double* edge_vec = nullptr;  ///< (E,3) Angstrom
+  const int32_t* row_ptr = nullptr;  ///< (rows + 1)
+  const int32_t* senders = nullptr;  ///< (E)
+  const int32_t* types = nullptr;    ///< (nodes), below type_count
+  const double* cutoffs = nullptr;   ///< (type_count, type_count) [centre][neighbour]
+  const double* charges = nullptr;   ///< (type_count)
+  int32_t rows = 0, nodes = 0, type_count = 0;
+  double power = 6, scale = 0;  ///< of the cutoff polynomial; energy of two unit charges one Angstrom apart
+};
+
+/// Kernels for the current device; calls are asynchronous on the stream and give the same bits in every run.
+class PairRepulsion {
+ public:
+  static std::shared_ptr<const PairRepulsion> make();
+  /// energy (nodes): a row's sum over its edges, zero from `rows` on.
+  void forward(const RepulsionOperands& operands, double* energy, Stream stream) const;
+  /// grad_energy (nodes); grad_edge_vec (E,3), written as far as the graph has edges.
+  void backward(const RepulsionOperands& operands, const double* grad_energy, double* grad_edge_vec,
+                Stream stream) const;
+
+ private:
+  PairRepulsion();
+  Kernel forward_, backward_;
+};
+
+/// pair_repulsion_forward and pair_repulsion_backward; a warp takes a row, its lanes the edges.
+std::string pair_repulsion_source();
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,271 @@
+// The generated kernels of linear, species_linear, gate and pair_repulsion with their launchers in the emulator,
+// against slow loops in fp64 and the CPU op: blocks of any size, rows that are not computed, types out of range, both
+// tilings.
+#include <gtest/gtest.h>
+
+#include "core/edge_forces.h"
+#include "cpu/pair_repulsion.h"
+#include "cuda/edge_forces.h"
+#include "cuda/gate.h"
+#include "cuda/node_linear.h"
+#include "cuda/pair_repulsion.h"
+#include "reference.h"
+
+namespace clebsch {
+namespace {
+
+using reference::Values;
+
+template <typename T>
+constexpr cuda::Scalar kScalar = sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64;
+
+template <typename T>
+std::vector<T> cast(const Values& values) {
+  return {values.begin(), values.end()};
+}
+
+template <typename T>
+void expect_close(const std::vector<T>& got, const Values& expected, double scale) {
+  ASSERT_EQ(got.size(), expected.size());
+  const double tolerance = (sizeof(T) == 4 ? 3e-6 : 1e-14) * scale;
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
+}
+
+/// out = x W[type] by the definition in core/node_problem.h; zero for rows from `limit` on and types out of range.
+Values slow_linear(const LinearProblem& p, const Values& x, const Values& weight, const std::vector<int32_t>& types,
+                   int nodes, int type_count, int limit, bool transposed) {
+  const int64_t d_in = (transposed ? p.out : p.in).dim(), d_out = (transposed ? p.in : p.out).dim();
+  Values out(static_cast<size_t>(nodes * d_out), 0.0);
+  for (int i = 0; i < std::min(nodes, limit); ++i) {
+    const int type = types.empty() ? 0 : types[i];
+    if (type < 0 || type >= type_count) continue;
+    const double* w = weight.data() + type * p.weight_count;
+    for (const LinearProblem::Map& map : p.maps) {
+      for (int m = 0; m < 2 * map.l + 1; ++m) {
+        for (int64_t a = 0; a < map.in_mul; ++a) {
+          for (int64_t b = 0; b < map.out_mul; ++b) {
+            const double v = w[map.weight_offset + a * map.out_mul + b];
+            const int64_t in = map.in_offset + m * map.in_mul + a, to = map.out_offset + m * map.out_mul + b;
+            if (transposed) {
+              out[i * d_out + in] += v * x[i * d_in + to];
+            } else {
+              out[i * d_out + to] += v * x[i * d_in + in];
+            }
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+/// limit -1: none given. With type_count 0 there is one weight and no types.
+template <typename T>
+void check_linear(const std::string& text, int nodes, int type_count, int limit) {
+  SCOPED_TRACE(text);
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto problem = std::make_shared<const LinearProblem>(LinearProblem::parse(text));
+  const int weights = std::max(type_count, 1);
+  const Values w = reference::random_values(static_cast<size_t>(weights * problem->weight_count), random);
+  std::vector<int32_t> types;
+  for (int i = 0; type_count > 0 && i < nodes; ++i) types.push_back(static_cast<int32_t>(random() % type_count));
+  if (!types.empty()) types[types.size() / 2] = type_count + 3;
+  const auto kernels = cuda::NodeLinear::make(problem, kScalar<T>);
+  for (const bool transposed : {false, true}) {
+    const int64_t d_in = (transposed ? problem->out : problem->in).dim();
+    const int64_t d_out = (transposed ? problem->in : problem->out).dim();
+    const Values x = reference::random_values(static_cast<size_t>(nodes * d_in), random);
+    const std::vector<T> xt = cast<T>(x), wt = cast<T>(w);
+    std::vector<T> out(static_cast<size_t>(nodes * d_out), T(NAN));
+    cuda::LinearOperands o;
+    o.x = xt.data();
+    o.weight = wt.data();
+    o.types = types.empty() ? nullptr : types.data();
+    o.row_limit = limit < 0 ? nullptr : &limit;
+    o.nodes = nodes;
+    o.type_count = weights;
+    std::vector<char> scratch(static_cast<size_t>(kernels->workspace(o, transposed)), 77);
+    kernels->run(o, transposed, out.data(), scratch.data(), nullptr);
+    expect_close(out, slow_linear(*problem, x, w, types, nodes, weights, limit < 0 ? nodes : limit, transposed), 8);
+  }
+}
+
+const char* const kUneven = "linear in=5x0e+1x0o+7x1o+35x2e+2x0e out=9x0e+3x1o+70x2e+4x1e+1x0o";
+
+TEST(EmulatedLinear, UnevenBlocksAndRows) {
+  check_linear<double>(kUneven, 37, 0, -1);
+  check_linear<float>(kUneven, 37, 0, 20);
+  check_linear<float>(kUneven, 1, 0, 0);
+}
+
+TEST(EmulatedLinear, ManyNodes) {
+  // More than twice the emulator's multiprocessors in blocks: the wide tiling.
+  check_linear<float>("linear in=20x0e+3x1o out=33x0e+66x1o", 9000, 0, 8990);
+  check_linear<double>("linear in=17x0e+3x1o out=65x0e+3x1o", 6000, 0, -1);
+}
+
+TEST(EmulatedSpeciesLinear, TypesInAnyOrder) {
+  check_linear<double>(kUneven, 53, 3, 50);
+  check_linear<float>(kUneven, 53, 1, -1);
+  check_linear<float>("linear in=20x0e out=33x0e+2x1o", 20000, 2, 19990);
+}
+
+/// e3nn's gate, by its definition: pieces of the rows in the order of the problem's blocks.
+struct SlowGate {
+  const GateProblem& p;
+  double activate(bool odd, double v) const { return odd ? p.tanh * std::tanh(v) : p.silu * v / (1 + std::exp(-v)); }
+  double slope(bool odd, double v) const {
+    const double step = 1e-5;
+    return (activate(odd, v + step) - activate(odd, v - step)) / (2 * step);
+  }
+  /// (block, channel) of every scalar and gate or of every gated channel, in order.
+  static std::vector<std::pair<size_t, int64_t>> channels(const Irreps& irreps, size_t first) {
+    std::vector<std::pair<size_t, int64_t>> list;
+    for (size_t b = 0; b < irreps.size(); ++b)
+      for (int64_t c = 0; c < irreps[b].mul; ++c) list.push_back({first + b, c});
+    return list;
+  }
+  /// Adds grad's products to grad_x when given, else writes out.
+  void row(const double* x, double* out, const double* grad, double* grad_x) const {
+    const auto in = channel_fastest_layout(p.in), to = channel_fastest_layout(p.out);
+    const size_t scalars = p.scalars.size(), gates = p.gates.size();
+    for (const auto& [b, c] : channels(p.scalars, 0)) {
+      const bool odd = p.scalars[b].ir.parity < 0;
+      const int64_t at = in[b].offset + c, target = to[b].offset + c;
+      if (grad) {
+        grad_x[at] += grad[target] * slope(odd, x[at]);
+      } else {
+        out[target] = activate(odd, x[at]);
+      }
+    }
+    const auto gate_list = channels(p.gates, scalars), gated_list = channels(p.gated, scalars + gates);
+    for (size_t k = 0; k < gated_list.size(); ++k) {
+      const auto [g, gc] = gate_list[k];
+      const auto [b, c] = gated_list[k];
+      const int64_t gate_at = in[g].offset + gc;
+      const bool odd = in[g].ir.parity < 0;
+      const BlockLayout& target = to[b - gates];
+      for (int m = 0; m < in[b].ir.dim(); ++m) {
+        const int64_t at = in[b].offset + m * in[b].stride + c, place = target.offset + m * target.stride + c;
+        if (grad) {
+          grad_x[at] += grad[place] * activate(odd, x[gate_at]);
+          grad_x[gate_at] += grad[place] * x[at] * slope(odd, x[gate_at]);
+        } else {
+          out[place] = activate(odd, x[gate_at]) * x[at];
+        }
+      }
+    }
+  }
+};
+
+template <typename T>
+void check_gate(const std::string& text, int limit) {
+  SCOPED_TRACE(text);
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto problem = std::make_shared<const GateProblem>(GateProblem::parse(text));
+  const int nodes = 29, rows = limit < 0 ? nodes : limit;
+  const int64_t d_in = problem->in.dim(), d_out = problem->out.dim();
+  const Values x = reference::random_values(static_cast<size_t>(nodes * d_in), random);
+  const Values grad = reference::random_values(static_cast<size_t>(nodes * d_out), random);
+  Values out(grad.size(), 0.0), grad_x(x.size(), 0.0);
+  for (int i = 0; i < rows; ++i) {
+    const SlowGate slow{*problem};
+    slow.row(&x[i * d_in], &out[i * d_out], nullptr, nullptr);
+    slow.row(&x[i * d_in], nullptr, &grad[i * d_out], &grad_x[i * d_in]);
+  }
+  const std::vector<T> xt = cast<T>(x), gt = cast<T>(grad);
+  std::vector<T> got(grad.size(), T(NAN)), got_grad(x.size(), T(NAN));
+  const auto kernels = cuda::Gate::make(problem, kScalar<T>);
+  const int32_t* row_limit = limit < 0 ? nullptr : &limit;
+  kernels->forward(xt.data(), row_limit, nodes, got.data(), nullptr);
+  kernels->backward(xt.data(), gt.data(), row_limit, nodes, got_grad.data(), nullptr);
+  expect_close(got, out, 1);
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(got_grad[i], grad_x[i], sizeof(T) == 4 ? 1e-5 : 1e-8) << i;
+}
+
+TEST(EmulatedGate, AllKinds) {
+  const std::string text =
+      "gate scalars=5x0e+3x0o gates=4x0e+2x0o+1x0e gated=3x1o+1x1o+2x2e+1x1o silu=1.679 tanh=1.594";
+  check_gate<double>(text, -1);
+  check_gate<float>(text, 17);
+  check_gate<float>(text, 0);
+  check_gate<double>("gate scalars=6x0e gates= gated= silu=1.679 tanh=1.594", -1);
+}
+
+TEST(EmulatedPairRepulsion, AsOnTheCpu) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const reference::GraphShape shape{15, 18, 23, 70, 5, 3, 1};
+  const Graph graph = reference::random_graph(shape, random);
+  const GraphView view = graph.view();
+  const Values cutoffs = reference::pair_cutoffs(3), charges{1, 8, 17};
+  const cpu::ZblProblem zbl = cpu::ZblProblem::parse("zbl p=6 scale=7.1998225");
+  Values energy(shape.n_rows), grad(graph.edge_vec.size(), 1e30);
+  cpu::pair_repulsion_forward(zbl, view, cutoffs.data(), charges.data(), 3, energy.data(), 1);
+  energy.resize(static_cast<size_t>(shape.n_nodes), 0.0);
+  const Values up = reference::random_values(static_cast<size_t>(shape.n_nodes), random);
+  cpu::pair_repulsion_backward(zbl, view, cutoffs.data(), charges.data(), 3, up.data(), grad.data(), 1);
+  cuda::RepulsionOperands o;
+  o.edge_vec = view.edge_vec;
+  o.row_ptr = view.row_ptr;
+  o.senders = view.senders;
+  o.types = view.types;
+  o.cutoffs = cutoffs.data();
+  o.charges = charges.data();
+  o.rows = view.n_rows;
+  o.nodes = view.n_nodes;
+  o.type_count = 3;
+  o.power = zbl.p;
+  o.scale = zbl.scale;
+  Values got(energy.size(), NAN), got_grad(grad.size(), 1e30);
+  const auto kernels = cuda::PairRepulsion::make();
+  kernels->forward(o, got.data(), nullptr);
+  kernels->backward(o, up.data(), got_grad.data(), nullptr);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], energy[i], 1e-12 * (1 + std::abs(energy[i])));
+  for (size_t i = 0; i < got_grad.size(); ++i) ASSERT_NEAR(got_grad[i], grad[i], 1e-12 * (1 + std::abs(grad[i])));
+}
+
+TEST(EmulatedEdgeForces, AsOnTheCpu) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const reference::GraphShape shape{15, 18, 23, 70, 5, 2, 1};
+  const Graph graph = reference::random_graph(shape, random);
+  const GraphView view = graph.view();
+  const size_t nodes = static_cast<size_t>(shape.n_nodes);
+  Values gradient = reference::random_values(graph.edge_vec.size(), random);
+  std::fill(gradient.begin() + 3 * view.row_ptr[view.n_rows], gradient.end(), NAN);  // padding is not read
+  std::vector<int32_t> col_ptr, col_edge;
+  transpose_graph(view, col_ptr, col_edge);
+  Values forces(3 * nodes), virial(9), atom(6 * nodes), centroid(9 * nodes);
+  accumulate_edge_forces(view, gradient.data(), {forces.data(), virial.data(), atom.data(), centroid.data()}, 1);
+  cuda::EdgeForceOperands o;
+  o.edge_vec = view.edge_vec;
+  o.gradient = gradient.data();
+  o.row_ptr = view.row_ptr;
+  o.col_ptr = col_ptr.data();
+  o.col_edge = col_edge.data();
+  o.rows = view.n_rows;
+  o.nodes = view.n_nodes;
+  Values got_forces(forces.size(), NAN), got_virial(9, NAN), got_atom(atom.size(), NAN);
+  Values got_centroid(centroid.size(), NAN);
+  std::vector<char> scratch(static_cast<size_t>(cuda::EdgeForces::workspace(o.nodes)), 77);
+  const auto kernels = cuda::EdgeForces::make();
+  kernels->run(o, {got_forces.data(), got_virial.data(), got_atom.data(), got_centroid.data()}, scratch.data(),
+               nullptr);
+  expect_close(got_forces, forces, 100);
+  expect_close(got_virial, virial, 1e4);
+  expect_close(got_atom, atom, 1e3);
+  expect_close(got_centroid, centroid, 1e3);
+  Values again(forces.size(), NAN);
+  kernels->run(o, {again.data(), nullptr, nullptr, nullptr}, nullptr, nullptr);
+  EXPECT_EQ(again, got_forces);
+}
+
+}  // namespace
+}  // namespace clebsch
