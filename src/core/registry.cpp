@@ -77,6 +77,9 @@ std::vector<NamedProblem> make() {
   add("nequip-S", "128x0e+64x1o", 1, "0e+1o", true, "nequip");
   add("nequip-L", "128x0e+64x1o+32x2e+32x3o", 3, "0e+1o+2e+3o", true, "nequip");
   add("nequip-XL", "320x0e+96x1o+64x2e+32x3o+32x4e", 4, "0e+1o+2e+3o+4e", true, "nequip");
+  // NequIP networks with both parities, as OpenEquivariance's benchmark has them: many paths of few channels.
+  add("nequip-aspirin", "64x0o+64x0e+64x1o+64x1e", 1, "0o+0e+1o+1e", true, "nequip");
+  add("nequip-toluene", "64x0o+64x0e+64x1o+64x1e+64x2o+64x2e", 2, "0o+0e+1o+1e+2o+2e", true, "nequip");
   add("nequip-M-first", "32x0e", 2, "0e+1o+2e", true, "nequip");
   add("nequip-M-last", "128x0e+64x1o+32x2e", 2, "0e", true, "nequip");
   // Small odd ones for tests: channel counts that fill no vector, both parities, blocks out of order, high degrees.
@@ -96,6 +99,10 @@ std::vector<NamedProblem> make() {
   const char* diffdock = "10x1o+10x1e+48x0e+48x0o";
   list.push_back({"diffdock-l1", fully_connected(diffdock, "1x0e+1x1o", diffdock)});
   list.push_back({"diffdock-l2", fully_connected(diffdock, "1x0e+1x1o+1x2e", diffdock)});
+  // e3nn's tetris examples: many outputs of few inputs, then two outputs of many inputs.
+  list.push_back(
+      {"tetris-1", fully_connected("1x0e+1x1o+1x2e+1x3o", "1x0e+1x1o+1x2e+1x3o", "64x0e+24x1e+24x1o+16x2e+16x2o")});
+  list.push_back({"tetris-2", fully_connected("64x0e+24x1e+24x1o+16x2e+16x2o", "1x0e+1x1o+1x2e", "1x0o+6x0e")});
   // OpenEquivariance's roofline set: one path each, from memory-bound to compute-bound.
   const int roofline[][3] = {{1, 1, 1}, {2, 1, 2}, {3, 3, 3}, {5, 5, 3}, {5, 3, 5}, {6, 3, 6}, {7, 4, 7}, {7, 7, 7}};
   for (const auto& l : roofline) {
@@ -113,11 +120,31 @@ const std::vector<NamedProblem>& named_problems() {
   return list;
 }
 
+const std::vector<NamedProblem>& named_allegro_problems() {
+  static const std::vector<NamedProblem> list = {
+      {"allegro-l1",
+       "allegro scalars=64 channels=32 lmax=1 tensors=1x0e+1x1o;1x0e+1x1o;1x0e latents=96-64-128;160-64-64 "
+       "readout=192-32-1 basis=bessel,0.31830988618379069,6 network=8-64-192"},
+      {"allegro-l2",
+       "allegro scalars=64 channels=32 lmax=2 tensors=1x0e+1x1o+1x2e;1x0e+1x1o+1x2e;1x0e latents=96-64-160;160-64-64 "
+       "readout=192-32-1 basis=bessel,0.31830988618379069,6 network=8-64-256"},
+      // Both parities, three layers, widths that fill no vector.
+      {"allegro-test",
+       "allegro scalars=5 channels=6 lmax=2 tensors=1x0e+1x1o+1x2e;1x0e+1x0o+1x1o+1x1e+1x2e;1x0e+1x1o+1x2e;1x0e "
+       "latents=11-7-23;16-23;21-9-4-5 readout=20-3-1 basis=bessel,0.4,6 network=4-8-41"},
+  };
+  return list;
+}
+
 const NamedProblem& named_problem(const std::string& name) {
   std::string names;
   for (const NamedProblem& named : named_problems()) {
     if (named.name == name) return named;
     names += (names.empty() ? "" : ", ") + named.name;
+  }
+  for (const NamedProblem& named : named_allegro_problems()) {
+    if (named.name == name) return named;
+    names += ", " + named.name;
   }
   fail("named problem: expected one of {}, got '{}'", names, name);
 }

@@ -7,12 +7,15 @@ namespace clebsch {
 
 struct NamedProblem {
   std::string name;     ///< e.g. "mace-M", "nequip-M", "nequip-water"
-  std::string problem;  ///< text form, Problem::parse accepts it
+  std::string problem;  ///< text form
 };
 
-/// All named problems (shared/facts names: mace-l1, mace-M, mace-L, nequip-water, nequip-M, 7net-l3i5, ...).
+/// All named convolutions (Problem::parse): the six that peers are measured on (mace-l1, mace-M, mace-L, nequip-water,
+/// nequip-M, 7net-l3i5), other layers of NequIP, DiffDock, tetris, single paths for a roofline, small ones for tests.
 const std::vector<NamedProblem>& named_problems();
-/// The problem of that name; throws Error listing the names.
+/// Allegro networks with their tensor products (AllegroProblem::parse).
+const std::vector<NamedProblem>& named_allegro_problems();
+/// The problem of that name, of either list; throws Error listing the names.
 const NamedProblem& named_problem(const std::string& name);
 
 /// The uvu problem of a NequIP/MACE convolution: all paths of features x harmonics(0..lmax) -> irreps allowed in

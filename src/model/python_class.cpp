@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/errors.h"
+#include "core/registry.h"
 #include "model/model.h"
 
 namespace clebsch {
@@ -146,6 +147,15 @@ const auto kRegistration =
         .def_static("version", []() { return std::string(version()); })
         .def_static("torch_version", []() { return std::string(torch_version()); })
         .def_static("check_blas", []() { return check_blas(); })
+        .def_static("named_problems",
+                    []() {
+                      Options problems;
+                      for (const NamedProblem& named : named_problems()) problems.insert(named.name, named.problem);
+                      for (const NamedProblem& named : named_allegro_problems()) {
+                        problems.insert(named.name, named.problem);
+                      }
+                      return problems;
+                    })
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables)

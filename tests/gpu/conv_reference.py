@@ -16,10 +16,12 @@ class Path:
     out: int
     weighted: bool
     coefficient: float
+    mode: str = "uvu"
+    weights: int = 0  # columns of W
 
 
 class Problem:
-    """The text form of src/core/problem.h ("conv in1=... in2=... out=... paths=..."), uvu paths only."""
+    """The text form of src/core/problem.h ("conv in1=... in2=... out=... paths=..."); in2 has blocks of one channel."""
 
     def __init__(self, text):
         self.text = text
@@ -29,10 +31,12 @@ class Problem:
         for item in fields["paths"].split(";"):
             mode, numbers = item.split(":")
             a, b, c, coefficient = numbers.split(",")
-            if mode not in ("uvu", "uvu0"):
-                raise ValueError(f"expected uvu paths, got {mode}")
-            self.paths.append(Path(int(a), int(b), int(c), mode == "uvu", float(coefficient)))
-        self.weight_count = sum(self.in1[p.in1].mul for p in self.paths if p.weighted)
+            if mode not in ("uvu", "uvu0", "uvw"):
+                raise ValueError(f"expected uvu, uvu0 or uvw paths, got {mode}")
+            p = Path(int(a), int(b), int(c), mode != "uvu0", float(coefficient), mode[:3])
+            p.weights = 0 if mode == "uvu0" else self.in1[p.in1].mul * (self.out[p.out].mul if mode == "uvw" else 1)
+            self.paths.append(p)
+        self.weight_count = sum(p.weights for p in self.paths)
 
     def blocks(self, irreps):
         """(offset, stride, mul, dim) of every block in the channel-fastest layout (src/core/irreps.h)."""
@@ -72,13 +76,16 @@ def reference(problem, x, y, w, senders, receivers, rows, chunk=20000):
         for s in range(0, senders.numel(), chunk):
             e = slice(s, s + chunk)
             message = torch.einsum("ijk,eiu,ej->eku", c, x[senders[e]][:, columns1], y[e][:, columns2])
-            if p.weighted:
-                message = message * w[e, None, column : column + mul]
+            weights = w[e, column : column + p.weights]
+            if p.mode == "uvw":
+                message = torch.einsum("eku,euw->ekw", message, weights.unflatten(1, (mul, -1)))
+            elif p.weighted:
+                message = message * weights[:, None]
             flat = columns3.reshape(-1)
             out = out.index_put(
                 (receivers[e][:, None], flat[None]), message.reshape(message.shape[0], -1), accumulate=True
             )
-        column += mul if p.weighted else 0
+        column += p.weights
     return out
 
 

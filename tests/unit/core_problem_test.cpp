@@ -5,6 +5,7 @@
 #include <clocale>
 #include <random>
 
+#include "core/allegro_problem.h"
 #include "core/errors.h"
 #include "core/registry.h"
 #include "core_support.h"
@@ -176,6 +177,10 @@ TEST(Problem, CacheGivesTheSameObject) {
 
 TEST(Registry, NamesAreUniqueAndFound) {
   for (const NamedProblem& named : named_problems()) EXPECT_EQ(&named_problem(named.name), &named) << named.name;
+  for (const NamedProblem& named : named_allegro_problems()) {
+    EXPECT_EQ(&named_problem(named.name), &named) << named.name;
+    EXPECT_NO_THROW(AllegroProblem::parse(named.problem)) << named.name;
+  }
   EXPECT_THROW(named_problem("mace-XXL"), Error);
 }
 

@@ -8,14 +8,13 @@
 
 #include "core/errors.h"
 #include "core/radial_table.h"
+#include "core/registry.h"
 #include "cpu/dispatch.h"
 
 namespace clebsch {
 namespace {
 
-constexpr const char* kText =
-    "allegro scalars=5 channels=6 lmax=2 tensors=1x0e+1x1o+1x2e;1x0e+1x0o+1x1o+1x1e+1x2e;1x0e+1x1o+1x2e;1x0e "
-    "latents=11-7-23;16-23;21-9-4-5 readout=20-3-1 basis=bessel,0.4,6 network=4-8-41";
+const std::string kText = named_problem("allegro-test").problem;
 
 template <typename T>
 struct AllegroCase {

@@ -1,0 +1,237 @@
+"""Times tensor_product_conv beside e3nn, OpenEquivariance, FlashTP and cuEquivariance, in one process.
+
+    python tests/bench/conv --library build/lib/libclebsch.so --device cuda --cells 5 --json conv.json --plot conv.png
+
+Rattled diamond carbon, cutoff 6 A (1000 atoms with --cells 5, 8000 with 10), random features and weights, weights and
+harmonics given: the convolution alone. Every result is compared with an fp64 reference first, block by block; one that
+is wrong is not timed. Times are medians of calls queued one after the other, in ns per edge, with torch's autograd and
+the launches; `backward` is torch.autograd.grad by x, harmonics and weights, `double` its derivative by these and the
+incoming gradient. Operands lie in each library's own layout. Libraries that cannot be imported are named and left out.
+"""
+
+import argparse
+import datetime
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parents[1] / "gpu")]
+
+import measure  # noqa: E402
+import report  # noqa: E402
+import torch  # noqa: E402
+from contenders import LIBRARIES, Case  # noqa: E402
+from conv_reference import Problem, make_graph  # noqa: E402
+from exact import TOLERANCE, Exact, Operands  # noqa: E402
+from graphs import diamond  # noqa: E402
+
+SIX = "mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5"
+
+
+def leaves_of(contender, operands):
+    return [contender.to_own(n, getattr(operands, n)).requires_grad_() for n in ("x", "y", "w")]
+
+
+def first_derivatives(contender, leaves, g, out):
+    return torch.autograd.grad(out, leaves, g, retain_graph=True)
+
+
+def run(contender, case, operands, exact, passes, repeats, record):
+    """Checks, then times; fills record."""
+    x, y, w = leaves = leaves_of(contender, operands)
+    g = contender.to_own("out", operands.g)
+    edges, device = case.graph.edges, case.device
+    if "double" in passes and operands.tangents[0] is not None:
+        g.requires_grad_()
+        tangents = [contender.to_own(n, t) for n, t in zip(("x", "y", "w"), operands.tangents, strict=True)]
+    errors = []
+    if not contender.double_only:
+        out = contender.forward(x, y, w)
+        gradients = first_derivatives(contender, leaves, g.detach(), out)
+        names = ("out", "x", "y", "w")
+        results = [contender.to_common(n, t.detach()) for n, t in zip(names, (out, *gradients), strict=True)]
+        errors = exact.errors(results)
+        del results, gradients
+        record["error"] = max(errors)
+        if not record["error"] <= TOLERANCE[case.dtype]:
+            record["wrong"] = errors
+            return
+        if "forward" in passes:
+            detached = [t.detach() for t in leaves]
+            record["forward_ns"], record["forward_spread"] = (
+                t / edges for t in measure.time_ns(lambda: contender.forward(*detached), device, repeats)
+            )
+        if "backward" in passes:
+            record["backward_ns"], record["backward_spread"] = (
+                t / edges
+                for t in measure.time_ns(lambda: first_derivatives(contender, leaves, g.detach(), out), device, repeats)
+            )
+        del out
+    if "double" not in passes:
+        return
+    if contender.double:
+        plain = [t.detach() for t in (*leaves, g)]
+
+        def second():
+            return contender.double(*plain, *tangents)
+
+    else:
+        gradients = torch.autograd.grad(contender.forward(x, y, w), leaves, g, create_graph=True)
+
+        def second():
+            return torch.autograd.grad(gradients, (*leaves, g), tangents, retain_graph=True)
+
+    names = ("x", "y", "w", "out")
+    errors = exact.errors([contender.to_common(n, t.detach()) for n, t in zip(names, second(), strict=True)], 4)
+    record["double_error"] = max(errors)
+    record.setdefault("error", record["double_error"])
+    if not record["double_error"] <= 3 * TOLERANCE[case.dtype]:
+        record["wrong"] = errors
+        return
+    record["double_ns"], record["double_spread"] = (t / edges for t in measure.time_ns(second, device, repeats))
+
+
+def clean(device):
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def bench(case, vectors, libraries, passes, repeats, unavailable):
+    """Records of one problem in one dtype."""
+    records = []
+    operands = Operands(case.problem, case.graph, vectors, case.dtype, "double" in passes)
+    exact = Exact(case.problem, case.graph, operands)
+    work = measure.work(case.problem, case.graph.nodes, case.graph.edges, operands.x.element_size())
+    for library in libraries:
+        if library in unavailable:
+            continue
+        try:
+            for contender in LIBRARIES[library](case):
+                if contender.double_only and "double" not in passes:
+                    continue
+                record = {
+                    "problem": case.name,
+                    "dtype": str(case.dtype)[6:],
+                    "nodes": case.graph.nodes,
+                    "edges": case.graph.edges,
+                    "library": contender.library,
+                    "version": contender.version,
+                    "mode": contender.mode,
+                    "work": {k: {"flop": v[0], "bytes": v[1]} for k, v in work.items()},
+                }
+                try:
+                    run(contender, case, operands, exact, passes, repeats, record)
+                except Exception as error:  # a peer's failure is no result; ours is one, and main() exits with 1
+                    record["failed"] = repr(error)[:300]
+                records.append(record)
+                print(report.line(record), flush=True)
+                del contender
+                clean(case.device)
+        except ImportError as error:
+            unavailable[library] = repr(error)[:200]
+            print(f"# {library} is not here: {error!r:.200}", flush=True)
+        except NotImplementedError as error:
+            print(f"# {case.name}: {library} has {error}", flush=True)
+        except Exception as error:
+            print(f"# {case.name}: {library} failed: {error!r:.300}", flush=True)
+            records.append({"problem": case.name, "dtype": str(case.dtype)[6:], "library": library, "mode": "",
+                            "failed": repr(error)[:300]})  # fmt: skip
+        clean(case.device)
+    return records
+
+
+def machine(device):
+    """Name, driver and versions."""
+    info = {"torch": torch.__version__, "driver": "", "python": sys.version.split()[0]}
+    if device == "cuda":
+        info["machine"] = torch.cuda.get_device_name()
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            info["driver"] = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.split("\n")[0]
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    else:
+        info["machine"] = f"CPU, {torch.get_num_threads()} threads"
+    return info
+
+
+def commit():
+    """(commit, dirty): CLEBSCH_COMMIT where git is absent, with -dirty after it when it is."""
+    given = os.environ.get("CLEBSCH_COMMIT", "")
+    if given:
+        return given.removesuffix("-dirty"), given.endswith("-dirty")
+    try:
+        git = ["git", "-C", str(HERE)]
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        return head, bool(subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True).stdout.strip())
+    except (OSError, subprocess.CalledProcessError):
+        return "", True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, help="libclebsch.so")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--problems", default=SIX, help="names of src/core/registry.cpp, with commas")
+    parser.add_argument("--libraries", default="clebsch,openequivariance,flashtp,cuequivariance,e3nn")
+    parser.add_argument("--passes", default="forward,backward,double")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--cells", type=int, default=5, help="8 cells^3 atoms")
+    parser.add_argument("--cutoff", type=float, default=6.0, help="A")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--deadline", type=float, default=1e9, help="seconds after which no further problem is begun")
+    parser.add_argument("--json", help="write records here, after every problem")
+    parser.add_argument("--plot", help="write a roofline plot here")
+    arguments = parser.parse_args()
+    start, device = time.monotonic(), arguments.device
+    torch.ops.load_library(arguments.library)
+    texts = torch.classes.clebsch.Model.named_problems()
+    nodes, receivers, senders, vectors = diamond(arguments.cells, device, arguments.cutoff)
+    degrees = torch.bincount(receivers.cpu(), minlength=nodes)
+    graph = make_graph(degrees, nodes, senders=senders, device=device)
+    head, dirty = commit()
+    result = {
+        **machine(device),
+        "commit": head,
+        "dirty": dirty,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "command": " ".join(["tests/bench/conv", *sys.argv[1:]]),
+        "peaks": measure.peaks(device),
+        "records": [],
+        "unavailable": {},
+    }
+    clean(device)
+    rates = ", ".join(f"{k.replace('_', ' ', 1).replace('_', '/')} {v:.0f}" for k, v in result["peaks"].items())
+    print(f"# {result['machine']}, torch {result['torch']}, {nodes} atoms, {graph.edges} edges; peaks: {rates}")
+    for dtype in arguments.dtypes.split(","):
+        for name in arguments.problems.split(","):
+            if time.monotonic() - start > arguments.deadline:
+                print(f"# {name} {dtype}: no time left")
+                continue
+            case = Case(name, Problem(texts[name]), graph, getattr(torch, dtype), device)
+            result["records"] += bench(
+                case,
+                vectors,
+                arguments.libraries.split(","),
+                arguments.passes.split(","),
+                arguments.repeats,
+                result["unavailable"],
+            )
+            clean(device)
+            if arguments.json:
+                Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+    print(report.table(result))
+    if arguments.plot:
+        report.plot(result, arguments.plot)
+    ours = [r for r in result["records"] if r["library"].startswith("clebsch")]
+    return 1 if not ours or any("failed" in r or "wrong" in r for r in ours) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
