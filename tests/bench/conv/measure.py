@@ -13,7 +13,7 @@ def spread_of(times):
 
 
 def time_ns(function, device, repeats, seconds=3.0):
-    """Median and interquartile range in ns of calls one after the other; on a GPU queued without a wait, events between."""
+    """Median and interquartile range in ns of calls in sequence; on a GPU queued without a wait, events between."""
     for _ in range(2):
         function()
     synchronise(device)
