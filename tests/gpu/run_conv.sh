@@ -1,37 +1,129 @@
-#!/bin/sh
-# tensor_product_conv on one GPU, in one call of some six minutes: tests, the same under compute-sanitizer, then times
-# beside OpenEquivariance (fp32 and fp64, 1000 and 8000 atoms) and the records of summary.json.
+#!/bin/bash
+# tensor_product_conv on one GPU, in pieces that each end within four minutes and do not depend on each other:
 #
-#   tests/gpu/run_conv.sh [results folder]
+#   tests/gpu/run_conv.sh RESULTS_FOLDER [PIECE...]
 #
-# Needs build/lib/libclebsch.so (or CLEBSCH_LIBRARY); OpenEquivariance where Python can import it (PYTHONPATH).
-# PYTHON: the interpreter, .venv/bin/python by default. CLEBSCH_COMMIT: where git is absent.
-set -eu
+#   peers      which other libraries can be imported
+#   tests      test_conv.py: every named problem against the fp64 reference
+#   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over every kernel variant
+#   big        arrays beyond 2^31 elements
+#   bench      1000 atoms, fp32: forward, backward, double backward beside every peer; roofline plot; summary records
+#   bench64    1000 atoms, fp64
+#   bench8000  8000 atoms, fp32 and fp64
+#   ncu        occupancy and limiter of mace-M forward and backward
+#
+# All of them without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# build/lib/libclebsch.so. CLEBSCH_PEERS: a folder or .tar.xz that holds the other libraries' packages
+# (.gpu/peers.tar.xz). CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent.
+set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-out=${1:-$root/tests/gpu/results}
+mkdir -p "${1:?usage: run_conv.sh RESULTS_FOLDER [PIECE...]}"
+out=$(cd "$1" && pwd)
+shift
+pieces=${*:-peers tests sanitizer big bench bench64 bench8000 ncu}
 python=${PYTHON:-$root/.venv/bin/python}
+[ -x "$python" ] || python=python3
 library=${CLEBSCH_LIBRARY:-$root/build/lib/libclebsch.so}
-problems=$root/tests/gpu/results/kernels.json
-commit=${CLEBSCH_COMMIT:-$(git -C "$root" rev-parse --short HEAD)}
-mkdir -p "$out"
-cd "$root/tests/gpu"
-"$python" test_conv.py --library "$library" --problems "$problems" > "$out/conv_tests.txt" 2>&1 || {
-  cat "$out/conv_tests.txt"
-  echo "the tests failed: nothing is timed" >&2
-  exit 1
-}
-if command -v compute-sanitizer > /dev/null; then
-  for tool in memcheck racecheck initcheck synccheck; do
-    echo "== $tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 3 "$python" test_conv.py --library "$library" \
-      --problems "$problems" --only test-uneven,test-parity --quick || echo "$tool: status $?"
-  done > "$out/conv_sanitizer.txt" 2>&1
-else
-  echo "compute-sanitizer is not on this machine" > "$out/conv_sanitizer.txt"
+case $library in /*) ;; *) library=$PWD/$library ;; esac
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1
+export CLEBSCH_CACHE_DIR="${CLEBSCH_CACHE_DIR:-$scratch/kernels}"
+if [ -z "${CLEBSCH_COMMIT:-}" ] && ! git -C "$root" rev-parse HEAD > /dev/null 2>&1; then export CLEBSCH_COMMIT=unknown-dirty; fi
+
+peers=${CLEBSCH_PEERS:-$root/.gpu/peers.tar.xz}
+if [ -f "$peers" ]; then
+  mkdir "$scratch/peers" && tar xJf "$peers" -C "$scratch/peers" && peers=$scratch/peers
 fi
-for cells in 5 10; do
-  atoms=$((8 * cells * cells * cells))
-  "$python" bench_conv.py --library "$library" --problems "$problems" --cells "$cells" --dtypes float32,float64 --peer \
-    --repeats 20 --commit "$commit" --out "$out/conv_peer_$atoms.json"
+[ -d "$peers" ] && export PYTHONPATH="$peers${PYTHONPATH:+:$PYTHONPATH}"
+# Their extensions find torch's own CUDA libraries here.
+cuda_libraries=$("$python" -c 'import glob, os, torch
+print(":".join(glob.glob(os.path.join(os.path.dirname(torch.__file__), "..", "nvidia", "*", "lib"))))')
+export LD_LIBRARY_PATH="$cuda_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+limited() { # limited SECONDS COMMAND...: its output, and a line that says how it ended
+  local seconds=$1
+  shift
+  timeout --kill-after=10 "$seconds" "$@"
+  local status=$?
+  [ $status -eq 0 ] || echo "== status $status (124: no time left): ${*: -6}"
+  return $status
+}
+
+check_peers() {
+  limited 200 "$python" - << 'EOF'
+import importlib, os
+for name in ("e3nn", "openequivariance", "cuequivariance_torch", "cuequivariance_ops_torch", "flashTP_e3nn"):
+    try:
+        print("here:", name, getattr(importlib.import_module(name), "__version__", "?"))
+    except BaseException as error:
+        print("not here:", name, repr(error)[:300])
+EOF
+  # Where the prebuilt extension of OpenEquivariance does not load, it can compile its own (40 s), once for all pieces.
+  if ! limited 100 "$python" -c 'import openequivariance as o; assert o.BUILT_EXTENSION' 2> /dev/null; then
+    export OEQ_JIT_EXTENSION=1
+    limited 200 "$python" -c 'import openequivariance as o; print("compiled:", o.BUILT_EXTENSION, o.BUILT_EXTENSION_ERROR)'
+  fi
+}
+
+bench() { # bench NAME SECONDS ARGUMENTS...
+  local name=$1 seconds=$2
+  shift 2
+  limited "$seconds" "$python" "$root/tests/bench/conv" --library "$library" --device cuda --json "$out/$name.json" \
+    --deadline $((seconds - 45)) "$@" 2>&1 | tee "$out/$name.txt"
+}
+
+for piece in $pieces; do
+  echo "==== $piece"
+  begin=$SECONDS
+  case $piece in
+    peers) check_peers ;;
+    tests)
+      limited 235 "$python" "$root/tests/gpu/test_conv.py" --library "$library" > "$out/conv_tests.txt" 2>&1
+      grep -E "FAILED|Error|status" "$out/conv_tests.txt" | head -40
+      tail -2 "$out/conv_tests.txt"
+      ;;
+    sanitizer)
+      if command -v compute-sanitizer > /dev/null; then
+        for tool in memcheck racecheck initcheck synccheck; do
+          echo "== $tool"
+          PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited 58 compute-sanitizer --tool $tool --error-exitcode 3 \
+            "$python" "$root/tests/gpu/sanitize_conv.py" --library "$library" --seconds 35 2>&1 | tail -30
+        done | tee "$out/conv_sanitizer.txt"
+      else
+        echo "compute-sanitizer is not on this machine" | tee "$out/conv_sanitizer.txt"
+      fi
+      ;;
+    big) limited 200 "$python" "$root/tests/gpu/test_conv_big.py" --library "$library" 2>&1 | tee "$out/conv_big.txt" ;;
+    bench)
+      bench conv_1000_fp32 240 --cells 5 \
+        --libraries clebsch,cuequivariance,flashtp,openequivariance,openequivariance-ir_mul,e3nn
+      "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_fp32.json" --plot "$out/conv_roofline.png" \
+        --summary "$out/summary.json" > /dev/null
+      ;;
+    bench64)
+      bench conv_1000_fp64 200 --cells 5 --dtypes float64 --passes forward,backward \
+        --libraries clebsch,cuequivariance,openequivariance
+      "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_fp64.json" --summary "$out/summary.json" > /dev/null
+      ;;
+    bench8000)
+      bench conv_8000 240 --cells 10 --dtypes float32,float64 --passes forward,backward --repeats 10 \
+        --libraries clebsch,cuequivariance,openequivariance
+      ;;
+    ncu)
+      if command -v ncu > /dev/null; then
+        limited 150 ncu --clock-control none -k 'regex:conv_forward|conv_backward|sum_by_sender' -c 4 \
+          --section SpeedOfLight --section Occupancy --section LaunchStats --section WarpStateStats \
+          --section MemoryWorkloadAnalysis --section SchedulerStats "$python" "$root/tests/bench/conv" \
+          --library "$library" --device cuda --problems mace-M --libraries clebsch --passes forward,backward \
+          --repeats 3 > "$out/conv_ncu.txt" 2>&1
+        grep -E "conv_|sum_by|Duration|Achieved Occ|Registers Per|Memory Throughput|Compute \(SM\)|No Eligible|Warp Cycles Per Issued|DRAM Throughput|ERROR" \
+          "$out/conv_ncu.txt" | head -60
+      else
+        echo "ncu is not on this machine" | tee "$out/conv_ncu.txt"
+      fi
+      ;;
+    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000 or ncu" ;;
+  esac
+  echo "== $piece: $((SECONDS - begin)) s"
 done
-"$python" summarize_conv.py "$out/conv_peer_1000.json" "$out/summary.json"

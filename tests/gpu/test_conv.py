@@ -1,13 +1,12 @@
 """tensor_product_conv on a CUDA device against the fp64 reference: forward, every gradient, odd graphs, repeatability.
 
-    python tests/gpu/test_conv.py --library build/lib/libclebsch.so --problems tests/gpu/results/kernels.json
+    python tests/gpu/test_conv.py --library build/lib/libclebsch.so
 
 Prints one line a case and exits with 1 when one fails. Small enough to run under compute-sanitizer (--quick).
 """
 
 import argparse
 import itertools
-import json
 import sys
 
 import torch
@@ -92,13 +91,12 @@ def check(name, problem, graph_name, graph, dtype):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
-    parser.add_argument("--problems", required=True)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="names of src/core/registry.cpp, with commas; every one otherwise")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     torch.ops.load_library(arguments.library)
-    with open(arguments.problems) as file:
-        problems = {item["name"]: item["problem"] for item in json.load(file)["problems"]}
+    registry = torch.classes.clebsch.Model.named_problems()
+    problems = {name: text for name, text in registry.items() if text.startswith("conv ")}
     failures = cases = 0
     for name, text in problems.items():
         if arguments.only and name not in arguments.only.split(",") or "uvw:" in text:

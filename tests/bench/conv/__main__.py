@@ -12,6 +12,7 @@ incoming gradient. Operands lie in each library's own layout. Libraries that can
 import argparse
 import datetime
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -30,6 +31,7 @@ from conv_reference import Problem, make_graph  # noqa: E402
 from exact import TOLERANCE, Exact, Operands  # noqa: E402
 from graphs import diamond  # noqa: E402
 
+LAST = ("openequivariance-ir_mul", "e3nn")
 SIX = "mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5"
 
 
@@ -43,6 +45,9 @@ def first_derivatives(contender, leaves, g, out):
 
 def run(contender, case, operands, exact, passes, repeats, record):
     """Checks, then times; fills record."""
+    os.environ.pop("CLEBSCH_CUDA_SCHEDULE", None)
+    if contender.schedule:
+        os.environ["CLEBSCH_CUDA_SCHEDULE"] = contender.schedule
     x, y, w = leaves = leaves_of(contender, operands)
     g = contender.to_own("out", operands.g)
     edges, device = case.graph.edges, case.device
@@ -102,9 +107,9 @@ def clean(device):
         torch.cuda.empty_cache()
 
 
-def bench(case, vectors, libraries, passes, repeats, unavailable):
-    """Records of one problem in one dtype."""
-    records = []
+def bench(case, vectors, libraries, passes, repeats, result, save):
+    """Appends the records of one problem in one dtype to result; saves after each, as a peer may end the process."""
+    records, unavailable = result["records"], result["unavailable"]
     operands = Operands(case.problem, case.graph, vectors, case.dtype, "double" in passes)
     exact = Exact(case.problem, case.graph, operands)
     work = measure.work(case.problem, case.graph.nodes, case.graph.edges, operands.x.element_size())
@@ -131,6 +136,7 @@ def bench(case, vectors, libraries, passes, repeats, unavailable):
                     record["failed"] = repr(error)[:300]
                 records.append(record)
                 print(report.line(record), flush=True)
+                save()
                 del contender
                 clean(case.device)
         except ImportError as error:
@@ -143,7 +149,6 @@ def bench(case, vectors, libraries, passes, repeats, unavailable):
             records.append({"problem": case.name, "dtype": str(case.dtype)[6:], "library": library, "mode": "",
                             "failed": repr(error)[:300]})  # fmt: skip
         clean(case.device)
-    return records
 
 
 def machine(device):
@@ -179,14 +184,15 @@ def main():
     parser.add_argument("--library", required=True, help="libclebsch.so")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--problems", default=SIX, help="names of src/core/registry.cpp, with commas")
-    parser.add_argument("--libraries", default="clebsch,openequivariance,flashtp,cuequivariance,e3nn")
+    parser.add_argument("--libraries", default="clebsch,cuequivariance,flashtp,openequivariance,e3nn")
     parser.add_argument("--passes", default="forward,backward,double")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--cells", type=int, default=5, help="8 cells^3 atoms")
     parser.add_argument("--cutoff", type=float, default=6.0, help="A")
+    parser.add_argument("--schedules", default="", help="values of CLEBSCH_CUDA_SCHEDULE to time too, with spaces")
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--deadline", type=float, default=1e9, help="seconds after which no further problem is begun")
-    parser.add_argument("--json", help="write records here, after every problem")
+    parser.add_argument("--deadline", type=float, default=1e9, help="seconds after which nothing is begun")
+    parser.add_argument("--json", help="write records here, after every measurement")
     parser.add_argument("--plot", help="write a roofline plot here")
     arguments = parser.parse_args()
     start, device = time.monotonic(), arguments.device
@@ -209,27 +215,25 @@ def main():
     clean(device)
     rates = ", ".join(f"{k.replace('_', ' ', 1).replace('_', '/')} {v:.0f}" for k, v in result["peaks"].items())
     print(f"# {result['machine']}, torch {result['torch']}, {nodes} atoms, {graph.edges} edges; peaks: {rates}")
-    for dtype in arguments.dtypes.split(","):
-        for name in arguments.problems.split(","):
-            if time.monotonic() - start > arguments.deadline:
-                print(f"# {name} {dtype}: no time left")
-                continue
-            case = Case(name, Problem(texts[name]), graph, getattr(torch, dtype), device)
-            result["records"] += bench(
-                case,
-                vectors,
-                arguments.libraries.split(","),
-                arguments.passes.split(","),
-                arguments.repeats,
-                result["unavailable"],
-            )
-            clean(device)
-            if arguments.json:
-                Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+
+    def save():
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+
+    # The slow ones last, so that a deadline costs them alone.
+    libraries = arguments.libraries.split(",")
+    groups = [[k for k in libraries if k not in LAST], *([k] for k in LAST if k in libraries)]
+    for group, dtype, name in itertools.product(groups, arguments.dtypes.split(","), arguments.problems.split(",")):
+        if time.monotonic() - start > arguments.deadline:
+            print(f"# {name} {dtype} {' '.join(group)}: no time left")
+        elif group:
+            case = Case(name, Problem(texts[name]), graph, getattr(torch, dtype), device, arguments.schedules.split())
+            bench(case, vectors, group, arguments.passes.split(","), arguments.repeats, result, save)
+            save()
     print(report.table(result))
     if arguments.plot:
         report.plot(result, arguments.plot)
-    ours = [r for r in result["records"] if r["library"].startswith("clebsch")]
+    ours = [r for r in result["records"] if r["library"].startswith("clebsch")]  # a peer's failure is not ours
     return 1 if not ours or any("failed" in r or "wrong" in r for r in ours) else 0
 
 

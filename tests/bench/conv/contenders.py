@@ -20,6 +20,7 @@ class Contender:
 
     order: per operand ("x", "y", "w", "out"), own[:, k] = common[:, order[k]]; missing: the common layout.
     double: replaces autograd's double backward, (x, y, w, g, tx, ty, tw) -> gradients of <t, grad> by (x, y, w, g).
+    schedule: CLEBSCH_CUDA_SCHEDULE while it runs.
     """
 
     library: str
@@ -29,13 +30,14 @@ class Contender:
     order: dict = dataclasses.field(default_factory=dict)
     double: Callable | None = None
     double_only: bool = False
+    schedule: str = ""
 
     @property
     def label(self):
         return f"{self.library} {self.mode}"
 
     def to_own(self, which, t):
-        return t[:, self.order[which]].contiguous() if which in self.order else t.clone()
+        return t[:, self.order[which]].contiguous() if which in self.order else t.detach()
 
     def to_common(self, which, t):
         if which not in self.order:
@@ -71,8 +73,9 @@ def instructions(problem, normalised):
 class Case:
     """What a contender is made for."""
 
-    def __init__(self, name, problem, graph, dtype, device):
+    def __init__(self, name, problem, graph, dtype, device, schedules=()):
         self.name, self.problem, self.graph, self.dtype, self.device = name, problem, graph, dtype, device
+        self.schedules = schedules
         self.uvu = all(p.mode == "uvu" for p in problem.paths)
 
 
@@ -99,6 +102,8 @@ def clebsch(case):
         yield Contender("clebsch", version, mode, forward)
         if all(p.weighted for p in case.problem.paths):
             yield Contender("clebsch composed", version, mode, forward, double=composed, double_only=True)
+        for schedule in case.schedules:
+            yield Contender(f"clebsch {schedule}", version, mode, forward, schedule=schedule)
 
 
 def e3nn(case):

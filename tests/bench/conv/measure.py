@@ -12,7 +12,7 @@ def spread_of(times):
     return times[len(times) // 2], times[3 * len(times) // 4] - times[len(times) // 4]
 
 
-def time_ns(function, device, repeats, seconds=3.0):
+def time_ns(function, device, repeats, seconds=1.0):
     """Median and interquartile range in ns of calls in sequence; on a GPU queued without a wait, events between."""
     for _ in range(2):
         function()

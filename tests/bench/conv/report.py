@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 PASSES = ("forward", "backward", "double")
-NOT_PEERS = ("clebsch", "clebsch composed")
 
 
 def line(record):
@@ -45,7 +44,7 @@ def ratios(result, dtype, mode, name):
     """[(problem, our record, best peer's record or None)]."""
     rows = []
     for problem, libraries in times(result, dtype, mode, name).items():
-        peers = [r for library, r in libraries.items() if library not in NOT_PEERS]
+        peers = [r for library, r in libraries.items() if not library.startswith("clebsch")]
         if "clebsch" in libraries:
             best = min(peers, key=lambda r: r[f"{name}_ns"]) if peers else None
             rows.append((problem, libraries["clebsch"], best))
@@ -148,6 +147,7 @@ def plot(result, path, dtype="float32"):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    import matplotlib.ticker
 
     peak, copy = result["peaks"][f"{dtype}_GFLOP_s"], result["peaks"]["copy_GB_s"]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True)
@@ -173,6 +173,7 @@ def plot(result, path, dtype="float32"):
         ridge = [low, peak / copy, high]
         axis.plot(ridge, [low * copy, peak, peak], "k-", linewidth=1)
         axis.set(xscale="log", yscale="log", xlabel="FLOP per byte (least bytes)", title=f"{name}, {dtype}")
+        axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         axis.grid(True, which="both", alpha=0.2)
     axes[0].set_ylabel("GFLOP/s")
     for library, colour in colours.items():

@@ -1,0 +1,120 @@
+"""tensor_product_conv beyond 2^31 elements in one array, on a GPU with some 100 GB: indices must be 64 bits wide.
+
+    python tests/gpu/test_conv_big.py --library build/lib/libclebsch.so
+
+Values at both ends of the arrays are compared with the fp64 reference. Prints one line a case, exits with 1 on failure.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+from conv_reference import Problem, block_errors, reference
+
+CASES = {
+    # More than 2^31 weights, weight gradients, and per-edge gradients of x summed by sender.
+    "edges": ("conv in1=128x0e in2=1x0e out=128x0e paths=uvu:0,0,0,1", 2**31 // 128 + 5000, 40000),
+    # More than 2^31 features in, features out and their gradients: few edges to a node.
+    "nodes": ("conv in1=64x0e+64x1o in2=1x0e+1x1o out=64x0e+64x0e+64x1o paths=uvu:0,0,0,1;uvu:1,1,1,1;uvu:0,1,2,1",
+              12_000_000, 2**31 // 256 + 5000),
+}  # fmt: skip
+
+
+def graph_of(edges, nodes):
+    """Random senders; row i has edges // nodes edges or one more. Device tensors, as the op wants them."""
+    receivers = (torch.arange(edges, device="cuda") * nodes) // edges
+    generator = torch.Generator("cuda").manual_seed(0)
+    senders = torch.randint(nodes, (edges,), device="cuda", generator=generator)
+    senders[-1], senders[0] = nodes - 1, 0
+    row_ptr = torch.searchsorted(receivers, torch.arange(nodes + 1, device="cuda")).int()
+    col_edge = torch.argsort(senders, stable=True).int()
+    col_ptr = torch.searchsorted(senders[col_edge.long()], torch.arange(nodes + 1, device="cuda")).int()
+    count = torch.tensor([nodes], dtype=torch.int32, device="cuda")
+    return senders, receivers, [row_ptr, senders.int(), receivers.int(), col_ptr, col_edge, count, count.clone()]
+
+
+def compare(problem, x, y, w, g, senders, receivers, rows, edges, out, gy, gw):
+    """Errors of some rows, with all their edges, and of these edges' gradients."""
+    nodes, place = torch.unique(torch.cat([senders[edges], receivers[edges], rows]), return_inverse=True)
+    s, r, at = place.split([edges.numel(), edges.numel(), rows.numel()])
+    leaves = [t.double().requires_grad_() for t in (x[nodes], y[edges], w[edges])]
+    expected = reference(problem, *leaves, s, r, nodes.numel())
+    _, ey, ew = torch.autograd.grad(expected, leaves, g[nodes].double())
+    error_y = float((gy[edges].double() - ey).norm() / ey.norm())
+    error_w = float((gw[edges].double() - ew).norm() / ew.norm())
+    return [block_errors(problem, problem.out, out[rows], expected.detach()[at]), error_y, error_w]
+
+
+def gradient_of_node(problem, x, y, w, g, senders, receivers, node, gx):
+    edges = (senders == node).nonzero()[:, 0]
+    if not edges.numel():
+        return float(gx[node].abs().max())
+    nodes, place = torch.unique(torch.cat([senders[edges], receivers[edges]]), return_inverse=True)
+    leaf = x[nodes].double().requires_grad_()
+    s, r = place[: edges.numel()], place[edges.numel() :]
+    out = reference(problem, leaf, y[edges].double(), w[edges].double(), s, r, nodes.numel())
+    expected = torch.autograd.grad(out, leaf, g[nodes].double())[0]
+    at = torch.searchsorted(nodes, torch.tensor([node], device="cuda"))
+    return block_errors(problem, problem.in1, gx[node : node + 1], expected[at])
+
+
+def check(text, edges, nodes, deterministic):
+    problem = Problem(text)
+    senders, receivers, graph = graph_of(edges, nodes)
+    if not deterministic:
+        graph[3] = graph[4] = torch.zeros(0, dtype=torch.int32, device="cuda")
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def normal(*shape):
+        return torch.randn(*shape, device="cuda", generator=generator)
+
+    x, y = normal(nodes, problem.in1.dim), normal(edges, problem.in2.dim)
+    w, g = normal(edges, problem.weight_count), normal(nodes, problem.out.dim)
+    for t in (x, y, w):
+        t.requires_grad_()
+    out = torch.ops.clebsch.tensor_product_conv(x, y, w, graph, -1, text)
+    gx, gy, gw = torch.autograd.grad(out, (x, y, w), g)
+    out, x, y, w = (t.detach() for t in (out, x, y, w))
+    some = max(2, 400 * nodes // edges)
+    errors = []
+    for first in (0, nodes - some):
+        rows = torch.arange(first, first + some, device="cuda")
+        begin, end = (int(graph[0][i]) for i in (first, first + some))
+        inside = torch.arange(begin, end, device="cuda")
+        errors += compare(problem, x, y, w, g, senders, receivers, rows, inside, out, gy, gw)
+    for node in (0, nodes // 2, nodes - 1):
+        errors.append(gradient_of_node(problem, x, y, w, g, senders, receivers, node, gx))
+    largest = max(t.numel() for t in (x, y, w, g, out))
+    return max(errors), largest
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    arguments = parser.parse_args()
+    torch.ops.load_library(arguments.library)
+    failures = 0
+    for name, (text, edges, nodes) in CASES.items():
+        for deterministic in (True, False):
+            start = time.monotonic()
+            try:
+                error, largest = check(text, edges, nodes, deterministic)
+                passed = error <= 3e-6 and largest > 2**31
+            except RuntimeError as problem:
+                error, largest, passed = str(problem).split("\n")[0][:300], 0, False
+            failures += not passed
+            mode = "deterministic" if deterministic else "atomic"
+            shown = f"{error:.1e}" if isinstance(error, float) else error
+            print(
+                f"{'ok' if passed else 'FAILED'} {name} {mode}: {edges} edges, {nodes} nodes, largest array {largest} "
+                f"elements, error {shown}, {time.monotonic() - start:.1f} s",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
+    print(f"{2 * len(CASES)} cases, {failures} failed, {torch.cuda.get_device_name()}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
