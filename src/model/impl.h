@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "cuda/kernel_table.h"
 #include "model/metadata.h"
 #include "model/tables.h"
 
@@ -19,6 +20,7 @@ struct Model::Impl {
   std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
   int pieces = 0;
   std::vector<std::size_t> table_bytes;
+  std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows;

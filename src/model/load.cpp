@@ -14,6 +14,7 @@
 #include "core/problem.h"
 #include "model/guards.h"
 #include "model/impl.h"
+#include "model/op_recorder.h"
 #include "model/validate.h"
 
 namespace clebsch {
@@ -245,7 +246,10 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   convert_parameters(*impl);
   if (options.radial == RadialMode::table) set_tables(*impl, networks, options);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
+  const OpRecorder recorder;
   try_isolated_atoms(*model, model->impl_->in_use, name);
+  model->impl_->calls = recorder.calls();
+  for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   return model;
 }
 

@@ -72,6 +72,26 @@ struct TableReport {
   double value_error, slope_error;  ///< relative, core/radial_table.h radial_table_error
 };
 
+/// Which GPU kernels to compile, and where to keep them.
+struct KernelOptions {
+  int arch = 0;              ///< compute capability, 10 * major + minor; 0: the current device's
+  std::string cache_folder;  ///< empty: CLEBSCH_CACHE_DIR, XDG_CACHE_HOME/clebsch or HOME/.cache/clebsch
+  bool list_only = false;    ///< compile nothing
+  int threads = 0;           ///< 0: one a core
+};
+
+/// A GPU kernel of a model as it was compiled. Resources are those of the main kernel; helpers are compiled with it.
+struct KernelReport {
+  std::string kernel, problem, plan;  ///< op, gradients and number type; text form; schedule in words
+  std::string error;                  ///< with the compiler's log; "" when all is well
+  int arch = 0;
+  int registers = 0, spill_bytes = 0;  ///< a thread
+  int shared_bytes = 0;                ///< a block
+  int files = 0, stored = 0;           ///< modules, and how many of them the cache folder has
+  bool cached = false;                 ///< nothing had to be compiled
+  double seconds = 0;
+};
+
 /// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
 std::string read_file_bytes(const std::string& path);
 
@@ -92,6 +112,13 @@ class Model {
   std::vector<TableReport> tables() const;
   void set_threads(int threads);
 
+  /// Compiles the GPU kernels that compute() asks for on a device, in parallel threads, and keeps them in the cache. No
+  /// device is needed when options.arch is given, only libnvrtc. Errors of kernels are in the reports; throws Error for
+  /// an architecture whose limits are not known.
+  std::vector<KernelReport> compile_kernels(const KernelOptions& options) const;
+  /// The same for the current device, before the first step. Throws one Error that names all kernels that failed.
+  void prepare() const;
+
   /// Energies, forces and virials of one graph. `graph.edge_vec`, `types` etc. are host pointers; the transpose
   /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
   void compute(const GraphView& graph, const Request& request, Result& result);
@@ -103,6 +130,13 @@ class Model {
   explicit Model(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Why compiled GPU kernels cannot be kept in the folder (empty: the standard one); "" when they can.
+std::string kernel_cache_problem(const std::string& folder = "");
+/// The standard folder of compiled GPU kernels, "" when there is none.
+std::string kernel_cache_folder();
+/// Architectures that compile_kernels knows.
+std::vector<int> kernel_architectures();
 
 /// Version of this library and of the torch it was built for, e.g. "0.1.0", "2.11.0".
 const char* version();

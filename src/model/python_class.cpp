@@ -99,6 +99,28 @@ class PythonModel : public torch::CustomClassHolder {
     return list.dump();
   }
 
+  std::string compile_kernels(int64_t arch, const std::string& cache_folder, bool list_only, int64_t threads) const {
+    require(arch >= 0 && arch < 10000 && threads >= 0 && threads <= 65536,
+            "compile_kernels: expected an architecture like 90 and a thread count, got {} and {}", arch, threads);
+    nlohmann::json list = nlohmann::json::array();
+    for (const KernelReport& r :
+         model_->compile_kernels({static_cast<int>(arch), cache_folder, list_only, static_cast<int>(threads)})) {
+      list.push_back({{"kernel", r.kernel},
+                      {"problem", r.problem},
+                      {"plan", r.plan},
+                      {"error", r.error},
+                      {"arch", r.arch},
+                      {"registers", r.registers},
+                      {"spill_bytes", r.spill_bytes},
+                      {"shared_bytes", r.shared_bytes},
+                      {"files", r.files},
+                      {"stored", r.stored},
+                      {"cached", r.cached},
+                      {"seconds", r.seconds}});
+    }
+    return list.dump();
+  }
+
   Values compute(const at::Tensor& edge_vec, const at::Tensor& types, const at::Tensor& receivers,
                  const at::Tensor& senders, int64_t n_local, int64_t n_rows, bool forces, bool virial, bool atom_virial,
                  bool centroid_virial, const std::vector<std::string>& outputs) {
@@ -156,10 +178,20 @@ const auto kRegistration =
                       }
                       return problems;
                     })
+        .def_static("kernel_cache_problem", [](const std::string& folder) { return kernel_cache_problem(folder); })
+        .def_static("kernel_cache_folder", []() { return kernel_cache_folder(); })
+        .def_static("kernel_architectures",
+                    []() {
+                      const std::vector<int> archs = kernel_architectures();
+                      return std::vector<int64_t>(archs.begin(), archs.end());
+                    })
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables)
         .def("set_threads", &PythonModel::set_threads)
+        .def("compile_kernels", &PythonModel::compile_kernels, "GPU kernels of a step; JSON, see docs/architecture.md",
+             {torch::arg("arch"), torch::arg("cache_folder") = "", torch::arg("list_only") = false,
+              torch::arg("threads") = 0})
         .def("compute", &PythonModel::compute, "Energies, forces and virials of one graph; see docs/architecture.md",
              {torch::arg("edge_vec"), torch::arg("types"), torch::arg("receivers"), torch::arg("senders"),
               torch::arg("n_local"), torch::arg("n_rows"), torch::arg("forces") = true, torch::arg("virial") = true,

@@ -86,6 +86,15 @@ class Model:
         """One entry a layer: layer, tables, pieces, bytes, value_error, slope_error; empty with radial="exact"."""
         return json.loads(self._model.tables())
 
+    def compile_kernels(
+        self, arch: int, *, cache_folder: str = "", list_only: bool = False, threads: int = 0
+    ) -> list[dict[str, Any]]:
+        """GPU kernels of a step, compiled for an architecture (0: the current device's); one entry a kernel."""
+        try:
+            return json.loads(self._model.compile_kernels(int(arch), cache_folder, list_only, int(threads)))
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+
     def set_threads(self, threads: int) -> None:
         self._model.set_threads(int(threads))
 

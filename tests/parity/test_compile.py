@@ -1,0 +1,163 @@
+"""clebsch compile: GPU kernels of a model without a GPU. Sources and keys are tested in tests/unit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from clebsch import cli, kernels
+
+ROOT = Path(__file__).resolve().parents[2]
+# With tables a model uses the kernels of `interaction`; the exact path those of the convolution as well.
+EXACT = ("--radial", "exact")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("compile") / "tiny.pt"
+    subprocess.run([sys.executable, "-W", "ignore", ROOT / "tests/unit/tiny_model.py", path, "lmax=1"], check=True)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def needs_nvrtc(needs_library, model, tmp_path_factory) -> None:
+    try:
+        kernels.compile_file(model, [90], cache=str(tmp_path_factory.mktemp("probe") / "cache"), radial="exact")
+    except kernels.ClebschError as error:
+        if "libnvrtc" not in str(error) or os.environ.get("CLEBSCH_REQUIRE_NVRTC") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_dry_run_lists(needs_library, model, tmp_path, capsys):
+    cache = tmp_path / "cache"
+    assert cli.main(["compile", model, "--arch", "sm_90,80,90", "--cache", str(cache), "--dry-run", *EXACT]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not cache.exists()
+    assert "nothing was compiled" in lines[-1]
+    kinds = {line.split("  [")[0] for line in lines[:-1]}
+    # The first layer's features depend on the types alone: there is no gradient by x.
+    for kernel in ("tensor_product_conv float", "tensor_product_conv_backward x harmonics weights float",
+                   "tensor_product_conv_backward harmonics weights float"):  # fmt: skip
+        assert {f"sm_90  {kernel}", f"sm_80  {kernel}"} <= kinds
+
+
+def test_options_choose_kernels(needs_library, model):
+    def labels(**options) -> set[str]:
+        found = kernels.compile_file(model, [90], dry_run=True, **options)
+        return {kernel["kernel"] for kernel in found.kernels}
+
+    assert all(label.endswith(" double") for label in labels(dtype="float64", radial="exact"))
+    assert any("atomic" in label for label in labels(radial="exact", deterministic=False))
+    assert not any("atomic" in label for label in labels(radial="exact"))
+
+
+def test_fills_the_cache_once(needs_nvrtc, model, tmp_path, capsys):
+    cache = tmp_path / "with a space" / "cache"
+    command = ["compile", model, "--arch", "80,90", "--cache", str(cache), *EXACT]
+    assert cli.main(command) == 0
+    first = capsys.readouterr().out
+    made = files(cache)
+    compiled = [line for line in first.splitlines() if line.startswith("sm_")]
+    assert f"{len(compiled)} kernels in" in first and f"{len(compiled)} compiled, 0 found" in first
+    assert all("registers, no spills" in line for line in compiled), first
+    # A file a kernel, and the small sums that go with it.
+    assert len(compiled) < len(made) <= 2 * len(compiled)
+    assert all(name.endswith(".cubin") for name in made)
+    assert cli.main(command) == 0
+    assert f"0 compiled, {len(compiled)} found" in capsys.readouterr().out
+    assert files(cache) == made
+    # What is damaged is made again, the rest stays.
+    victim = cache / sorted(made)[0]
+    victim.write_bytes(victim.read_bytes()[:100])
+    assert cli.main(command) == 0
+    assert f"{len(compiled) - 1} found" in capsys.readouterr().out
+    after = files(cache)
+    assert {name for name in made if made[name] != after[name]} == {victim.name}
+
+
+def test_standard_folder(needs_nvrtc, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CLEBSCH_CACHE_DIR", str(tmp_path / "standard"))
+    assert cli.main(["compile", model, "--arch", "90", *EXACT]) == 0
+    assert str(tmp_path / "standard") in capsys.readouterr().out
+    assert files(tmp_path / "standard")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--arch", "70"], "expected architectures out of 75, 80"),
+        (["--arch", "hopper"], "got 'hopper'"),
+        (["--arch", "90", "--cache", "/dev/null/cache"], "/dev/null/cache cannot be made"),
+        (["--arch", "90", "--threads", "-1"], "--threads"),
+    ],
+)
+def test_refusals(needs_library, model, options, message, capsys):
+    assert cli.main(["compile", model, *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_missing_model(needs_library, tmp_path, capsys):
+    assert cli.main(["compile", str(tmp_path / "absent.pt"), "--arch", "90"]) == 1
+    assert "not found" in capsys.readouterr().err
+
+
+FAKE_NVRTC = """
+#include <string.h>
+typedef void* P;
+int nvrtcVersion(int* a, int* b) { *a = 99; *b = 1; return 0; }
+int nvrtcCreateProgram(P* p, const char* s, const char* n, int c, const char* const* h, const char* const* i) {
+  *p = (P)(strstr(s, "conv_backward(") ? "broken" : "fine");
+  return 0;
+}
+int nvrtcDestroyProgram(P* p) { *p = 0; return 0; }
+int nvrtcCompileProgram(P p, int n, const char* const* o) { return *(char*)p == 'b' ? 6 : 0; }
+static const char* kLog = "error: the log of the compiler";
+int nvrtcGetProgramLogSize(P p, size_t* n) { *n = strlen(kLog) + 1; return 0; }
+int nvrtcGetProgramLog(P p, char* to) { strcpy(to, kLog); return 0; }
+int nvrtcGetCUBINSize(P p, size_t* n) { *n = 4; return 0; }
+int nvrtcGetCUBIN(P p, char* to) { memcpy(to, "code", 4); return 0; }
+const char* nvrtcGetErrorString(int e) { return e ? "COMPILATION FAILED" : "no error"; }
+"""
+
+
+def test_errors_name_kernel_and_log(needs_library, model, tmp_path):
+    """A compiler that refuses some kernels: the others are kept, the exit status is 1, and the log is shown."""
+    (tmp_path / "fake.c").write_text(FAKE_NVRTC)
+    library = tmp_path / "libnvrtc.so"
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler, "expected a C compiler"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "fake.c"], check=True)
+    cache = tmp_path / "cache"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "clebsch", "compile", model, "--arch", "90", "--cache", cache, *EXACT],
+        env={**os.environ, "CLEBSCH_NVRTC": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "sm_90  tensor_product_conv_backward harmonics weights float" in done.stdout
+    assert "FAILED" in done.stdout.splitlines()[-1]
+    for part in (
+        "sm_90 tensor_product_conv_backward x harmonics weights float of 'conv in1=",
+        "the log of the compiler",
+    ):
+        assert part in done.stderr
+    assert any(name.startswith("conv_forward") for name in files(cache))
+    assert not any(name.startswith("conv_backward") for name in files(cache))
+
+
+def test_known_architectures(needs_library):
+    assert {80, 90, 120} <= set(kernels.architectures())
+    assert torch.classes.clebsch.Model.kernel_cache_problem("/dev/null/x")
