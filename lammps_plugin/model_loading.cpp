@@ -10,6 +10,7 @@
 
 #include "comm.h"
 #include "error.h"
+#include "node_turn.h"
 #include "utils.h"
 
 namespace clebsch_lammps {
@@ -44,13 +45,8 @@ std::string find_and_read(const std::string& file, std::string& message) {
 }  // namespace
 
 void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
-  const int me = lmp->comm->me, none = lmp->comm->nprocs;
-  int mine = message.empty() ? none : me, first = none;
-  MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, lmp->world);
-  if (first == none) return;
-  std::string text = message;
-  broadcast(text, first, lmp->world);
-  lmp->error->all(FLERR, "Pair style clebsch: {}", text);
+  const std::string text = first_message(message, lmp->world);
+  if (!text.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", text);
 }
 
 std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
@@ -68,6 +64,19 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
   }
   stop_together(lmp, message);
   return model;
+}
+
+void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
+  MPI_Comm node = node_communicator(lmp->world);
+  const TurnOutcome outcome =
+      work_in_turns(lmp->world, node, clebsch::kernel_cache_problem(), [&] { model.prepare(); });
+  MPI_Comm_free(&node);
+  if (!outcome.error.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", outcome.error);
+  if (!outcome.notice.empty() && lmp->comm->me == 0 && lmp->comm->nprocs > 1)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: every rank compiles the GPU kernels for itself: {}. Set CLEBSCH_CACHE_DIR "
+                        "to a folder of yours that every node can write",
+                        outcome.notice);
 }
 
 void check_blas_once(LAMMPS_NS::LAMMPS* lmp) {

@@ -17,6 +17,11 @@ void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message);
 std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
                                            const clebsch::LoadOptions& options);
 
+/// Collective: the GPU kernels of a loaded model for each rank's current device. The first rank of a node compiles
+/// those that are not in the cache on disk, then the others find them there. All ranks stop together when a kernel
+/// cannot be compiled; a cache that cannot be written costs a warning.
+void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model);
+
 /// Collective, once a process: torch's BLAS may have been captured by another library of the process. Warns, or stops
 /// when a product comes out wrong.
 void check_blas_once(LAMMPS_NS::LAMMPS* lmp);
