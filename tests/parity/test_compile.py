@@ -60,6 +60,9 @@ def test_options_choose_kernels(needs_library, model):
     assert all(label.endswith(" double") for label in labels(dtype="float64", radial="exact"))
     assert any("atomic" in label for label in labels(radial="exact", deterministic=False))
     assert not any("atomic" in label for label in labels(radial="exact"))
+    tables = {label for label in labels() if label.startswith(("interaction", "tensor_product_conv"))}
+    gradients = ("x edge_vec", "edge_vec")
+    assert tables == {"interaction float"} | {f"interaction_backward {names} float" for names in gradients}
 
 
 def test_fills_the_cache_once(needs_nvrtc, model, tmp_path, capsys):

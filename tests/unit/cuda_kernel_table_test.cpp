@@ -5,6 +5,7 @@
 
 #include "core/errors.h"
 #include "core/registry.h"
+#include "cuda/interaction_kernels.h"
 #include "cuda/kernel_source.h"
 #include "cuda/known_devices.h"
 #include "cuda/symmetric_source.h"
@@ -91,6 +92,10 @@ TEST(KnownDevices, MultiprocessorsDoNotEnterSources) {
                 conv_forward_source(*problem, Scalar::f32, large).source);
       EXPECT_EQ(conv_backward_source(*problem, Scalar::f32, {}, small).source,
                 conv_backward_source(*problem, Scalar::f32, {}, large).source);
+      EXPECT_EQ(interaction_forward_source(*problem, Scalar::f32, small).source,
+                interaction_forward_source(*problem, Scalar::f32, large).source);
+      EXPECT_EQ(interaction_backward_source(*problem, Scalar::f32, {}, small).source,
+                interaction_backward_source(*problem, Scalar::f32, {}, large).source);
     }
   }
   DeviceLimits small = limits_of_architecture(90), large = small;
