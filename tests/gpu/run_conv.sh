@@ -9,6 +9,7 @@
 #   big        arrays beyond 2^31 elements
 #   bench      1000 atoms, fp32: forward, backward, double backward beside every peer; roofline plot; summary records
 #   bench64    1000 atoms, fp64
+#   more       1000 atoms, fp32: other problems of the registry (uneven, DiffDock, tetris, roofline)
 #   bench8000  8000 atoms, fp32 and fp64
 #   ncu        occupancy and limiter of mace-M forward and backward
 #
@@ -20,7 +21,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "${1:?usage: run_conv.sh RESULTS_FOLDER [PIECE...]}"
 out=$(cd "$1" && pwd)
 shift
-pieces=${*:-peers tests sanitizer big bench bench64 bench8000 ncu}
+pieces=${*:-peers tests sanitizer big bench bench64 bench8000 more ncu}
 python=${PYTHON:-$root/.venv/bin/python}
 [ -x "$python" ] || python=python3
 library=${CLEBSCH_LIBRARY:-$root/build/lib/libclebsch.so}
@@ -125,6 +126,11 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
       bench conv_8000 240 --cells 10 --dtypes float32,float64 --passes forward,backward --repeats 10 \
         --libraries clebsch,cuequivariance,openequivariance
       ;;
+    more)
+      bench conv_1000_more 220 --cells 5 --passes forward,backward --libraries clebsch,cuequivariance,openequivariance \
+        --problems nequip-S,nequip-L,nequip-toluene,diffdock-l1,diffdock-l2,tetris-2,roofline-1-1-1,roofline-2-1-2,roofline-3-3-3,roofline-5-5-3,roofline-5-3-5,roofline-6-3-6,roofline-7-4-7,roofline-7-7-7
+      "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_more.json" --plot "$out/conv_more.png" > /dev/null
+      ;;
     ncu)
       if command -v ncu > /dev/null; then
         limited 150 ncu --clock-control none -k 'regex:conv_forward|conv_backward|sum_by_sender' -c 4 \
@@ -138,7 +144,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         echo "ncu is not on this machine" | tee "$out/conv_ncu.txt"
       fi
       ;;
-    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000 or ncu" ;;
+    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more or ncu" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done

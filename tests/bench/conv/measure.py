@@ -85,21 +85,26 @@ extern "C" __global__ void fma_peak(real* out, int rounds) {
 """
 
 
-def peaks(device):
-    """{"copy_GB_s", "float32_GFLOP_s", "float64_GFLOP_s"} here and now: a large copy; multiply-adds (CPU: a matmul)."""
+def copy_rate(device):
+    """GB read plus written a second by a large copy."""
     count = (1 << 29) if device == "cuda" else (1 << 24)
     a = torch.ones(count, device=device)
     b = torch.empty_like(a)
     ns, _ = time_ns(lambda: b.copy_(a), device, 10)
-    result = {"copy_GB_s": 2 * 4 * count / ns}
+    return 2 * 4 * count / ns
+
+
+def peaks(device):
+    """{"copy_GB_s", "float32_GFLOP_s", "float64_GFLOP_s"} here and now: a large copy; multiply-adds (CPU: a matmul)."""
+    result = {"copy_GB_s": copy_rate(device)}
     for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
         if device == "cuda":  # no library call: its matmul would use tensor cores in fp64
             blocks, threads, rounds = 132 * 16, 256, 4096
+            flops = 2 * 16 * rounds * blocks * threads
             kernel = torch.cuda._compile_kernel(f"typedef {name} real;" + _FMA, "fma_peak")
             out = torch.zeros(1024, device=device, dtype=dtype)
             call = {"grid": (blocks, 1, 1), "block": (threads, 1, 1), "args": [out, rounds]}
             ns, _ = time_ns(lambda kernel=kernel, call=call: kernel(**call), device, 10)
-            flops = 2 * 16 * rounds * blocks * threads
         else:
             n = 1024
             m = torch.randn(n, n, dtype=dtype)
