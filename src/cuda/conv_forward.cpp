@@ -84,20 +84,6 @@ class ForwardEmitter {
   SourceWriter& w_;
 };
 
-/// Output blocks that no path writes stay zero.
-void write_untouched(SourceWriter& w, const EmitContext& context) {
-  for (size_t out = 0; out < context.out.size(); ++out) {
-    bool written = false;
-    for (const Path& path : context.problem.paths) written |= path.out == static_cast<int>(out);
-    const BlockLayout& block = context.out[out];
-    if (written || block.mul == 0) continue;
-    w.line("for (int i = thread; i < {}; i += {}) {{", block.mul * block.ir.dim(),
-           32 * context.schedule.units_per_launch());
-    w.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
-    w.line("}}");
-  }
-}
-
 }  // namespace
 
 KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
@@ -135,14 +121,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   w.line("end = min(row_end, begin + part);");
   w.line("}}");
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
-  SourceWriter untouched;
-  write_untouched(untouched, context);
-  if (!untouched.str().empty()) {
-    w.line("if (first_unit == 0) {{");
-    w.line("const int thread = threadIdx.x % {};", 32 * units);
-    w.text(untouched.str());
-    w.line("}}");
-  }
+  write_untouched(w, context);
   write_dispatch(
       w, schedule,
       fmt::format("rows, lane, unit, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));

@@ -8,14 +8,14 @@ void EdgeOperands::declare(SourceWriter& w) const {
   w.line("real* rows = all_rows[threadIdx.x / 32];");
 }
 
-void EdgeOperands::read(SourceWriter& w, int first, int last) const {
+void EdgeOperands::read(SourceWriter& w, int first, int last, const char* rows, const char* name) const {
   const int width = 16 / scalar_bytes(schedule_.scalar), row = harmonics_row(problem_, schedule_.scalar);
   static const char* const names[] = {"x", "y", "z", "w"};
   for (int word = first / width; word * width < last; ++word) {
-    w.line("const vector16 q{} = reinterpret_cast<const vector16*>(rows + e * {})[{}];", word, row, word);
+    w.line("const vector16 q{0}{1} = reinterpret_cast<const vector16*>({2} + e * {3})[{1}];", name, word, rows, row);
     for (int part = 0; part < width; ++part) {
       const int component = word * width + part;
-      if (component >= first && component < last) w.line("const real y{} = q{}.{};", component, word, names[part]);
+      if (component >= first && component < last) w.line("const real {0}{1} = q{0}{2}.{3};", name, component, word, names[part]);
     }
   }
 }

@@ -23,8 +23,8 @@ class EdgeOperands {
   virtual void functions(SourceWriter& w) const = 0;
   /// Shared rows of all warps of a block, `rows` for the warp at hand.
   void declare(SourceWriter& w) const;
-  /// Reads the components of [first, last) of the rows' edge `e` into y<component>.
-  void read(SourceWriter& w, int first, int last) const;
+  /// Reads the components of [first, last) of the rows' edge `e` into <name><component>.
+  void read(SourceWriter& w, int first, int last, const char* rows = "rows", const char* name = "y") const;
 
  protected:
   const Problem& problem_;

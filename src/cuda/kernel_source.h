@@ -39,6 +39,22 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
 KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs,
                                   const DeviceLimits& limits, const ScheduleOptions& options = {});
 
+/// A double backward kernel: the gradients arriving for grad_x, grad_harmonics and grad_weights of the backward pass
+/// that there are, and which gradients it writes.
+struct DoubleBackwardOutputs {
+  bool from_x = true, from_harmonics = true, from_weights = true;
+  bool grad_out = true;   ///< the gradient of the backward pass's grad_out
+  BackwardOutputs edges;  ///< those of its x, harmonics and weights
+};
+
+/// tensor_product_conv, the derivative of its backward pass, in one pass over the edges. Entry point and parameters:
+///   conv_double_backward(<as conv_backward up to grad_out, but out_rows after graph_rows>, const real* from_x, const
+///   real* from_harmonics, const real* from_weights, real* out, real* grad_x, real* grad_harmonics, real* grad_weights)
+/// from_x (M, in1.dim()), from_harmonics (E, in2.dim()), from_weights (E, weight_count): see DoubleBackwardOutputs.
+/// out: as of conv_forward, with splits copies; the others as of conv_backward. Grid as of conv_forward.
+KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
+                                         const DeviceLimits& limits, const ScheduleOptions& options = {});
+
 /// Two small sums in fixed order:
 ///   sum_by_sender(const real* edge_rows, const int* col_ptr, const int* col_edge, int nodes, real* out)
 ///     grid (nodes); out (nodes, in1.dim()) = sum of the edges' rows, ascending edge ids. edge_rows is what the

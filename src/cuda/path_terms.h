@@ -33,5 +33,6 @@ bool shares_output(const Problem& problem, int path);
 /// Multiply-adds (or instructions of the same price) a channel and edge.
 int forward_cost(const PathTerms& terms);
 int backward_cost(const PathTerms& terms);
+int double_backward_cost(const PathTerms& terms);
 
 }  // namespace clebsch::cuda

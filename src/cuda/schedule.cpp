@@ -38,6 +38,7 @@ struct Piece {
 
 int path_cost(const Problem& problem, Pass pass, int path) {
   const PathTerms terms = path_terms(problem, path);
+  if (pass == Pass::double_backward) return double_backward_cost(terms);
   const int cost = is_forward(pass) ? forward_cost(terms) : backward_cost(terms);
   // A table's function is six multiply-adds, and six more for its slope; new knots every two or three edges.
   return cost + (!has_table(pass) || !problem.paths[path].weighted ? 0 : pass == Pass::table_forward ? 9 : 16);
@@ -95,6 +96,7 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
                                                   : weights * (prefetch ? 2 : 1);
   int numbers = sums + harmonics + temporaries + inputs * (prefetch ? 2 : 1) + kept;
   if (!is_forward(pass)) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
+  if (pass == Pass::double_backward) numbers += sums + harmonics + inputs + weights + temporaries;
   return numbers * scalar_bytes(scalar) / 4 + 20;
 }
 
@@ -372,13 +374,15 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
   const bool fetch = !has_table(pass) && schedule.launches == 1 && row_bytes >= 3072;
   schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
-  // Shared memory: harmonics of a tile of edges a warp and, backward, two buffers of their gradients a unit.
+  // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
+  // incoming gradient) and, backward, two buffers of their gradients a unit.
   const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
   schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : is_forward(pass) ? 32 : 16;
   if (has_table(pass)) plan_chunks(problem, limits, schedule);
   auto shared = [&] {
     if (has_table(pass)) return table_shared_bytes(problem, schedule);
-    const int numbers = row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
+    const int rows = pass == Pass::double_backward ? 2 : 1;
+    const int numbers = rows * row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
     return schedule.warps() * schedule.edges_per_tile * numbers * scalar_bytes(scalar);
   };
   while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)

@@ -26,7 +26,7 @@ struct DeviceLimits {
 };
 
 /// With weights given for each edge, or with radial functions from a table whose knots a warp keeps in registers.
-enum class Pass { forward, backward, table_forward, table_backward };
+enum class Pass { forward, backward, double_backward, table_forward, table_backward };
 constexpr bool is_forward(Pass pass) { return pass == Pass::forward || pass == Pass::table_forward; }
 constexpr bool has_table(Pass pass) { return pass == Pass::table_forward || pass == Pass::table_backward; }
 

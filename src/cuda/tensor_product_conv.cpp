@@ -22,15 +22,42 @@ int index_of(const BackwardOutputs& wanted) {
   return wanted.x + 2 * wanted.harmonics + 4 * wanted.weights + 8 * wanted.deterministic;
 }
 
+int index_of(const DoubleBackwardOutputs& wanted) {
+  return 16 + index_of(wanted.edges) + 16 * wanted.grad_out + 32 * wanted.from_x + 64 * wanted.from_harmonics +
+         128 * wanted.from_weights;
+}
+
+BackwardOutputs backward_of(int index) {
+  return {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
+}
+
+DoubleBackwardOutputs double_backward_of(int index) {
+  const int bits = (index - 16) / 16;
+  return {(bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 1) != 0, backward_of(index - 16)};
+}
+
+ConvPass pass_of(int index) {
+  if (index == 0) return {};
+  if (index < 16) return backward_of(index);
+  return double_backward_of(index);
+}
+
+/// Memory of one workspace: the parts of split outputs first, then the rows of edges, both in whole 16-byte words.
+int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
 int64_t blocks_for(const Schedule& schedule, int64_t rows) {
   return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
 }
 
 }  // namespace
 
-CompiledConv compile_conv(const Problem& problem, Scalar scalar, const std::optional<BackwardOutputs>& wanted,
-                          const DeviceLimits& limits, const ScheduleOptions& options, const CubinCache& cache) {
+CompiledConv compile_conv(const Problem& problem, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
+                          const ScheduleOptions& options, const CubinCache& cache) {
   const auto plan = [&](const ScheduleOptions& chosen) {
+    if (const auto* wanted = std::get_if<DoubleBackwardOutputs>(&pass)) {
+      return conv_double_backward_source(problem, scalar, *wanted, limits, chosen);
+    }
+    const auto* wanted = std::get_if<BackwardOutputs>(&pass);
     return wanted ? conv_backward_source(problem, scalar, *wanted, limits, chosen)
                   : conv_forward_source(problem, scalar, limits, chosen);
   };
@@ -40,20 +67,37 @@ CompiledConv compile_conv(const Problem& problem, Scalar scalar, const std::opti
 }
 
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits) {
-  std::optional<BackwardOutputs> wanted;
+  ConvPass pass;
   std::string label = call.op;
-  if (call.op != "tensor_product_conv") {
-    require(call.mask.size() == 3, "{}: expected a mask of 3, got {}", call.op, call.mask.size());
-    wanted = BackwardOutputs{call.mask[0], call.mask[1], call.mask[2], call.deterministic};
-    if (!wanted->x && !wanted->harmonics && !wanted->weights) return {};
-    label += fmt::format("{}{}{}{}", wanted->x ? " x" : "", wanted->harmonics ? " harmonics" : "",
-                         wanted->weights ? " weights" : "", wanted->x && !wanted->deterministic ? " atomic" : "");
+  const std::vector<bool>& mask = call.mask;
+  const auto name = [&](bool made, const char* text) { label += made ? text : ""; };
+  if (call.op == "tensor_product_conv_double_backward") {
+    require(mask.size() == 7, "{}: expected a mask of 7, got {}", call.op, mask.size());
+    if (!mask[0] && !mask[1] && !mask[2] && !mask[3]) return {};
+    pass = DoubleBackwardOutputs{mask[4], mask[5], mask[6], mask[0], {mask[1], mask[2], mask[3], call.deterministic}};
+    name(mask[0], " grad_out");
+    name(mask[1], " x");
+    name(mask[2], " harmonics");
+    name(mask[3], " weights");
+    label += " of";
+    name(mask[4], " x");
+    name(mask[5], " harmonics");
+    name(mask[6], " weights");
+    name(mask[1] && !call.deterministic, " atomic");
+  } else if (call.op != "tensor_product_conv") {
+    require(mask.size() == 3, "{}: expected a mask of 3, got {}", call.op, mask.size());
+    if (!mask[0] && !mask[1] && !mask[2]) return {};
+    pass = BackwardOutputs{mask[0], mask[1], mask[2], call.deterministic};
+    name(mask[0], " x");
+    name(mask[1], " harmonics");
+    name(mask[2], " weights");
+    name(mask[0] && !call.deterministic, " atomic");
   }
   const auto problem = cached_problem(call.problem);
   const ScheduleOptions options = schedule_options("CLEBSCH_CUDA_SCHEDULE");
   return {{label + " " + scalar_name(call.scalar), call.problem,
-           [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
-             CompiledConv made = compile_conv(*problem, scalar, wanted, limits, options, cache);
+           [problem, scalar = call.scalar, pass, limits, options](const CubinCache& cache) {
+             CompiledConv made = compile_conv(*problem, scalar, pass, limits, options, cache);
              const Schedule& schedule = made.schedule;
              return std::vector<CompiledPart>{
                  {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
@@ -78,11 +122,10 @@ TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Sca
 
 const TensorProductConv::Variant& TensorProductConv::variant(int index) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
+  std::unique_ptr<const Variant>& slot = variants_[index];
   if (!slot) {
-    std::optional<BackwardOutputs> wanted;
-    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
-    const CompiledConv made = compile_conv(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard());
+    const CompiledConv made =
+        compile_conv(*problem_, scalar_, pass_of(index), limits_, options_, CubinCache::standard());
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
     slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
   }
@@ -116,11 +159,22 @@ void TensorProductConv::forward(const ConvOperands& operands, int64_t out_rows, 
                         {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
                          &o.graph_rows, &rows, &target});
   }
-  if (parts == 1) return;
+  if (parts > 1) sum_parts(kernels, workspace, parts, out_rows, out, stream);
+}
+
+void TensorProductConv::sum_parts(const Variant& kernels, void* parts, int64_t splits, int64_t out_rows, void* out,
+                                  Stream stream) const {
   int64_t count = out_rows * problem_->out.dim();
-  int splits = static_cast<int>(parts);
+  int copies = static_cast<int>(splits);
   kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {&workspace, &count, &splits, &out});
+                           {&parts, &count, &copies, &out});
+}
+
+void TensorProductConv::sum_by_sender(const Variant& kernels, const ConvOperands& operands, void* rows, void* grad_x,
+                                      Stream stream) const {
+  ConvOperands o = operands;
+  kernels.sum_by_sender.launch(operands.nodes, 1, kReductionThreads, stream,
+                               {&rows, &o.col_ptr, &o.col_edge, &o.nodes, &grad_x});
 }
 
 int64_t TensorProductConv::backward_workspace(const ConvOperands& operands, const BackwardOutputs& wanted) const {
@@ -150,10 +204,49 @@ void TensorProductConv::backward(const ConvOperands& operands, const BackwardOut
                         {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
                          &o.graph_rows, &grad_out, &x_target, &grad_harmonics, &grad_weights});
   }
-  if (by_sender) {
-    kernels.sum_by_sender.launch(operands.nodes, 1, kReductionThreads, stream,
-                                 {&workspace, &o.col_ptr, &o.col_edge, &o.nodes, &grad_x});
+  if (by_sender) sum_by_sender(kernels, operands, workspace, grad_x, stream);
+}
+
+int64_t TensorProductConv::double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
+                                                     const DoubleBackwardOutputs& wanted) const {
+  const Schedule& schedule = variant(index_of(wanted)).schedule;
+  const int64_t parts = splits(schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
+  int64_t bytes = wanted.grad_out && parts > 1 ? aligned(parts * out_rows * problem_->out.dim() * number) : 0;
+  if (wanted.edges.x && wanted.edges.deterministic) {
+    bytes += operands.edges * max_input_parts(*problem_, schedule) * problem_->in1.dim() * number;
   }
+  return bytes;
+}
+
+void TensorProductConv::double_backward(const ConvOperands& operands, int64_t out_rows,
+                                        const DoubleBackwardOutputs& wanted, const Incoming& incoming,
+                                        const Results& results, void* workspace, Stream stream) const {
+  const bool by_sender = wanted.edges.x && wanted.edges.deterministic;
+  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+          "cuda convolution: a deterministic double backward needs the graph's transpose (col_ptr, col_edge)");
+  const Variant& kernels = variant(index_of(wanted));
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
+  if (wanted.edges.x && !by_sender) {
+    zero_async(results.x, static_cast<size_t>(operands.nodes * problem_->in1.dim() * number), stream);
+  }
+  const bool split = wanted.grad_out && parts > 1;
+  char* rows = static_cast<char*>(workspace);
+  if (split) rows += aligned(parts * out_rows * problem_->out.dim() * number);
+  ConvOperands o = operands;
+  Incoming from = incoming;
+  Results to = results;
+  int32_t all_rows = static_cast<int32_t>(out_rows);
+  if (split) to.grad_out = workspace;
+  if (by_sender) to.x = rows;
+  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+       unit += kernels.schedule.units_per_launch()) {
+    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
+                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
+                         &o.graph_rows, &all_rows, &from.grad_out, &from.x, &from.harmonics, &from.weights,
+                         &to.grad_out, &to.x, &to.harmonics, &to.weights});
+  }
+  if (split) sum_parts(kernels, workspace, parts, out_rows, results.grad_out, stream);
+  if (by_sender) sum_by_sender(kernels, operands, rows, results.x, stream);
 }
 
 }  // namespace clebsch::cuda

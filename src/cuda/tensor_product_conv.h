@@ -1,11 +1,11 @@
 #pragma once
 // clebsch::tensor_product_conv on CUDA: launches of the generated kernels.
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <variant>
 
 #include "core/problem.h"
 #include "cuda/cubin_cache.h"
@@ -30,14 +30,17 @@ struct ConvOperands {
   int64_t edges = 0;  ///< capacity E
 };
 
-/// What a direction of the convolution is launched from. `wanted` empty: the forward pass.
+/// The forward pass, or a derivative with its choice of outputs.
+using ConvPass = std::variant<std::monostate, BackwardOutputs, DoubleBackwardOutputs>;
+
+/// What a pass of the convolution is launched from.
 struct CompiledConv {
   Schedule schedule;
   std::string entry;  ///< point of `main`
   Cubin main, sums;   ///< `sums` holds sum_by_sender and sum_parts
 };
-CompiledConv compile_conv(const Problem& problem, Scalar scalar, const std::optional<BackwardOutputs>& wanted,
-                          const DeviceLimits& limits, const ScheduleOptions& options, const CubinCache& cache);
+CompiledConv compile_conv(const Problem& problem, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
+                          const ScheduleOptions& options, const CubinCache& cache);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 class TensorProductConv {
@@ -59,6 +62,21 @@ class TensorProductConv {
   void backward(const ConvOperands& operands, const BackwardOutputs& wanted, const void* grad_out, void* grad_x,
                 void* grad_harmonics, void* grad_weights, void* workspace, Stream stream) const;
 
+  /// The gradients arriving for the backward pass's grad_x (nodes, in1.dim()), grad_harmonics (E, in2.dim()) and
+  /// grad_weights (E, weight_count), as far as `wanted`; grad_out (out_rows, out.dim()) is that pass's own argument.
+  struct Incoming {
+    const void *x = nullptr, *harmonics = nullptr, *weights = nullptr, *grad_out = nullptr;
+  };
+  /// Where the derivatives of grad_out (out_rows, out.dim()), x, harmonics and weights go.
+  struct Results {
+    void *grad_out = nullptr, *x = nullptr, *harmonics = nullptr, *weights = nullptr;
+  };
+  int64_t double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
+                                    const DoubleBackwardOutputs& wanted) const;
+  /// The derivative of the backward pass, see conv_double_backward_source; writes what is `wanted` as `backward` does.
+  void double_backward(const ConvOperands& operands, int64_t out_rows, const DoubleBackwardOutputs& wanted,
+                       const Incoming& incoming, const Results& results, void* workspace, Stream stream) const;
+
  private:
   /// A direction with its choice of outputs: the plan and the loaded kernels.
   struct Variant {
@@ -67,8 +85,13 @@ class TensorProductConv {
   };
 
   TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
-  /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic.
+  /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic; from 16 on
+  /// the double backward pass, those bits and then grad_out, from_x, from_harmonics, from_weights.
   const Variant& variant(int index) const;
+  /// Rows (E, parts * in1.dim()) of a deterministic grad_x to their senders.
+  void sum_by_sender(const Variant& kernels, const ConvOperands& operands, void* rows, void* grad_x,
+                     Stream stream) const;
+  void sum_parts(const Variant& kernels, void* parts, int64_t splits, int64_t out_rows, void* out, Stream stream) const;
   /// Blocks that share one receiver, so that few or long receivers still fill the device.
   int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
 
@@ -77,7 +100,7 @@ class TensorProductConv {
   ScheduleOptions options_;
   DeviceLimits limits_;
   mutable std::mutex mutex_;
-  mutable std::array<std::unique_ptr<const Variant>, 16> variants_;
+  mutable std::map<int, std::unique_ptr<const Variant>> variants_;
 };
 
 }  // namespace clebsch::cuda
