@@ -43,8 +43,14 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
     kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);
     int spilled = 0;
     for (const KernelResources& entry : kernel.cubin.kernels) spilled += entry.spill_bytes;
-    if (spilled == 0 || kernel.source.schedule.min_blocks == 1) return kernel;
-    options.min_blocks = kernel.source.schedule.min_blocks - 1;
+    const Schedule& schedule = kernel.source.schedule;
+    if (spilled == 0 || (schedule.min_blocks == 1 && schedule.receivers_per_block == 1)) return kernel;
+    if (schedule.min_blocks > 1) {
+      options.min_blocks = schedule.min_blocks - 1;
+    } else {
+      options.receivers_per_block = schedule.receivers_per_block / 2;
+      options.min_blocks = 0;
+    }
   }
 }
 

@@ -25,8 +25,8 @@ struct CompiledKernel {
   Cubin cubin;
 };
 
-/// Compiles what `make` plans. As long as the result spills registers to memory and the plan wanted several blocks a
-/// multiprocessor, plans again with one block less, so that each thread has more registers.
+/// Compiles what `make` plans. As long as the result spills registers to memory, plans again with one block less a
+/// multiprocessor or, at one, with half the receivers a block, so that each thread has more registers.
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
                                       ScheduleOptions options, int arch,
                                       const CubinCache& cache = CubinCache::standard());

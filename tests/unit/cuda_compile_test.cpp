@@ -38,12 +38,15 @@ TEST_P(CudaCompile, KernelsFitWithoutSpills) {
   const DeviceLimits limits = limits_of(GetParam());
   for (const char* name : {"mace-l1", "mace-M", "nequip-water", "nequip-M", "test-uneven", "test-parity"}) {
     const auto problem = cached_problem(named_problem(name).problem);
-    for (int variant = 0; variant < (GetParam() == 90 ? 3 : 2); ++variant) {
-      BackwardOutputs outputs;
-      outputs.deterministic = variant == 1;
+    // Forward, backward with atomics and deterministic, double backward deterministic.
+    for (int variant = 0; variant < 4; ++variant) {
+      if (GetParam() != 90 && (variant == 2 || (variant == 3 && problem->paths.size() > 10))) continue;
+      DoubleBackwardOutputs outputs;
+      outputs.edges.deterministic = variant != 1;
       const auto plan = [&](const ScheduleOptions& options) {
-        return variant == 0 ? conv_forward_source(*problem, Scalar::f32, limits, options)
-                            : conv_backward_source(*problem, Scalar::f32, outputs, limits, options);
+        if (variant == 0) return conv_forward_source(*problem, Scalar::f32, limits, options);
+        if (variant == 3) return conv_double_backward_source(*problem, Scalar::f32, outputs, limits, options);
+        return conv_backward_source(*problem, Scalar::f32, outputs.edges, limits, options);
       };
       const CompiledKernel compiled = compile_without_spills(plan, {}, limits.arch);
       const Schedule& schedule = compiled.source.schedule;

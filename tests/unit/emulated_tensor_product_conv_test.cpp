@@ -1,6 +1,9 @@
 // The generated CUDA kernels of tensor_product_conv and their launcher against slow loops in fp64, in the emulator.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
+
 #include "conv_case.h"
 #include "core/errors.h"
 #include "core/registry.h"
@@ -14,6 +17,24 @@ using reference::ConvCase;
 using reference::ConvOutput;
 using reference::small_shape;
 
+cuda::ConvOperands operands_of(const ConvCase& test, const void* x, const void* y, const void* w, bool transpose) {
+  const GraphView& graph = test.graph.view;
+  cuda::ConvOperands o;
+  o.x = x;
+  o.harmonics = y;
+  o.weights = w;
+  o.weight_stride = test.problem.weight_count;
+  o.row_ptr = graph.row_ptr;
+  o.senders = graph.senders;
+  o.col_ptr = transpose ? graph.col_ptr : nullptr;
+  o.col_edge = transpose ? graph.col_edge : nullptr;
+  o.row_limit = &test.rows;
+  o.graph_rows = static_cast<int32_t>(graph.n_rows);
+  o.nodes = static_cast<int32_t>(graph.n_nodes);
+  o.edges = graph.n_edges;
+  return o;
+}
+
 /// Forward and backward; the transpose is given or, for atomics, kept back.
 template <typename T>
 ConvOutput<T> run(const ConvCase& test, bool deterministic) {
@@ -22,19 +43,7 @@ ConvOutput<T> run(const ConvCase& test, bool deterministic) {
   const auto kernels = cuda::TensorProductConv::make(problem, scalar);
   const auto x = cast<T>(test.x), y = cast<T>(test.harmonics), w = cast<T>(test.weights), g = cast<T>(test.grad_out);
   const GraphView& graph = test.graph.view;
-  cuda::ConvOperands o;
-  o.x = x.data();
-  o.harmonics = y.data();
-  o.weights = w.data();
-  o.weight_stride = test.problem.weight_count;
-  o.row_ptr = graph.row_ptr;
-  o.senders = graph.senders;
-  o.col_ptr = deterministic ? graph.col_ptr : nullptr;
-  o.col_edge = deterministic ? graph.col_edge : nullptr;
-  o.row_limit = &test.rows;
-  o.graph_rows = static_cast<int32_t>(graph.n_rows);
-  o.nodes = static_cast<int32_t>(graph.n_nodes);
-  o.edges = graph.n_edges;
+  const cuda::ConvOperands o = operands_of(test, x.data(), y.data(), w.data(), deterministic);
   ConvOutput<T> result;
   result.out.assign(graph.n_nodes * test.problem.out.dim(), T(NAN));
   result.grad_x.assign(test.x.size(), T(NAN));
@@ -49,6 +58,45 @@ ConvOutput<T> run(const ConvCase& test, bool deterministic) {
   kernels->backward(o, wanted, g.data(), result.grad_x.data(), result.grad_harmonics.data(), result.grad_weights.data(),
                     scratch.data(), nullptr);
   return result;
+}
+
+/// The double backward pass; what is not wanted stays empty.
+template <typename T>
+ConvOutput<T> run_double(const ConvCase& test, const reference::ConvIncoming& from, bool deterministic,
+                         std::array<bool, 4> mask) {
+  const auto problem = std::make_shared<const Problem>(test.problem);
+  const auto kernels =
+      cuda::TensorProductConv::make(problem, sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64);
+  const auto x = cast<T>(test.x), y = cast<T>(test.harmonics), w = cast<T>(test.weights), g = cast<T>(test.grad_out);
+  const auto a = cast<T>(from.x), b = cast<T>(from.harmonics), c = cast<T>(from.weights);
+  const cuda::ConvOperands o = operands_of(test, x.data(), y.data(), w.data(), deterministic);
+  const int64_t nodes = test.graph.view.n_nodes;
+  const cuda::DoubleBackwardOutputs wanted{
+      !a.empty(), !b.empty(), !c.empty(), mask[0], {mask[1], mask[2], mask[3], deterministic}};
+  ConvOutput<T> result;
+  if (mask[0]) result.out.assign(g.size(), T(NAN));
+  if (mask[1]) result.grad_x.assign(x.size(), T(NAN));
+  if (mask[2]) result.grad_harmonics.assign(y.size(), T(77));
+  if (mask[3]) result.grad_weights.assign(w.size(), T(77));
+  std::vector<double> scratch(static_cast<size_t>(kernels->double_backward_workspace(o, nodes, wanted)) / 8 + 2, NAN);
+  kernels->double_backward(o, nodes, wanted, {a.data(), b.data(), c.data(), g.data()},
+                           {result.out.data(), result.grad_x.data(), result.grad_harmonics.data(),
+                            result.grad_weights.data()},
+                           scratch.data(), nullptr);
+  return result;
+}
+
+template <typename T>
+void check_double(const std::string& text, const reference::GraphShape& shape, int32_t rows = -1) {
+  ConvCase test(text, shape, rows);
+  const reference::ConvIncoming from = test.incoming();
+  const ConvOutput<double> expected = test.double_backward(from);
+  for (bool deterministic : {true, false}) {
+    SCOPED_TRACE(deterministic ? "deterministic" : "atomic");
+    const auto got = run_double<T>(test, from, deterministic, {true, true, true, true});
+    test.compare(got, expected, sizeof(T) == 4 ? 1e-5 : 1e-12);
+    for (size_t k = test.rows * test.problem.out.dim(); k < got.out.size(); ++k) ASSERT_EQ(got.out[k], T(0)) << k;
+  }
 }
 
 template <typename T>
@@ -69,6 +117,11 @@ TEST_P(EmulatedConv, MatchesTheReference) {
   check<double>(named_problem(GetParam()).problem, small_shape(), 5);
 }
 
+TEST_P(EmulatedConv, DoubleBackwardMatchesTheReference) {
+  check_double<float>(named_problem(GetParam()).problem, small_shape());
+  check_double<double>(named_problem(GetParam()).problem, small_shape(), 5);
+}
+
 INSTANTIATE_TEST_SUITE_P(Registry, EmulatedConv, testing::Values("test-uneven", "test-parity", "nequip-water"),
                          [](const auto& info) {
                            std::string name = info.param;
@@ -82,6 +135,7 @@ TEST(EmulatedConvGraphs, LongAndEmptyReceivers) {
   shape.n_nodes = 4;
   shape.max_degree = 700;  // receivers are split over blocks
   check<float>(named_problem("test-uneven").problem, shape);
+  check_double<float>(named_problem("test-uneven").problem, shape);
 }
 
 TEST(EmulatedConvGraphs, OneAtomAndNoEdges) {
@@ -92,6 +146,36 @@ TEST(EmulatedConvGraphs, OneAtomAndNoEdges) {
   shape.n_nodes = 5;
   shape.n_local = shape.n_rows = 0;
   check<float>(named_problem("test-uneven").problem, shape);
+  check_double<float>(named_problem("test-uneven").problem, shape);
+}
+
+/// Some choices of incoming gradients with all results, and of results with all incoming gradients.
+TEST(EmulatedConvDouble, PartsOfTheIncomingAndOfTheResults) {
+  ConvCase test(named_problem("test-weightless").problem, small_shape());
+  for (int bits : {1, 2, 4, 7, 8 + 1, 8 + 2, 8 + 4, 8 + 8, 8 + 14}) {
+    SCOPED_TRACE(bits);
+    const bool all = bits >= 8;
+    const reference::ConvIncoming from = test.incoming(all || (bits & 1), all || (bits & 2), all || (bits & 4));
+    const auto bit = [&](int k) { return !all || ((bits - 8) >> k & 1); };
+    const ConvOutput<double> expected = test.double_backward(from);
+    auto got = run_double<double>(test, from, true, {bit(0), bit(1), bit(2), bit(3)});
+    if (!bit(0)) got.out = expected.out;
+    if (!bit(1)) got.grad_x = expected.grad_x;
+    if (!bit(2)) got.grad_harmonics = expected.grad_harmonics;
+    if (!bit(3)) got.grad_weights = expected.grad_weights;
+    test.compare(got, expected, 1e-12);
+  }
+}
+
+/// Every unit of a receiver in a launch of its own, or all in one, whatever the planner would choose.
+TEST(EmulatedConvSchedules, LaunchesOfTheirOwnAndSmallTiles) {
+  for (const char* schedule : {"units=3,code=1,tile=4", "units=4,receivers=2,hoist=0,prefetch=1,ahead=2"}) {
+    SCOPED_TRACE(schedule);
+    ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
+    check<double>(named_problem("test-unsorted").problem, small_shape());
+    check_double<double>(named_problem("test-unsorted").problem, small_shape());
+    ::unsetenv("CLEBSCH_CUDA_SCHEDULE");
+  }
 }
 
 TEST(EmulatedConvGraphs, DeterministicMeansTheSameBits) {
