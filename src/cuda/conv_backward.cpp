@@ -96,7 +96,6 @@ class BackwardEmitter : GradientEmitter {
     }
     w_.line("}}");
   }
-
 };
 
 }  // namespace

@@ -43,9 +43,9 @@ class DoubleBackwardEmitter : GradientEmitter {
     write_masks(w_, context_, kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       if (needs_gradient()) load_gradient(kind, static_cast<int>(t));
-      if (wanted_.grad_out) for_each_output(kind.tiles[t], [&](int path, int k) {
-          w_.line("real {} = 0;", o(static_cast<int>(t), path, k));
-        });
+      if (wanted_.grad_out)
+        for_each_output(kind.tiles[t],
+                        [&](int path, int k) { w_.line("real {} = 0;", o(static_cast<int>(t), path, k)); });
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
     write_tile_loop(w_, context_, operands_);
@@ -183,9 +183,8 @@ class DoubleBackwardEmitter : GradientEmitter {
       const double scale = context_.terms[path].scale;
       const std::string value =
           scale == 1.0 ? o(t, path, k) : fmt::format("{} * {}", context_.number(scale), o(t, path, k));
-      write_masked(
-          w_, context_, kind, t,
-          fmt::format("out[channel + {}] = {};", layout.offset + k * layout.stride + 32 * tile.slice, value));
+      write_masked(w_, context_, kind, t,
+                   fmt::format("out[channel + {}] = {};", layout.offset + k * layout.stride + 32 * tile.slice, value));
     });
   }
 
@@ -196,8 +195,8 @@ class DoubleBackwardEmitter : GradientEmitter {
 
 KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options) {
-  KernelSource kernel{
-      "conv_double_backward", "", make_schedule(problem, Pass::double_backward, scalar, limits, options)};
+  KernelSource kernel{"conv_double_backward", "",
+                      make_schedule(problem, Pass::double_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
   const HarmonicsFromMemory operands(problem, schedule);

@@ -15,7 +15,8 @@ void EdgeOperands::read(SourceWriter& w, int first, int last, const char* rows, 
     w.line("const vector16 q{0}{1} = reinterpret_cast<const vector16*>({2} + e * {3})[{1}];", name, word, rows, row);
     for (int part = 0; part < width; ++part) {
       const int component = word * width + part;
-      if (component >= first && component < last) w.line("const real {0}{1} = q{0}{2}.{3};", name, component, word, names[part]);
+      if (component >= first && component < last)
+        w.line("const real {0}{1} = q{0}{2}.{3};", name, component, word, names[part]);
     }
   }
 }

@@ -1,18 +1,17 @@
 // clebsch::tensor_product_conv: sum over each receiver's edges of the weighted tensor product of sender features and
-// harmonics, with the radial weights given. Differentiable any number of times on every device: the derivatives are
-// made of the two ops registered here, which each device implements.
+// harmonics, with the radial weights given. Differentiable any number of times on every device; the second derivatives
+// are in tensor_product_conv_double.cpp.
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "core/harmonics.h"
 #include "cpu/tensor_product_conv.h"
+#include "torch/conv_derivatives.h"
 #include "torch/shared_weights.h"
 #include "torch/tensors.h"
 
@@ -22,7 +21,7 @@ namespace {
 constexpr const char* kOp = "tensor_product_conv";
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Gradients = ConvGradients;
 using Mask = std::array<bool, 3>;
 
 struct Arguments {
@@ -93,15 +92,6 @@ Gradients backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor
   return {like(x, mask[0]), like(harmonics, mask[1]), like(weights, mask[2])};
 }
 
-Gradients call_conv_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& harmonics,
-                             const at::Tensor& weights, at::TensorList graph, int64_t layer, std::string_view problem,
-                             Mask mask) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("clebsch::tensor_product_conv_backward", "")
-                             .typed<decltype(backward_cpu)>();
-  return op.call(grad_out, x, harmonics, weights, graph, layer, problem, mask);
-}
-
 class TensorProductConv : public torch::autograd::Function<TensorProductConv> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& harmonics,
@@ -125,25 +115,8 @@ class TensorProductConv : public torch::autograd::Function<TensorProductConv> {
   }
 };
 
-/// The problem without its weightless paths, "" when nothing is left: the part that is linear in W.
-std::string weighted_part(const std::string& text) {
-  Problem problem = *conv_problem(kOp, text, false);
-  const auto end =
-      std::remove_if(problem.paths.begin(), problem.paths.end(), [](const Path& p) { return !p.weighted; });
-  if (end == problem.paths.end()) return text;
-  problem.paths.erase(end, problem.paths.end());
-  if (problem.paths.empty()) return "";
-  problem.finish();
-  return problem.str();
-}
-
-/// The first derivatives as an op that can be differentiated in turn, any number of times.
-///
-/// F(g, x, Y, W) = <g, conv(x, Y, W)> is linear in each of its arguments (in W apart from weightless paths), and the
-/// results here are its derivatives by x, Y and W. With gradients a, b, c arriving for them, what is differentiated is
-///   F(g, a, Y, W) + F(g, x, b, W) + F(g, x, Y, c),
-/// so every result is again a sum of these two ops with a, b or c in the place of x, Y or W: three calls of the
-/// convolution and three of its backward, each of which makes two of the gradients.
+/// The first derivatives as an op that can be differentiated in turn, any number of times: its derivatives are those of
+/// tensor_product_conv_double_backward.
 class TensorProductConvBackward : public torch::autograd::Function<TensorProductConvBackward> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& grad_out, const at::Tensor& x,
@@ -168,35 +141,20 @@ class TensorProductConvBackward : public torch::autograd::Function<TensorProduct
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const auto graph = ctx->saved_data["graph"].toTensorVector();
-    const int64_t layer = ctx->saved_data["layer"].toInt();
-    const std::string& text = ctx->saved_data["problem"].toStringRef();
     const auto made = ctx->saved_data["mask"].toBoolList();
-    const at::Tensor& g = saved[0];
-    const Mask wanted{ctx->needs_input_grad(1), ctx->needs_input_grad(2), ctx->needs_input_grad(3)};
-    std::array<at::Tensor, 4> sums;  // gradients of grad_out, x, harmonics, weights
-    const auto add = [&](size_t k, const at::Tensor& term) {
-      if (term.defined()) sums[k] = sums[k].defined() ? sums[k] + term : term;
-    };
+    std::array<std::optional<at::Tensor>, 3> from;
     size_t next = 0;
     for (size_t k = 0; k < 3; ++k) {
       if (!made[k]) continue;
       const at::Tensor& incoming = grads[next++];
-      if (!incoming.defined()) continue;
-      std::array<at::Tensor, 3> operands{saved[1], saved[2], saved[3]};
-      operands[k] = incoming.contiguous();
-      const std::string part = k == 2 ? weighted_part(text) : text;
-      if (part.empty()) continue;
-      if (ctx->needs_input_grad(0)) add(0, call_conv(operands[0], operands[1], operands[2], graph, layer, part));
-      Mask mask = wanted;
-      mask[k] = false;
-      if (!mask[0] && !mask[1] && !mask[2]) continue;
-      const auto [x, y, w] = call_conv_backward(g, operands[0], operands[1], operands[2], graph, layer, part, mask);
-      add(1, x);
-      add(2, y);
-      add(3, w);
+      if (incoming.defined()) from[k] = incoming.contiguous();
     }
-    return {sums[0], sums[1], sums[2], sums[3], {}, {}, {}, {}};
+    if (!from[0] && !from[1] && !from[2]) return variable_list(8);
+    const auto [grad_out, x, harmonics, weights] = call_conv_double_backward(
+        saved[0], saved[1], saved[2], saved[3], from[0], from[1], from[2], ctx->saved_data["graph"].toTensorVector(),
+        ctx->saved_data["layer"].toInt(), ctx->saved_data["problem"].toStringRef(),
+        {ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2), ctx->needs_input_grad(3)});
+    return {grad_out, x, harmonics, weights, {}, {}, {}, {}};
   }
 };
 

@@ -7,17 +7,19 @@
 #include <torch/library.h>
 
 #include <array>
-#include <tuple>
+#include <optional>
 
 #include "core/errors.h"
 #include "cuda/tensor_product_conv.h"
+#include "torch/conv_derivatives.h"
 #include "torch/shared_weights.h"
 
 namespace clebsch::ops {
 namespace {
 
 constexpr const char* kOp = "tensor_product_conv (cuda)";
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Gradients = ConvGradients;
+using Incoming = std::optional<at::Tensor>;
 using Mask = std::array<bool, 3>;
 
 /// Throws unless the tensor is dense, contiguous, on the device of x and of this dtype and shape (-1: any length).
@@ -134,9 +136,49 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
   return grads;
 }
 
+ConvSecondGradients double_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& harmonics,
+                                         const at::Tensor& weights, const Incoming& from_x,
+                                         const Incoming& from_harmonics, const Incoming& from_weights,
+                                         at::TensorList graph, int64_t layer, std::string_view text,
+                                         std::array<bool, 4> mask) {
+  const c10::DeviceGuard device_guard(x.device());
+  const auto arrived = [](const Incoming& t) { return t && t->defined(); };
+  if (!arrived(from_x) && !arrived(from_harmonics) && !arrived(from_weights)) return {};
+  if (!mask[0] && !mask[1] && !mask[2] && !mask[3]) return {};
+  const Call call = check(x, harmonics, weights, graph, layer, text);
+  const at::Device device = x.device();
+  const at::ScalarType dtype = x.scalar_type();
+  check_on(grad_out, "grad_out", device, dtype, {x.size(0), call.problem->out.dim()});
+  if (arrived(from_x)) check_on(*from_x, "from_x", device, dtype, x.sizes());
+  if (arrived(from_harmonics)) check_on(*from_harmonics, "from_harmonics", device, dtype, harmonics.sizes());
+  if (arrived(from_weights)) check_on(*from_weights, "from_weights", device, dtype, weights.sizes());
+  auto like = [](const at::Tensor& t, bool wanted) {
+    return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
+  };
+  const ConvSecondGradients grads{like(grad_out, mask[0]), like(x, mask[1]), like(harmonics, mask[2]),
+                                  like(weights, mask[3])};
+  const bool transposed = call.operands.col_ptr != nullptr;
+  require(!mask[1] || transposed || !at::globalContext().deterministicAlgorithms(),
+          "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
+  const cuda::DoubleBackwardOutputs wanted{arrived(from_x),
+                                           arrived(from_harmonics),
+                                           arrived(from_weights),
+                                           mask[0],
+                                           {mask[1], mask[2], mask[3], transposed}};
+  const at::Tensor workspace = scratch(call.kernels->double_backward_workspace(call.operands, x.size(0), wanted), x);
+  const auto given = [&](const Incoming& t) { return arrived(t) ? t->const_data_ptr() : nullptr; };
+  call.kernels->double_backward(call.operands, x.size(0), wanted,
+                                {given(from_x), given(from_harmonics), given(from_weights), grad_out.const_data_ptr()},
+                                {address(std::get<0>(grads)), address(std::get<1>(grads)), address(std::get<2>(grads)),
+                                 address(std::get<3>(grads))},
+                                address(workspace), current_stream(device));
+  return grads;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
+  library.impl("tensor_product_conv_double_backward", double_backward_cuda);
   library.impl("tensor_product_conv", forward_cuda);
   library.impl("tensor_product_conv_backward", backward_cuda);
 }

@@ -1,4 +1,5 @@
-"""tensor_product_conv on a CUDA device against the fp64 reference: forward, every gradient, odd graphs, repeatability.
+"""tensor_product_conv on a CUDA device against the fp64 reference: forward, every gradient, second derivatives, odd
+graphs, repeatability.
 
     python tests/gpu/test_conv.py --library build/lib/libclebsch.so
 
@@ -13,22 +14,25 @@ import torch
 from conv_reference import Problem, block_errors, make_graph, reference
 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-13}
+# Which first gradients are differentiated again: all; those of an edge (training with forces); those of x.
+DOUBLE_MASKS = ((True, True, True), (False, True, True), (True, False, False))
 
 
-def graphs():
+def graphs(device):
     generator = torch.Generator().manual_seed(1)
     uneven = torch.randint(0, 90, (37,), generator=generator)
     uneven[::5] = 0
-    return {
-        "asymmetric, empty rows, ghosts": make_graph(uneven, 53),
-        "padding": make_graph(uneven, 53, padding=41),
-        "fewer rows computed": make_graph(uneven, 53, padding=3, layer_rows=20),
-        "no transpose (atomics)": make_graph(uneven, 53, transpose=False),
-        "one long receiver": make_graph([3000, 1], 7),
-        "tile borders": make_graph([16, 32, 33, 15, 1, 31, 64, 17], 9),
-        "no edges": make_graph([0, 0, 0], 4),
-        "no rows": make_graph([], 3),
+    shapes = {
+        "asymmetric, empty rows, ghosts": ((uneven, 53), {}),
+        "padding": ((uneven, 53), {"padding": 41}),
+        "fewer rows computed": ((uneven, 53), {"padding": 3, "layer_rows": 20}),
+        "no transpose (atomics)": ((uneven, 53), {"transpose": False}),
+        "one long receiver": (([3000, 1], 7), {}),
+        "tile borders": (([16, 32, 33, 15, 1, 31, 64, 17], 9), {}),
+        "no edges": (([0, 0, 0], 4), {}),
+        "no rows": (([], 3), {}),
     }
+    return {name: make_graph(*sizes, **options, device=device) for name, (sizes, options) in shapes.items()}
 
 
 def relative(got, expected):
@@ -36,17 +40,28 @@ def relative(got, expected):
     return float((got.double() - expected).norm() / scale) if scale > 0 else float(got.abs().sum())
 
 
+def operands(problem, graph, dtype, seed=3):
+    """x, harmonics, weights and a gradient of the output, without padding."""
+    torch.manual_seed(seed)
+    shapes = (
+        (graph.nodes, problem.in1.dim),
+        (graph.edges, problem.in2.dim),
+        (graph.edges, problem.weight_count),
+        (graph.nodes, problem.out.dim),
+    )
+    return tuple(torch.randn(s, device=graph.senders.device, dtype=torch.float64).to(dtype) for s in shapes)
+
+
+def padded(t, graph):
+    """Capacity beyond the true count is never read: it is NaN here."""
+    return torch.cat([t, t.new_full((graph.list[1].numel() - t.shape[0], t.shape[1]), float("nan"))])
+
+
 def check(name, problem, graph_name, graph, dtype):
     """Returns (largest relative error, message of what else is wrong or None)."""
-    capacity = graph.list[1].numel()
     computed = min(int(graph.list[5][0]), graph.rows)
     used = int((graph.receivers < computed).sum())
-    torch.manual_seed(3)
-    x = torch.randn(graph.nodes, problem.in1.dim, device="cuda", dtype=torch.float64)
-    y = torch.randn(graph.edges, problem.in2.dim, device="cuda", dtype=torch.float64)
-    w = torch.randn(graph.edges, problem.weight_count, device="cuda", dtype=torch.float64)
-    g = torch.randn(graph.nodes, problem.out.dim, device="cuda", dtype=torch.float64)
-    x, y, w, g = (t.to(dtype) for t in (x, y, w, g))
+    x, y, w, g = operands(problem, graph, dtype)
 
     exact = [t.double().clone().requires_grad_() for t in (x, y, w)]
     expected = reference(
@@ -55,11 +70,9 @@ def check(name, problem, graph_name, graph, dtype):
     grads = torch.autograd.grad(expected, exact, g.double(), allow_unused=True) if used else (None, None, None)
     grads = [torch.zeros_like(e) if t is None else t for t, e in zip(grads, exact, strict=True)]
 
-    def padded(t):  # capacity beyond the true count is never read: it is NaN here
-        return torch.cat([t, t.new_full((capacity - t.shape[0], t.shape[1]), float("nan"))])
-
     def run(mask):
-        a = [x.clone().requires_grad_(mask[0]), padded(y).requires_grad_(mask[1]), padded(w).requires_grad_(mask[2])]
+        a = [x.clone().requires_grad_(mask[0]), padded(y, graph).requires_grad_(mask[1])]
+        a.append(padded(w, graph).requires_grad_(mask[2]))
         out = torch.ops.clebsch.tensor_product_conv(*a, graph.list, 0, problem.text)
         wanted = [t for t, m in zip(a, mask, strict=True) if m]
         got = iter(torch.autograd.grad(out, wanted, g)) if wanted else iter(())
@@ -88,9 +101,68 @@ def check(name, problem, graph_name, graph, dtype):
     return max(errors), None
 
 
+def check_double(problem, graph, dtype, mask=(True, True, True)):
+    """The derivative of the backward pass that makes the gradients in `mask`; returns as `check` does."""
+    computed = min(int(graph.list[5][0]), graph.rows)
+    used = int((graph.receivers < computed).sum())
+    x, y, w, g = operands(problem, graph, dtype)
+    arriving = operands(problem, graph, dtype, seed=4)[:3]
+    chosen = [k for k in range(3) if mask[k]]
+
+    def second(function, a, cotangents, rest, create_graph=False):
+        first = torch.autograd.grad(function(*a[:3]), [a[k] for k in chosen], a[3], create_graph=True)
+        results = torch.autograd.grad(
+            first, rest, [cotangents[k] for k in chosen], allow_unused=True, create_graph=create_graph
+        )
+        return [torch.zeros_like(t) if r is None else r.detach() for r, t in zip(results, rest, strict=True)]
+
+    exact = [t.double().clone().requires_grad_() for t in (x, y, w, g)]
+    inner = [exact[0], exact[1][:used], exact[2][:used], exact[3]]
+    cut = [arriving[0].double(), arriving[1][:used].double(), arriving[2][:used].double()]
+    expected = second(
+        lambda a, b, c: reference(problem, a, b, c, graph.senders[:used], graph.receivers[:used], graph.nodes),
+        inner,
+        cut,
+        exact,
+    )
+    mine = [x.clone(), padded(y, graph), padded(w, graph), g.clone()]
+    mine = [t.requires_grad_() for t in mine]
+    from_padded = [arriving[0], padded(arriving[1], graph), padded(arriving[2], graph)]
+
+    def run(create_graph=False):
+        got = second(
+            lambda a, b, c: torch.ops.clebsch.tensor_product_conv(a, b, c, graph.list, 0, problem.text),
+            mine,
+            from_padded,
+            mine,
+            create_graph,
+        )
+        return [t[: e.shape[0]] for t, e in zip(got, exact, strict=True)]
+
+    def error(got):
+        # Rows of grad_out that no row computes and edges without a computed row must be exactly zero.
+        return max(
+            block_errors(problem, problem.in1, got[0], expected[0]),
+            relative(got[1], expected[1]),
+            relative(got[2], expected[2]),
+            block_errors(problem, problem.out, got[3], expected[3]),
+        )
+
+    results = run()
+    worst = error(results)
+    composed = error(run(create_graph=True))  # where a third derivative may follow, the lower orders are composed
+    if not composed <= TOLERANCE[dtype]:
+        return worst, f"composition: error {composed:.1e}"
+    for i, (a, b) in enumerate(zip(results, run(), strict=True)):
+        if (graph.list[3].numel() > 0 or i != 0) and not torch.equal(a, b):
+            return worst, f"double backward: result {i} differs from run to run"
+    return worst, None
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
+    parser.add_argument("--device", default="cuda", help="cpu: the same cases on the CPU op, a test of this script")
     parser.add_argument("--only", default="", help="names of src/core/registry.cpp, with commas; every one otherwise")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
@@ -103,13 +175,17 @@ def main():
             continue
         problem = Problem(text)
         worst = {torch.float32: 0.0, torch.float64: 0.0}
-        for graph_name, graph in graphs().items():
+        for graph_name, graph in graphs(arguments.device).items():
             if arguments.quick and graph_name not in ("fewer rows computed", "no transpose (atomics)", "tile borders"):
                 continue
             for dtype in worst:
                 cases += 1
                 try:
                     error, message = check(name, problem, graph_name, graph, dtype)
+                    for mask in DOUBLE_MASKS if name.startswith("test-") else DOUBLE_MASKS[:1]:
+                        if message is None and graph.edges > 0:
+                            second, message = check_double(problem, graph, dtype, mask)
+                            error = max(error, second)
                     worst[dtype] = max(worst[dtype], error)
                     if message is None and not error <= TOLERANCE[dtype]:
                         message = f"error {error:.1e}"
@@ -122,8 +198,11 @@ def main():
             f"{name:16s} largest relative error fp32 {worst[torch.float32]:.1e} fp64 {worst[torch.float64]:.1e}",
             flush=True,
         )
-    torch.cuda.synchronize()
-    print(f"{cases} cases, {failures} failed, {torch.cuda.get_device_name()}")
+    device = "CPU"
+    if arguments.device == "cuda":
+        torch.cuda.synchronize()
+        device = torch.cuda.get_device_name()
+    print(f"{cases} cases, {failures} failed, {device}")
     return 1 if failures or not cases else 0
 
 

@@ -65,8 +65,7 @@ template <typename T>
 ConvOutput<T> run_double(const ConvCase& test, const reference::ConvIncoming& from, bool deterministic,
                          std::array<bool, 4> mask) {
   const auto problem = std::make_shared<const Problem>(test.problem);
-  const auto kernels =
-      cuda::TensorProductConv::make(problem, sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64);
+  const auto kernels = cuda::TensorProductConv::make(problem, sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64);
   const auto x = cast<T>(test.x), y = cast<T>(test.harmonics), w = cast<T>(test.weights), g = cast<T>(test.grad_out);
   const auto a = cast<T>(from.x), b = cast<T>(from.harmonics), c = cast<T>(from.weights);
   const cuda::ConvOperands o = operands_of(test, x.data(), y.data(), w.data(), deterministic);
@@ -79,10 +78,10 @@ ConvOutput<T> run_double(const ConvCase& test, const reference::ConvIncoming& fr
   if (mask[2]) result.grad_harmonics.assign(y.size(), T(77));
   if (mask[3]) result.grad_weights.assign(w.size(), T(77));
   std::vector<double> scratch(static_cast<size_t>(kernels->double_backward_workspace(o, nodes, wanted)) / 8 + 2, NAN);
-  kernels->double_backward(o, nodes, wanted, {a.data(), b.data(), c.data(), g.data()},
-                           {result.out.data(), result.grad_x.data(), result.grad_harmonics.data(),
-                            result.grad_weights.data()},
-                           scratch.data(), nullptr);
+  kernels->double_backward(
+      o, nodes, wanted, {a.data(), b.data(), c.data(), g.data()},
+      {result.out.data(), result.grad_x.data(), result.grad_harmonics.data(), result.grad_weights.data()},
+      scratch.data(), nullptr);
   return result;
 }
 
