@@ -244,7 +244,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
   if (outputs.grad_out) {
     w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
-    write_untouched(w, context);
+    write_untouched(w, context, "32 * unit + lane");
   }
   write_harmonics_buffers(w, context, outputs.edges.harmonics);
   write_dispatch(w, schedule,

@@ -121,7 +121,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   w.line("end = min(row_end, begin + part);");
   w.line("}}");
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
-  write_untouched(w, context);
+  write_untouched(w, context, "32 * unit + lane");
   write_dispatch(
       w, schedule,
       fmt::format("rows, lane, unit, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));

@@ -162,23 +162,17 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   operands.read(w, kind.first_component, kind.last_component);
 }
 
-void write_untouched(SourceWriter& w, const EmitContext& context) {
-  SourceWriter zeros;
+void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread) {
   for (size_t out = 0; out < context.out.size(); ++out) {
     bool written = false;
     for (const Path& path : context.problem.paths) written |= path.out == static_cast<int>(out);
     const BlockLayout& block = context.out[out];
     if (written || block.mul == 0) continue;
-    zeros.line("for (int i = thread; i < {}; i += {}) {{", block.mul * block.ir.dim(),
-               32 * context.schedule.units_per_launch());
-    zeros.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
-    zeros.line("}}");
+    w.line("for (int i = {}; first_unit == 0 && i < {}; i += {}) {{", thread, block.mul * block.ir.dim(),
+           32 * context.schedule.units_per_launch());
+    w.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
+    w.line("}}");
   }
-  if (zeros.str().empty()) return;
-  w.line("if (first_unit == 0) {{");
-  w.line("const int thread = threadIdx.x % {};", 32 * context.schedule.units_per_launch());
-  w.text(zeros.str());
-  w.line("}}");
 }
 
 void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments) {

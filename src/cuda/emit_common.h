@@ -52,8 +52,9 @@ std::string masked(const EmitContext& context, const UnitKind& kind, int tile, c
 /// Writes 'statement' under the tile's mask.
 void write_masked(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int tile,
                   const std::string& statement);
-/// Inside a kernel: output blocks that no path writes stay zero. Uses first_unit, out.
-void write_untouched(SourceWriter& w, const EmitContext& context);
+/// Inside a kernel: output blocks that no path writes stay zero. Uses first_unit, out; `thread` counts the threads of
+/// the receiver.
+void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread);
 /// switch (unit) { case 0: unit_<kind>(<arguments>, <first channel>); ... }
 void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments);
 

@@ -69,20 +69,6 @@ void write_unit(SourceWriter& w, const EmitContext& context, const InteractionEd
   w.blank();
 }
 
-/// Output blocks that no path writes stay zero.
-void write_untouched(SourceWriter& w, const EmitContext& context) {
-  for (size_t out = 0; out < context.out.size(); ++out) {
-    bool written = false;
-    for (const Path& path : context.problem.paths) written |= path.out == static_cast<int>(out);
-    const BlockLayout& block = context.out[out];
-    if (written || block.mul == 0) continue;
-    w.line("for (int i = edges.thread; first_unit == 0 && i < {}; i += {}) {{", block.mul * block.ir.dim(),
-           32 * context.schedule.units_per_launch());
-    w.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
-    w.text("}");
-  }
-}
-
 }  // namespace
 
 KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
@@ -110,7 +96,7 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   w.text("}");
   edges.make_edges(w);
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
-  write_untouched(w, context);
+  write_untouched(w, context, "edges.thread");
   write_dispatch(w, schedule, "edges, begin, end, out");
   w.text("}");
   kernel.source = w.str();
