@@ -72,9 +72,13 @@ def main():
                     skipped += 1
                     continue
                 try:
-                    run(texts[name], made[graph], dtype, mask, deterministic, schedule == "" and mask == everything)
+                    # Second derivatives are summed by torch, which also adds up what lies beyond the edges.
+                    double = schedule == "" and mask == everything and graph != "padded"
+                    run(texts[name], made[graph], dtype, mask, deterministic, double)
                     cases += 1
                 except RuntimeError as error:
+                    if schedule and "no schedule" in str(error):  # a forced plan need not fit
+                        continue
                     refused.add(f"{name}: {str(error).splitlines()[0][:200]}")
     for line in sorted(refused):
         print("REFUSED", line)
