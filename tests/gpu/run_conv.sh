@@ -51,6 +51,12 @@ limited() { # limited SECONDS COMMAND...: its output, and a line that says how i
   return $status
 }
 
+gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -1)
+commit=${CLEBSCH_COMMIT:-$(git -C "$root" rev-parse HEAD 2> /dev/null)}
+stamp() { # the first line of a text result
+  echo "# commit $commit, ${gpu:-no GPU}, $(date -u +%Y-%m-%dT%H:%MZ), tests/gpu/run_conv.sh $piece"
+}
+
 check_peers() {
   limited 200 "$python" - << 'EOF'
 import importlib, os
@@ -90,7 +96,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
           > "$scratch/tests_$part.txt" 2>&1 &
       done
       wait
-      cat "$scratch"/tests_?.txt > "$out/conv_tests.txt"
+      { stamp && cat "$scratch"/tests_?.txt; } > "$out/conv_tests.txt"
       grep -E "FAILED|Error|status" "$out/conv_tests.txt" | head -40
       grep -E "cases" "$out/conv_tests.txt"
       ;;
@@ -101,16 +107,23 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
             "$root/tests/gpu/sanitize_conv.py" --library "$library" --seconds 150 > "$scratch/$tool.txt" 2>&1 &
         done
         wait
-        for tool in memcheck racecheck initcheck synccheck; do
-          echo "== $tool"
-          head -c 20000 "$scratch/$tool.txt"
-        done > "$out/conv_sanitizer.txt"
+        {
+          stamp
+          for tool in memcheck racecheck initcheck synccheck; do
+            echo "== $tool"
+            sed 's:/[^ ]*/::g' "$scratch/$tool.txt" | head -c 20000
+            echo
+          done
+        } > "$out/conv_sanitizer.txt"
         grep -E "^==|cases|REFUSED|ERROR|Error|hazard" "$out/conv_sanitizer.txt" | head -60
       else
         echo "compute-sanitizer is not on this machine" | tee "$out/conv_sanitizer.txt"
       fi
       ;;
-    big) limited 200 "$python" "$root/tests/gpu/test_conv_big.py" --library "$library" 2>&1 | tee "$out/conv_big.txt" ;;
+    big)
+      { stamp && limited 200 "$python" "$root/tests/gpu/test_conv_big.py" --library "$library"; } 2>&1 |
+        tee "$out/conv_big.txt"
+      ;;
     bench)
       bench conv_1000_fp32 240 --cells 5 \
         --libraries clebsch,cuequivariance,flashtp,openequivariance,openequivariance-ir_mul,e3nn
@@ -137,7 +150,8 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
           --section SpeedOfLight --section Occupancy --section LaunchStats --section WarpStateStats \
           --section MemoryWorkloadAnalysis --section SchedulerStats "$python" "$root/tests/bench/conv" \
           --library "$library" --device cuda --problems mace-M --libraries clebsch --passes forward,backward \
-          --repeats 3 > "$out/conv_ncu.txt" 2>&1
+          --repeats 3 > "$scratch/ncu.txt" 2>&1
+        { stamp && cat "$scratch/ncu.txt"; } > "$out/conv_ncu.txt"
         grep -E "conv_|sum_by|Duration|Achieved Occ|Registers Per|Memory Throughput|Compute \(SM\)|No Eligible|Warp Cycles Per Issued|DRAM Throughput|ERROR" \
           "$out/conv_ncu.txt" | head -60
       else

@@ -217,7 +217,7 @@ def main():
         "commit": head,
         "dirty": dirty,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
-        "command": " ".join(["tests/bench/conv", *sys.argv[1:]]),
+        "command": " ".join(["tests/bench/conv", *(a.rsplit("/", 1)[-1] for a in sys.argv[1:])]),
         "peaks": peaks(device),
         "records": [],
         "unavailable": {},

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 PASSES = ("forward", "backward", "double")
+SHORT = {"openequivariance": "OEQ", "openequivariance ir_mul": "OEQ ir_mul", "cuequivariance": "cuEq"}
 
 
 def line(record):
@@ -85,6 +86,27 @@ def table(result):
             if pairs:
                 lines.append(f"\ndouble backward against composition, {dtype}, {mode}: {mean(pairs):.2f}x")
     return "\n".join(lines)
+
+
+def markdown(result, dtype):
+    """The table of docs/kernels.md: ours (best peer: ratio), ns per edge."""
+    columns = [(mode, name) for mode in ("atomic", "deterministic") for name in PASSES]
+    columns = [(mode, name) for mode, name in columns if ratios(result, dtype, mode, name)]
+    lines = ["| problem | " + " | ".join(f"{mode} {name}" for mode, name in columns) + " |"]
+    lines.append("|" + "---|" * (1 + len(columns)))
+    cells, means = {}, []
+    for column in columns:
+        rows = ratios(result, dtype, *column)
+        for problem, ours, best in rows:
+            text = f"{ours[f'{column[1]}_ns']:.2f}"
+            if best:
+                other = best[f"{column[1]}_ns"]
+                name, ratio = SHORT.get(best["library"], best["library"]), other / ours[f"{column[1]}_ns"]
+                text += f" ({name} {other:.2f}: {ratio:.2f}x)"
+            cells.setdefault(problem, []).append(text)
+        means.append(mean([best[f"{column[1]}_ns"] / ours[f"{column[1]}_ns"] for _, ours, best in rows if best]))
+    lines += [f"| {problem} | " + " | ".join(texts) + " |" for problem, texts in cells.items()]
+    return "\n".join([*lines, "| geometric mean | " + " | ".join(f"{value:.2f}x" for value in means) + " |"])
 
 
 def composed(result, dtype, mode):
@@ -196,8 +218,12 @@ def main():
     parser.add_argument("result")
     parser.add_argument("--plot")
     parser.add_argument("--summary", help="replace the records of the same names in this file")
+    parser.add_argument("--markdown", metavar="DTYPE", help="print the table of docs/kernels.md alone")
     arguments = parser.parse_args()
     result = json.loads(Path(arguments.result).read_text())
+    if arguments.markdown:
+        print(markdown(result, arguments.markdown))
+        return 0
     for record in result["records"]:
         print(line(record))
     print(table(result))
