@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/errors.h"
+#include "model/device_run.h"
+#include "model/forward.h"
 #include "model/guards.h"
 #include "model/impl.h"
 
@@ -83,15 +86,16 @@ c10::List<at::Tensor> graph_list(const GraphView& graph) {
   return list;
 }
 
-using Outputs = c10::Dict<std::string, at::Tensor>;
+}  // namespace
 
-Outputs run_forward(Model::Impl& model, const GraphView& graph, const at::Tensor& edge_vec) {
-  std::vector<c10::IValue> inputs{edge_vec, wrap(graph.types, {graph.n_nodes}), graph_list(graph)};
+Outputs run_forward(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
+                    c10::List<at::Tensor> graph) {
+  std::vector<c10::IValue> inputs{edge_vec, types, std::move(graph)};
   const c10::IValue out = model.module.forward(std::move(inputs));
   return c10::impl::toTypedDict<std::string, at::Tensor>(out.toGenericDict());
 }
 
-at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, int32_t rows) {
+at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, int64_t rows) {
   const auto found = outputs.find("atomic_energy");
   require(found != outputs.end(), "model {}: expected an output 'atomic_energy', got none", model.name);
   const at::Tensor energy = found->value();
@@ -101,9 +105,7 @@ at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, int
   return energy;
 }
 
-void read_energies(const Model::Impl& model, const at::Tensor& energy, int32_t n_local, Result& result) {
-  const at::Tensor values = energy.detach().contiguous();
-  const double* data = values.const_data_ptr<double>();
+void read_energies(const Model::Impl& model, const double* data, int32_t n_local, Result& result) {
   result.atomic_energy.assign(data, data + n_local);
   result.energy = 0;
   for (int32_t i = 0; i < n_local; ++i) {
@@ -117,11 +119,8 @@ void read_energies(const Model::Impl& model, const at::Tensor& energy, int32_t n
   }
 }
 
-/// dE/d edge_vec (E,3) of the energies of rows < n_local, contiguous; undefined when nothing depends on the vectors.
-at::Tensor edge_gradient(const at::Tensor& energy, const at::Tensor& edge_vec, int32_t n_local) {
+at::Tensor edge_gradient(const at::Tensor& energy, const at::Tensor& edge_vec, const at::Tensor& weight) {
   if (!energy.requires_grad()) return {};
-  at::Tensor weight = at::zeros({energy.size(0)}, energy.options().requires_grad(false));
-  weight.narrow(0, 0, n_local).fill_(1.0);
   at::Tensor gradient = torch::autograd::grad({energy}, {edge_vec}, {weight}, std::nullopt, false, true)[0];
   return gradient.defined() ? gradient.contiguous() : gradient;
 }
@@ -135,6 +134,25 @@ void require_finite_forces(const Model::Impl& model, const std::vector<double>& 
       "or shorten the time step",
       model.name, (bad - forces.begin()) / 3, *bad);
 }
+
+void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, int64_t rows,
+                  int64_t capacity, Result& result) {
+  result.outputs.resize(request.outputs.size());
+  for (std::size_t k = 0; k < request.outputs.size(); ++k) {
+    const auto found = outputs.find(request.outputs[k]);
+    require(found != outputs.end(), "model {}: expected an output among {}, got '{}'", model.name,
+            fmt::format("{}", fmt::join(model.metadata.shown.outputs, " ")), request.outputs[k]);
+    at::Tensor values = found->value().detach();
+    if (rows < capacity && values.dim() > 0 && values.size(0) == capacity) values = values.narrow(0, 0, rows);
+    values = values.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
+    Result::Named& named = result.outputs[k];
+    named.name = request.outputs[k];
+    named.shape.assign(values.sizes().begin(), values.sizes().end());
+    named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+  }
+}
+
+namespace {
 
 void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Request& request, Result& result) {
   EdgeForceTargets targets;
@@ -152,39 +170,47 @@ void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Reques
   accumulate_edge_forces(graph, gradient.const_data_ptr<double>(), targets, at::get_num_threads());
 }
 
-void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, Result& result) {
-  result.outputs.resize(request.outputs.size());
-  for (std::size_t k = 0; k < request.outputs.size(); ++k) {
-    const auto found = outputs.find(request.outputs[k]);
-    require(found != outputs.end(), "model {}: expected an output among {}, got '{}'", model.name,
-            fmt::format("{}", fmt::join(model.metadata.shown.outputs, " ")), request.outputs[k]);
-    const at::Tensor values = found->value().detach().to(at::kDouble).contiguous();
-    Result::Named& named = result.outputs[k];
-    named.name = request.outputs[k];
-    named.shape.assign(values.sizes().begin(), values.sizes().end());
-    named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& request, Result& result) {
+  const bool gradients = wants_gradient(request);
+  at::Tensor edge_vec = wrap(graph.edge_vec, {graph.n_edges, 3});
+  edge_vec.requires_grad_(gradients);
+  const Outputs outputs = run_forward(model, edge_vec, wrap(graph.types, {graph.n_nodes}), graph_list(graph));
+  const at::Tensor energy = atomic_energies(model, outputs, graph.n_rows);
+  read_energies(model, energy.detach().contiguous().const_data_ptr<double>(), graph.n_local, result);
+  read_outputs(model, outputs, request, graph.n_rows, graph.n_rows, result);
+  at::Tensor gradient;
+  if (gradients) {
+    at::Tensor weight = at::zeros({graph.n_rows}, energy.options().requires_grad(false));
+    weight.narrow(0, 0, graph.n_local).fill_(1.0);
+    gradient = edge_gradient(energy, edge_vec, weight);
   }
+  sum_forces(graph, gradient, request, result);
+  require_finite_forces(model, result.forces);
 }
 
 }  // namespace
 
+bool wants_gradient(const Request& request) {
+  return request.forces || request.virial || request.atom_virial || request.centroid_virial;
+}
+
 void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
   Impl& model = *impl_;
   const GraphView graph = complete(model, graph_in);
-  const bool gradients = request.forces || request.virial || request.atom_virial || request.centroid_virial;
-  const RunGuard guard(model.threads, gradients);
-  at::Tensor edge_vec = wrap(graph.edge_vec, {graph.n_edges, 3});
-  edge_vec.requires_grad_(gradients);
+  const RunGuard guard(model.threads, wants_gradient(request));
   try {
-    const Outputs outputs = run_forward(model, graph, edge_vec);
-    const at::Tensor energy = atomic_energies(model, outputs, graph.n_rows);
-    read_energies(model, energy, graph.n_local, result);
-    read_outputs(model, outputs, request, result);
-    const at::Tensor gradient = gradients ? edge_gradient(energy, edge_vec, graph.n_local) : at::Tensor();
-    sum_forces(graph, gradient, request, result);
-    require_finite_forces(model, result.forces);
+    if (model.run) {
+      model.run->compute(graph, request, result);
+    } else {
+      compute_on_cpu(model, graph, request, result);
+    }
   } catch (const Error&) {
     throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    fail(
+        "model {}: out of memory on {} with {} atoms and {} edges: {}. Use fewer atoms a GPU (more GPUs or ranks), "
+        "dtype float32, or device cpu",
+        model.name, model.device.device.str(), graph.n_nodes, graph.row_ptr[graph.n_rows], plain_message(error));
   } catch (const std::exception& error) {
     fail("model {}: {}", model.name, plain_message(error));
   }
@@ -195,6 +221,15 @@ Model::~Model() = default;
 
 const Metadata& Model::metadata() const { return impl_->metadata.shown; }
 Dtype Model::dtype() const { return impl_->dtype; }
+std::string Model::device() const { return impl_->device.device.str(); }
+std::vector<std::string> Model::take_messages() { return std::exchange(impl_->messages, {}); }
+RunReport Model::last_run() const { return impl_->run ? impl_->run->report() : RunReport{}; }
+double Model::time_device(int repeats) {
+  require(impl_->run != nullptr && repeats > 0, "model {}: expected a model on a device and at least one repeat",
+          impl_->name);
+  const RunGuard guard(impl_->threads, true);
+  return impl_->run->time(repeats);
+}
 
 std::vector<TableReport> Model::tables() const {
   if (!impl_->reports) {

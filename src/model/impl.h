@@ -5,16 +5,22 @@
 #include <optional>
 
 #include "cuda/kernel_table.h"
+#include "model/device.h"
 #include "model/metadata.h"
 #include "model/tables.h"
 
 namespace clebsch {
 
+class DeviceRun;
+
 struct Model::Impl {
+  Impl();
+  ~Impl();
   std::string name;  ///< of the file, in messages
   FileMetadata metadata;
   torch::jit::Module module;
   Dtype dtype = Dtype::float32;
+  RunDevice device;
   int threads = 0;
   std::vector<bool> in_use;         ///< (T): types with tables
   std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
@@ -22,6 +28,8 @@ struct Model::Impl {
   std::vector<std::size_t> table_bytes;
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
+  std::unique_ptr<DeviceRun> run;     ///< on the CPU without padding: none
+  std::vector<std::string> messages;  ///< for the caller to show
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows;
 };

@@ -12,6 +12,7 @@
 #include "core/allegro_problem.h"
 #include "core/errors.h"
 #include "core/problem.h"
+#include "model/device_run.h"
 #include "model/guards.h"
 #include "model/impl.h"
 #include "model/op_recorder.h"
@@ -75,7 +76,7 @@ void convert_parameters(Model::Impl& model) {
     auto [module, name] = locate_buffer(model.module, path);
     at::Tensor tensor = module.attr(name).toTensor().detach();
     if (compute) tensor = tensor.to(dtype);
-    module.setattr(name, tensor);
+    module.setattr(name, tensor.to(model.device.device));
   };
   for (const auto& path : model.metadata.compute) replace(path, true);
   for (const auto& path : model.metadata.fp64) replace(path, false);
@@ -186,8 +187,8 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
     at::Tensor index = at::empty({types, types}, at::TensorOptions().dtype(at::kInt));
     std::copy(model.radial[k].table_index.begin(), model.radial[k].table_index.end(),
               index.mutable_data_ptr<int32_t>());
-    module.setattr("table", tables[k]);
-    module.setattr("table_index", index);
+    module.setattr("table", tables[k].to(model.device.device));
+    module.setattr("table_index", index.to(model.device.device));
     model.table_bytes.push_back(tables[k].nbytes());
   }
 }
@@ -211,6 +212,9 @@ void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std
 }
 
 }  // namespace
+
+Model::Impl::Impl() = default;
+Model::Impl::~Impl() = default;
 
 std::string plain_message(const std::exception& error) {
   std::string text = error.what();
@@ -237,6 +241,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->module.eval();
   impl->metadata = std::move(file.metadata);
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
+  impl->device = choose_device(options.device, impl->metadata.shown.family);
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
   std::vector<RadialNetworks> networks;
@@ -245,6 +250,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   }
   convert_parameters(*impl);
   if (options.radial == RadialMode::table) set_tables(*impl, networks, options);
+  if (impl->device.padded) impl->run = std::make_unique<DeviceRun>(*impl, options.deterministic, options.cuda_graph);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
   const OpRecorder recorder;
   try_isolated_atoms(*model, model->impl_->in_use, name);

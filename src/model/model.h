@@ -37,7 +37,9 @@ struct LoadOptions {
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
   bool deterministic = true;
-  int threads = 0;  ///< 0: torch's current setting
+  int threads = 0;             ///< 0: torch's current setting
+  std::string device = "cpu";  ///< cpu, cuda, cuda:N, or auto: a GPU when there is a usable one, else the CPU
+  bool cuda_graph = true;      ///< replay a recorded step on a GPU; CLEBSCH_CUDA_GRAPH=0 in the environment forbids it
 };
 
 /// What to compute beyond the energies.
@@ -91,6 +93,18 @@ struct KernelReport {
   bool cached = false;                 ///< nothing had to be compiled
   double seconds = 0;
 };
+/// How the last step on a device went; times in milliseconds, all of one compute().
+struct RunReport {
+  double upload_ms = 0;    ///< graph into pinned memory, transfers begun
+  double compute_ms = 0;   ///< until the results are back on the host
+  double read_ms = 0;      ///< results into the caller's vectors
+  bool replayed = false;   ///< from a recorded CUDA graph
+  int captures = 0;        ///< recordings since the model was loaded
+  int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
+};
+
+/// GPUs that a model can be loaded on (device "cuda:0" and so on); 0 without a usable one. Loads torch's CUDA part.
+int visible_gpus();
 
 /// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
 std::string read_file_bytes(const std::string& path);
@@ -109,6 +123,12 @@ class Model {
 
   const Metadata& metadata() const;
   Dtype dtype() const;
+  std::string device() const;  ///< "cpu", "cuda:0"
+  /// What the user may want to know since the last call, e.g. that buffers have grown; the library itself never prints.
+  std::vector<std::string> take_messages();
+  RunReport last_run() const;
+  /// Milliseconds a step of the model takes on its device, without transfers: the last graph again, `repeats` times.
+  double time_device(int repeats);
   std::vector<TableReport> tables() const;
   void set_threads(int threads);
 

@@ -58,11 +58,14 @@ LoadOptions parse_options(const Options& options) {
       result.deterministic = parse_choice(key, value, "yes", "no");
     } else if (key == "threads") {
       result.threads = parse_count<int>(key, value);
+    } else if (key == "device") {
+      result.device = value;
+    } else if (key == "cuda_graph") {
+      result.cuda_graph = parse_choice(key, value, "yes", "no");
     } else {
       fail(
-          "model options: expected dtype, radial, table_pieces, table_budget_bytes, types_in_use, deterministic or "
-          "threads, "
-          "got '{}'",
+          "model options: expected dtype, radial, table_pieces, table_budget_bytes, types_in_use, deterministic, "
+          "threads, device or cuda_graph, got '{}'",
           key);
     }
   }
@@ -81,6 +84,18 @@ class PythonModel : public torch::CustomClassHolder {
 
   std::string metadata() const { return model_->metadata().json; }
   std::string dtype() const { return model_->dtype() == Dtype::float64 ? "float64" : "float32"; }
+  std::string device() const { return model_->device(); }
+  std::vector<std::string> take_messages() { return model_->take_messages(); }
+  double time_device(int64_t repeats) { return model_->time_device(static_cast<int>(repeats)); }
+
+  std::string last_run() const {
+    const RunReport r = model_->last_run();
+    return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms}, {"read_ms", r.read_ms},
+                          {"replayed", r.replayed},   {"captures", r.captures},     {"rows", r.rows},
+                          {"nodes", r.nodes},         {"edges", r.edges}}
+        .dump();
+  }
+
   void set_threads(int64_t threads) {
     require(threads >= 0 && threads <= 65536, "model: expected a thread count of 0 to 65536, got {}", threads);
     model_->set_threads(static_cast<int>(threads));
@@ -185,9 +200,14 @@ const auto kRegistration =
                       const std::vector<int> archs = kernel_architectures();
                       return std::vector<int64_t>(archs.begin(), archs.end());
                     })
+        .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus()); })
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables)
+        .def("device", &PythonModel::device)
+        .def("take_messages", &PythonModel::take_messages)
+        .def("last_run", &PythonModel::last_run)
+        .def("time_device", &PythonModel::time_device)
         .def("set_threads", &PythonModel::set_threads)
         .def("compile_kernels", &PythonModel::compile_kernels, "GPU kernels of a step; JSON, see docs/architecture.md",
              {torch::arg("arch"), torch::arg("cache_folder") = "", torch::arg("list_only") = false,

@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <optional>
+
 #include "core/errors.h"
 #include "cuda/gate.h"
 #include "cuda/node_linear.h"
@@ -49,6 +51,11 @@ at::Tensor masked(const at::Tensor& x, const at::Tensor& limit) {
   const at::Tensor live = at::arange(x.size(0), limit.options()).lt(limit);
   return x * live.to(x.scalar_type()).unsqueeze(1);
 }
+
+/// Autograd functions take a tensor that may be missing in this form alone.
+using Optional = std::optional<at::Tensor>;
+Optional or_none(const at::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
+at::Tensor or_undefined(const Optional& tensor) { return tensor ? *tensor : at::Tensor(); }
 
 /// One launch over all blocks; `types` undefined: one weight (weight_count).
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types, const at::Tensor& limit,
@@ -99,11 +106,11 @@ at::Tensor weight_gradient_of(const at::Tensor& x, const at::Tensor& grad, const
 /// y = x W[type] (types undefined: x W), or its transpose; the backward of one is the other.
 class NodeLinear : public torch::autograd::Function<NodeLinear> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& types, const at::Tensor& limit, std::string text, bool transposed) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const Optional& types,
+                            const Optional& limit, std::string text, bool transposed) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    at::Tensor out = multiply(x, weight, types, limit, text, transposed);
-    ctx->save_for_backward({x, weight, types, limit});
+    at::Tensor out = multiply(x, weight, or_undefined(types), or_undefined(limit), text, transposed);
+    ctx->save_for_backward({x, weight, or_undefined(types), or_undefined(limit)});
     ctx->saved_data["problem"] = std::move(text);
     ctx->saved_data["transposed"] = transposed;
     return out;
@@ -116,7 +123,7 @@ class NodeLinear : public torch::autograd::Function<NodeLinear> {
     const at::Tensor grad = grads[0].contiguous();
     variable_list results(6);
     if (ctx->needs_input_grad(0)) {
-      results[0] = NodeLinear::apply(grad, saved[1], saved[2], saved[3], text, !transposed);
+      results[0] = NodeLinear::apply(grad, saved[1], or_none(saved[2]), or_none(saved[3]), text, !transposed);
     }
     if (ctx->needs_input_grad(1)) {
       results[1] = weight_gradient_of(saved[0], grad, saved[2], saved[3], saved[1].size(0), text, transposed);
@@ -132,8 +139,8 @@ at::Tensor linear_cuda(const at::Tensor& x, const at::Tensor& weight, at::Tensor
 
 at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, at::TensorList graph, int64_t layer,
                            std::string_view text) {
-  return NodeLinear::apply(x, weight, at::Tensor(), row_limit("linear (cuda)", graph, x, layer), std::string(text),
-                           false);
+  const Optional limit = or_none(row_limit("linear (cuda)", graph, x, layer));
+  return NodeLinear::apply(x, weight, Optional(), limit, std::string(text), false);
 }
 
 at::Tensor species_linear_cuda(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types,
@@ -143,8 +150,8 @@ at::Tensor species_linear_cuda(const at::Tensor& x, const at::Tensor& weight, co
 
 at::Tensor species_linear_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types,
                                    at::TensorList graph, int64_t layer, std::string_view text) {
-  return NodeLinear::apply(x, weight, types, row_limit("species_linear (cuda)", graph, x, layer), std::string(text),
-                           false);
+  const Optional limit = or_none(row_limit("species_linear (cuda)", graph, x, layer));
+  return NodeLinear::apply(x, weight, Optional(types), limit, std::string(text), false);
 }
 
 constexpr const char* kGate = "gate (cuda)";
@@ -173,10 +180,10 @@ at::Tensor run_gate(const at::Tensor& x, const at::Tensor& grad_out, const at::T
 
 class GateOnCuda : public torch::autograd::Function<GateOnCuda> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& limit, std::string text) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& limit, std::string text) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    at::Tensor out = run_gate(x, {}, limit, text);
-    ctx->save_for_backward({x, limit});
+    at::Tensor out = run_gate(x, {}, or_undefined(limit), text);
+    ctx->save_for_backward({x, or_undefined(limit)});
     ctx->saved_data["problem"] = std::move(text);
     return out;
   }
@@ -199,7 +206,7 @@ at::Tensor gate_cuda(const at::Tensor& x, at::TensorList graph, int64_t layer, s
 }
 
 at::Tensor gate_autograd(const at::Tensor& x, at::TensorList graph, int64_t layer, std::string_view text) {
-  return GateOnCuda::apply(x, row_limit(kGate, graph, x, layer), std::string(text));
+  return GateOnCuda::apply(x, or_none(row_limit(kGate, graph, x, layer)), std::string(text));
 }
 
 }  // namespace

@@ -157,8 +157,11 @@ def test_type_names_that_are_no_elements(exported):
 def test_refusals(exported, tmp_path):
     from clebsch.ase import ClebschCalculator
 
-    with pytest.raises(ClebschError, match="runs on the CPU only"):
-        ClebschCalculator(exported(CASE), device="cuda")
+    with pytest.raises(ClebschError, match="expected auto, cpu, cuda or cuda:N, got 'gpu'"):
+        ClebschCalculator(exported(CASE), device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ClebschError, match="use device cpu|Use device cpu"):
+            ClebschCalculator(exported(CASE), device="cuda")
     with pytest.raises(ClebschError, match="float16"):
         ClebschCalculator(exported(CASE), dtype="float16")
     with pytest.raises(ClebschError):

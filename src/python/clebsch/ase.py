@@ -29,7 +29,7 @@ class ClebschCalculator(Calculator):
     """Energies (eV), forces (eV/A) and stress (eV/A^3) of a Clebsch model file.
 
     model: path of the model file.
-    device: "auto" or "cpu" (this version has no GPU backend).
+    device: "cpu", "cuda", "cuda:N", or "auto" for a GPU when there is a usable one, else the CPU.
     dtype: "float32", "float64", or None for the model's own.
     radial: "table", or "exact" for the radial network itself (slow, the reference).
     types: model type name for each chemical symbol, where they differ, e.g. {"H": "H_water"}.
@@ -57,11 +57,11 @@ class ClebschCalculator(Calculator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_device(device)
+        device = check_device(device)
         library.require()
         self.metadata = inspect(model)
         self._path = os.fspath(model)
-        self._options = {"dtype": dtype, "radial": radial, "threads": threads or 0}
+        self._options = {"dtype": dtype, "radial": radial, "threads": threads or 0, "device": device}
         names = list(self.metadata["type_names"])
         self._type_of = {name: index for index, name in enumerate(names)}
         for symbol, name in (types or {}).items():

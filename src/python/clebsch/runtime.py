@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,17 +14,16 @@ from torch import Tensor
 from . import library
 from .errors import ClebschError
 
-_DEVICES = ("auto", "cpu")
+_log = logging.getLogger("clebsch")
 
 
 def check_device(device: str) -> str:
-    """'cpu', the one device there is; raises ClebschError for others."""
-    if device not in _DEVICES:
-        raise ClebschError(
-            f"device: expected auto or cpu, got {device!r}. This version of Clebsch runs on the CPU only; "
-            "use device='cpu'."
-        )
-    return "cpu"
+    """The device as the library reads it; ClebschError for what is none. Whether there is a GPU shows at load."""
+    device = str(device)
+    number = device.removeprefix("cuda:")
+    if device not in ("auto", "cpu", "cpu:padded", "cuda") and not (number != device and number.isdecimal()):
+        raise ClebschError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+    return device
 
 
 def _text(value: bool) -> str:
@@ -38,7 +38,10 @@ class Model:
     radial: "table" (fast) or "exact" (the network itself, the reference).
     types_in_use: names of the types to build radial tables for; empty for all.
     threads: 0 for torch's current setting.
+    device: "cpu", "cuda", "cuda:N", or "auto" for a GPU when there is a usable one.
+    cuda_graph: replay a recorded step on a GPU (the environment's CLEBSCH_CUDA_GRAPH=0 forbids it too).
 
+    What the library has to tell, e.g. that a step was recorded again, goes to the logger "clebsch" as a warning.
     Raises ClebschError for a file that is refused (nothing of it has run) or where libclebsch is missing.
     """
 
@@ -52,9 +55,17 @@ class Model:
         threads: int = 0,
         deterministic: bool = True,
         table_pieces: int | None = None,
+        device: str = "cpu",
+        cuda_graph: bool = True,
     ) -> None:
         library.require()
-        options = {"radial": radial, "deterministic": _text(deterministic), "threads": str(int(threads))}
+        options = {
+            "radial": radial,
+            "deterministic": _text(deterministic),
+            "threads": str(int(threads)),
+            "device": check_device(device),
+            "cuda_graph": _text(cuda_graph),
+        }
         if dtype is not None:
             options["dtype"] = str(dtype).removeprefix("torch.")
         if types_in_use:
@@ -80,6 +91,20 @@ class Model:
     def dtype(self) -> str:
         """Of the run."""
         return self._model.dtype()
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu" or "cuda:0"."""
+        return self._model.device()
+
+    @property
+    def last_run(self) -> dict[str, Any]:
+        """The last step on a GPU: upload_ms, compute_ms, read_ms, replayed, captures, capacities rows, nodes, edges."""
+        return json.loads(self._model.last_run())
+
+    def time_device(self, repeats: int) -> float:
+        """Milliseconds a repeat of the last step takes on its GPU, without transfers."""
+        return self._model.time_device(repeats)
 
     @property
     def tables(self) -> list[dict[str, Any]]:
@@ -126,6 +151,9 @@ class Model:
             )  # fmt: skip
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
+        finally:
+            for message in self._model.take_messages():
+                _log.warning("%s", message)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,0 +1,38 @@
+#pragma once
+// Recording the work of a step as a CUDA graph and replaying it: one launch instead of hundreds.
+#include <c10/core/Stream.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace clebsch {
+
+/// A recorded piece of work. Memory that torch hands out while it is recorded comes from a pool of its own, which lives
+/// as long as this object: addresses in the recording stay valid whatever others allocate.
+class CudaGraph {
+ public:
+  /// Whether this build and this process can record; `reason` says why not.
+  static bool available(std::string* reason);
+
+  explicit CudaGraph(c10::Device device);
+  ~CudaGraph();
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  /// Runs work with its memory from the pool: before it is recorded, so that kernels, handles and workspaces exist and
+  /// the recording uses the memory that this frees.
+  void warm_up(c10::Stream stream, const std::function<void()>& work);
+  /// Records work, which runs on the stream, without doing it. Throws Error, and nothing stays recorded, when work does
+  /// something that cannot be recorded.
+  void record(c10::Stream stream, const std::function<void()>& work);
+  bool recorded() const;
+  /// Does the recorded work.
+  void replay(c10::Stream stream) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace clebsch

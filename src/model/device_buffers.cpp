@@ -1,0 +1,136 @@
+#include "model/device_buffers.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace clebsch {
+namespace {
+
+constexpr double kGrowth = 1.3, kEdgeReserve = 1.05;
+
+int64_t edges_of(const GraphView& graph) { return graph.row_ptr[graph.n_rows]; }
+
+/// memcpy by several threads: one alone does not fill the memory's bandwidth.
+void copy(void* to, const void* from, std::size_t bytes, int threads) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  const std::size_t pieces = (bytes + kPiece - 1) / kPiece;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
+  for (std::size_t p = 0; p < pieces; ++p) {
+    const std::size_t begin = p * kPiece;
+    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
+                std::min(kPiece, bytes - begin));
+  }
+}
+
+/// Offsets 0 .. count of a graph and, up to the capacity, as many rows without edges.
+int32_t* copy_offsets(int32_t* to, const int32_t* from, int64_t count, int64_t capacity) {
+  std::copy_n(from, count + 1, to);
+  std::fill(to + count + 1, to + capacity + 1, from[count]);
+  return to + capacity + 1;
+}
+
+}  // namespace
+
+bool Capacity::holds(const GraphView& graph) const {
+  return graph.n_rows <= rows && graph.n_nodes <= nodes && edges_of(graph) <= edges;
+}
+
+Capacity grown(const Capacity& last, const GraphView& graph) {
+  const Capacity need{graph.n_rows, graph.n_nodes, edges_of(graph)};
+  const auto reserve = [](int64_t count, double factor) {
+    const double wanted = std::ceil(static_cast<double>(count) * factor);
+    return std::min<int64_t>(static_cast<int64_t>(wanted), std::numeric_limits<int32_t>::max() - 65536);
+  };
+  if (need.nodes > 2 * last.nodes || far_below(last, graph)) {
+    return {need.rows, need.nodes, std::max(need.edges, reserve(need.edges, kEdgeReserve))};
+  }
+  const auto grow = [&](int64_t have, int64_t count) {
+    return count <= have ? have : std::max(count, reserve(count, kGrowth));
+  };
+  Capacity result{grow(last.rows, need.rows), grow(last.nodes, need.nodes), grow(last.edges, need.edges)};
+  result.nodes = std::max(result.nodes, result.rows);
+  return result;
+}
+
+bool far_below(const Capacity& capacity, const GraphView& graph) {
+  return graph.n_nodes < capacity.nodes / 4 || graph.n_rows < capacity.rows / 4;
+}
+
+DeviceBuffers::DeviceBuffers(c10::Device device, const Capacity& capacity, int layers, int32_t padding_type)
+    : capacity_(capacity), layers_(layers), padding_type_(padding_type) {
+  const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
+  const auto reals = at::TensorOptions().dtype(at::kDouble).device(device);
+  const bool pinned = !device.is_cpu();
+  const auto staged = [&](at::ScalarType dtype) { return at::TensorOptions().dtype(dtype).pinned_memory(pinned); };
+  const int64_t rows = capacity.rows, nodes = capacity.nodes, edges = capacity.edges;
+  const int64_t count = 1 + layers + nodes + (rows + 1) + (nodes + 1);
+  nodes_ = at::zeros({count}, ints);
+  staged_nodes_ = at::zeros({count}, staged(at::kInt));
+  edges_ = at::zeros({3, edges}, ints);
+  staged_edges_ = at::empty({3, edges}, staged(at::kInt));
+  edge_vec_ = at::full({edges, 3}, std::numeric_limits<double>::quiet_NaN(), reals);
+  staged_edge_vec_ = at::empty({edges, 3}, staged(at::kDouble));
+  weight_ = at::zeros({rows}, reals);
+  int64_t at = 0;
+  const auto part = [&](int64_t length) {
+    const at::Tensor view = nodes_.narrow(0, at, length);
+    at += length;
+    return view;
+  };
+  n_local_ = part(1);
+  layer_rows_ = part(layers);
+  types_ = part(nodes);
+  row_ptr_ = part(rows + 1);
+  col_ptr_ = part(nodes + 1);
+  senders_ = edges_[0];
+  receivers_ = edges_[1];
+  col_edge_ = edges_[2];
+  none_ = at::empty({0}, ints);
+}
+
+void DeviceBuffers::upload(const GraphView& graph, int threads) {
+  int32_t* place = staged_nodes_.mutable_data_ptr<int32_t>();
+  *place++ = graph.n_local;
+  place = std::copy_n(graph.layer_rows, layers_, place);
+  place = std::copy_n(graph.types, graph.n_nodes, place);
+  place = std::fill_n(place, capacity_.nodes - graph.n_nodes, padding_type_);
+  place = copy_offsets(place, graph.row_ptr, graph.n_rows, capacity_.rows);
+  copy_offsets(place, graph.col_ptr, graph.n_nodes, capacity_.nodes);
+  nodes_.copy_(staged_nodes_, true);
+
+  const int64_t edges = edges_of(graph);
+  if (edges > 0) {
+    // The large one first: it is on its way while the others are staged.
+    const std::size_t count = static_cast<std::size_t>(edges);
+    copy(staged_edge_vec_.mutable_data_ptr<double>(), graph.edge_vec, 3 * count * sizeof(double), threads);
+    edge_vec_.narrow(0, 0, edges).copy_(staged_edge_vec_.narrow(0, 0, edges), true);
+    const int32_t* sources[3] = {graph.senders, graph.receivers, graph.col_edge};
+    for (int k = 0; k < 3; ++k) {
+      const at::Tensor row = staged_edges_[k].narrow(0, 0, edges);
+      copy(row.mutable_data_ptr<int32_t>(), sources[k], count * sizeof(int32_t), threads);
+      edges_[k].narrow(0, 0, edges).copy_(row, true);
+    }
+  }
+  if (owned_ != graph.n_local) {
+    weight_.zero_();
+    weight_.narrow(0, 0, graph.n_local).fill_(1.0);
+    owned_ = graph.n_local;
+  }
+}
+
+c10::List<at::Tensor> DeviceBuffers::graph_list(bool transposed) const {
+  c10::List<at::Tensor> list;
+  for (const at::Tensor& tensor : {row_ptr_, senders_, receivers_, transposed ? col_ptr_ : none_,
+                                   transposed ? col_edge_ : none_, layer_rows_, n_local_}) {
+    list.push_back(tensor);
+  }
+  return list;
+}
+
+}  // namespace clebsch

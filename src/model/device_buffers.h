@@ -1,0 +1,54 @@
+#pragma once
+// The graph of a step on a device: tensors of fixed address and size (capacities), filled through one staging area.
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+#include "core/graph.h"
+
+namespace clebsch {
+
+struct Capacity {
+  int64_t rows = 0, nodes = 0, edges = 0;
+  bool holds(const GraphView& graph) const;
+};
+
+/// Capacities for a graph: none of a last system to speak of (much smaller, or none): as many atoms as there are and
+/// some more edges, since their number changes from step to step; else what has become too small grows by 1.3.
+Capacity grown(const Capacity& last, const GraphView& graph);
+/// Whether a graph is so small beside the capacities that its padding costs more than new buffers.
+bool far_below(const Capacity& capacity, const GraphView& graph);
+
+/// Rows beyond the graph's have no edges, nodes beyond it have the type of `padding_type` and receive and send nothing.
+/// Edge vectors beyond it are not numbers: nothing may read them.
+class DeviceBuffers {
+ public:
+  DeviceBuffers(c10::Device device, const Capacity& capacity, int layers, int32_t padding_type);
+
+  /// Copies a complete graph (receivers and transpose included) into the staging area and starts the transfers on
+  /// torch's current stream. The last transfers must have ended. `threads` copy.
+  void upload(const GraphView& graph, int threads);
+
+  const Capacity& capacity() const { return capacity_; }
+  /// The graph list of ops.schema; without its transpose when that is not wanted, so that gradients use atomics.
+  c10::List<at::Tensor> graph_list(bool transposed) const;
+  const at::Tensor& edge_vec() const { return edge_vec_; }  ///< (E,3) fp64
+  const at::Tensor& types() const { return types_; }
+  const at::Tensor& row_ptr() const { return row_ptr_; }
+  const at::Tensor& senders() const { return senders_; }
+  const at::Tensor& col_ptr() const { return col_ptr_; }
+  const at::Tensor& col_edge() const { return col_edge_; }
+  const at::Tensor& weight() const { return weight_; }  ///< (N) fp64, one for owned rows, else zero
+
+ private:
+
+  Capacity capacity_;
+  int layers_;
+  int32_t padding_type_;
+  int32_t owned_ = -1;  ///< rows of weight_ that are one
+  at::Tensor nodes_, staged_nodes_;    ///< integers a node: n_local, layer_rows, types, row_ptr, col_ptr
+  at::Tensor edges_, staged_edges_;    ///< (3,E) senders, receivers, col_edge
+  at::Tensor edge_vec_, staged_edge_vec_;
+  at::Tensor n_local_, layer_rows_, types_, row_ptr_, col_ptr_, senders_, receivers_, col_edge_, weight_, none_;
+};
+
+}  // namespace clebsch

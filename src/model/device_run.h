@@ -1,0 +1,58 @@
+#pragma once
+// Evaluating a model on a device: padded buffers, one transfer in, forward and gradient, forces, one transfer out.
+#include <c10/core/Stream.h>
+
+#include <memory>
+#include <optional>
+
+#include "model/cuda_graph.h"
+#include "model/device_buffers.h"
+#include "model/forward.h"
+
+namespace clebsch {
+
+class DeviceRun {
+ public:
+  /// deterministic: gradients by sender are summed in edge order, else by atomics. cuda_graph: replay recorded steps.
+  DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph);
+  ~DeviceRun();
+
+  /// As Model::compute; the graph is complete and checked.
+  void compute(const GraphView& graph, const Request& request, Result& result);
+  const RunReport& report() const { return report_; }
+  /// Milliseconds a repeat of the last step's work on the device, without transfers.
+  double time(int repeats);
+
+ private:
+  struct Evaluation;  ///< tensors that a step leaves on the device
+
+  void fit_buffers(const GraphView& graph);
+  /// Forward, gradient, and the results that every step wants, into results_.
+  void evaluate(bool gradients);
+  /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
+  void sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
+                     double* centroid_virial) const;
+  void run(bool gradients);
+  void try_to_record();
+  void give_up_recording(const std::string& reason);
+  void extra_virials(const Request& request);
+  void read(const GraphView& graph, const Request& request, Result& result);
+  void synchronize() const;
+
+  Model::Impl& model_;
+  bool deterministic_, wants_graph_;
+  std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
+  std::unique_ptr<DeviceBuffers> buffers_;
+  std::unique_ptr<CudaGraph> graph_;
+  std::unique_ptr<Evaluation> last_;
+  at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)
+  at::Tensor extra_, staged_extra_;      ///< fp64: atom virials (M,6), centroid virials (M,9)
+  int warm_steps_ = 0;                   ///< with these buffers
+  int small_steps_ = 0;                  ///< graphs in a row that were far below the capacities
+  RunReport report_;
+};
+
+/// Forces, virial or a per-atom virial.
+bool wants_gradient(const Request& request);
+
+}  // namespace clebsch

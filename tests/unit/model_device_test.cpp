@@ -1,0 +1,140 @@
+// The run of a model on a device, through its padded buffers on the CPU: the same results as without them, whatever the
+// graphs before it were. What lies in the padding is not a number.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/errors.h"
+#include "model/model.h"
+#include "model_support.h"
+
+namespace clebsch::testing {
+namespace {
+
+constexpr double kCutoff = 4.0;
+
+std::shared_ptr<Model> load(const std::string& name, const std::string& device, bool deterministic = true) {
+  LoadOptions options;
+  options.dtype = Dtype::float64;
+  options.threads = 1;
+  options.device = device;
+  options.deterministic = deterministic;
+  return Model::load(model_path(name), options);
+}
+
+Request everything() {
+  Request request;
+  request.atom_virial = request.centroid_virial = true;
+  return request;
+}
+
+void expect_same(const std::vector<double>& a, const std::vector<double>& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  double largest = 1e-300;
+  for (const double x : b) largest = std::max(largest, std::abs(x));
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-11 * largest) << what << " " << i;
+}
+
+void expect_same(const Result& a, const Result& b) {
+  EXPECT_NEAR(a.energy, b.energy, 1e-11 * std::abs(b.energy));
+  expect_same(a.atomic_energy, b.atomic_energy, "atomic_energy");
+  expect_same(a.forces, b.forces, "forces");
+  expect_same({a.virial, a.virial + 9}, {b.virial, b.virial + 9}, "virial");
+  expect_same(a.atom_virial, b.atom_virial, "atom_virial");
+  expect_same(a.centroid_virial, b.centroid_virial, "centroid_virial");
+  ASSERT_EQ(a.outputs.size(), b.outputs.size());
+  for (std::size_t k = 0; k < a.outputs.size(); ++k) {
+    EXPECT_EQ(a.outputs[k].shape, b.outputs[k].shape);
+    expect_same(a.outputs[k].values, b.outputs[k].values, "outputs");
+  }
+}
+
+class PaddedBuffers : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PaddedBuffers, GraphsThatGrowShrinkAndEmpty) {
+  const auto plain = load(GetParam(), "cpu"), padded = load(GetParam(), "cpu:padded");
+  EXPECT_EQ(padded->device(), "cpu");
+  const int layers = plain->metadata().layers;
+  Request request = everything();
+  request.outputs = {"atomic_energy"};
+  unsigned seed = 1;
+  std::vector<int64_t> rooms;
+  for (const int atoms : {12, 14, 40, 9, 0, 1, 12, 60}) {
+    SCOPED_TRACE(atoms);
+    const System system = make_system(atoms, atoms < 20 ? 5.0 : 9.0, ++seed);
+    const Graph graph = folded_graph(system, kCutoff, layers);
+    Result expected, got;
+    plain->compute(graph.view(), request, expected);
+    padded->compute(graph.view(), request, got);
+    expect_same(got, expected);
+    rooms.push_back(padded->last_run().nodes);
+  }
+  // 14 atoms after 12 grow by 1.3, 40 are another system; a few smaller graphs are padded rather than moved.
+  EXPECT_EQ(rooms, (std::vector<int64_t>{12, 19, 40, 40, 40, 40, 40, 78}));
+}
+
+TEST_P(PaddedBuffers, GhostsAndLayersOfRows) {
+  const auto plain = load(GetParam(), "cpu"), padded = load(GetParam(), "cpu:padded");
+  const int layers = plain->metadata().layers;
+  for (const int atoms : {6, 5, 7}) {
+    const GhostGraph ghosts = ghost_graph(make_system(atoms, 5.0, 7), kCutoff, layers);
+    Result expected, got;
+    plain->compute(ghosts.graph.view(), everything(), expected);
+    padded->compute(ghosts.graph.view(), everything(), got);
+    expect_same(got, expected);
+  }
+}
+
+TEST_P(PaddedBuffers, EnergyAloneThenForces) {
+  const auto plain = load(GetParam(), "cpu"), padded = load(GetParam(), "cpu:padded", false);
+  const Graph graph = folded_graph(make_system(12, 5.0, 3), kCutoff, plain->metadata().layers);
+  Result expected, got;
+  const Request energy{false, false, false, false, {}};
+  plain->compute(graph.view(), energy, expected);
+  padded->compute(graph.view(), energy, got);
+  expect_same(got, expected);
+  plain->compute(graph.view(), {}, expected);
+  padded->compute(graph.view(), {}, got);
+  expect_same(got, expected);
+  EXPECT_GT(padded->time_device(2), 0.0);
+}
+
+TEST_P(PaddedBuffers, ManySmallGraphsGiveTheMemoryBack) {
+  const auto padded = load(GetParam(), "cpu:padded");
+  const int layers = padded->metadata().layers;
+  Result result;
+  padded->compute(folded_graph(make_system(60, 9.0, 3), kCutoff, layers).view(), {}, result);
+  EXPECT_EQ(padded->last_run().nodes, 60);
+  for (int step = 0; step < 10; ++step) {
+    padded->compute(folded_graph(make_system(4, 5.0, 3), kCutoff, layers).view(), {}, result);
+  }
+  EXPECT_EQ(padded->last_run().nodes, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PaddedBuffers, ::testing::Values("plain", "parity"));
+
+TEST(Device, UnknownOnesAreRefused) {
+  for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", "", "cudax"}) {
+    try {
+      load("plain", name);
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("expected auto, cpu, cuda or cuda:N"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Device, WithoutAGpuAnErrorSaysWhyAndAutoIsTheCpu) {
+  if (visible_gpus() > 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(load("plain", "auto")->device(), "cpu");
+  try {
+    load("plain", "cuda");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("device cpu"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::testing
