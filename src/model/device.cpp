@@ -16,6 +16,7 @@
 namespace clebsch {
 namespace {
 
+#ifdef CLEBSCH_HAS_CUDA
 constexpr const char* kTorchCuda = "libtorch_cuda.so";
 
 /// Loads libtorch_cuda from beside libtorch_cpu, to which this library is linked: only then do CUDA tensors exist. In a
@@ -34,6 +35,7 @@ void load_torch_cuda() {
     fail("device cuda: {} cannot be loaded: {}", path.string(), reason ? reason : "unknown reason");
   }
 }
+#endif
 
 /// GPUs that torch can use, with its CUDA part loaded. Throws Error that says why there is none.
 int count_gpus() {
@@ -45,7 +47,8 @@ int count_gpus() {
   if (count == 0) {
     const long runtime = at::Context::hasCUDART() ? at::Context::versionCUDART() : 0;
     fail(
-        "device cuda: the NVIDIA driver has devices, but torch {} sees none: it was built for CUDA {}.{}, and the driver "
+        "device cuda: the NVIDIA driver has devices, but torch {} sees none: it was built for CUDA {}.{}, and the "
+        "driver "
         "supports up to {}. Update the driver, look at CUDA_VISIBLE_DEVICES, or use device cpu",
         torch_version(), runtime / 1000, runtime % 1000 / 10, cuda::driver_version());
   }
@@ -64,8 +67,9 @@ c10::Device find_gpu(const std::string& text, const std::string& family) {
     require(begin < end && parsed.ec == std::errc() && parsed.ptr == end && index >= 0,
             "device: expected auto, cpu, cuda or cuda:N, got '{}'", text);
   }
-  require(family != "allegro", "device cuda: models of family allegro run on the CPU only in this version. Use device "
-                               "cpu");
+  require(family != "allegro",
+          "device cuda: models of family allegro run on the CPU only in this version. Use device "
+          "cpu");
   const int count = count_gpus();
   require(index < count, "device {}: expected a number below {}, as many GPUs are visible", text, count);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};

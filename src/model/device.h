@@ -12,8 +12,8 @@ struct RunDevice {
 };
 
 /// "cpu"; "cuda", "cuda:N"; "auto": a GPU when there is a usable one and the family runs on it, else the CPU;
-/// "cpu:padded": the CPU through the buffers of a GPU, for tests. Loads torch's CUDA part where needed. Throws Error that
-/// says why there is no such device.
+/// "cpu:padded": the CPU through the buffers of a GPU, for tests. Loads torch's CUDA part where needed. Throws Error
+/// that says why there is no such device.
 RunDevice choose_device(const std::string& text, const std::string& family);
 
 }  // namespace clebsch

@@ -40,13 +40,12 @@ class DeviceBuffers {
   const at::Tensor& weight() const { return weight_; }  ///< (N) fp64, one for owned rows, else zero
 
  private:
-
   Capacity capacity_;
   int layers_;
   int32_t padding_type_;
-  int32_t owned_ = -1;  ///< rows of weight_ that are one
-  at::Tensor nodes_, staged_nodes_;    ///< integers a node: n_local, layer_rows, types, row_ptr, col_ptr
-  at::Tensor edges_, staged_edges_;    ///< (3,E) senders, receivers, col_edge
+  int32_t owned_ = -1;               ///< rows of weight_ that are one
+  at::Tensor nodes_, staged_nodes_;  ///< integers a node: n_local, layer_rows, types, row_ptr, col_ptr
+  at::Tensor edges_, staged_edges_;  ///< (3,E) senders, receivers, col_edge
   at::Tensor edge_vec_, staged_edge_vec_;
   at::Tensor n_local_, layer_rows_, types_, row_ptr_, col_ptr_, senders_, receivers_, col_edge_, weight_, none_;
 };

@@ -28,8 +28,8 @@ struct Model::Impl {
   std::vector<std::size_t> table_bytes;
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
-  std::unique_ptr<DeviceRun> run;     ///< on the CPU without padding: none
-  std::vector<std::string> messages;  ///< for the caller to show
+  std::unique_ptr<DeviceRun> run;                           ///< on the CPU without padding: none
+  std::vector<std::string> messages;                        ///< for the caller to show
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows;
 };

@@ -1,4 +1,6 @@
 // GPU kernels of a model: those that the ops it was seen to call need, compiled ahead of the first step.
+#include <c10/core/DeviceGuard.h>
+
 #include "core/errors.h"
 #include "model/impl.h"
 
@@ -60,6 +62,7 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
 }
 
 void Model::prepare() const {
+  const c10::DeviceGuard guard(impl_->device.device);
   const auto limits = cuda::device_limits(cuda::current_device());
   cuda::require_compiled(compile(impl_->calls, limits, {}));
 }

@@ -76,7 +76,7 @@ void convert_parameters(Model::Impl& model) {
     auto [module, name] = locate_buffer(model.module, path);
     at::Tensor tensor = module.attr(name).toTensor().detach();
     if (compute) tensor = tensor.to(dtype);
-    module.setattr(name, tensor.to(model.device.device));
+    module.setattr(name, tensor);
   };
   for (const auto& path : model.metadata.compute) replace(path, true);
   for (const auto& path : model.metadata.fp64) replace(path, false);
@@ -187,9 +187,24 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
     at::Tensor index = at::empty({types, types}, at::TensorOptions().dtype(at::kInt));
     std::copy(model.radial[k].table_index.begin(), model.radial[k].table_index.end(),
               index.mutable_data_ptr<int32_t>());
-    module.setattr("table", tables[k].to(model.device.device));
-    module.setattr("table_index", index.to(model.device.device));
+    module.setattr("table", tables[k]);
+    module.setattr("table_index", index);
     model.table_bytes.push_back(tables[k].nbytes());
+  }
+}
+
+/// All tensors of the model, tables included; sizes of what is asked for are in the error when they do not fit.
+void move_to_device(Model::Impl& model) {
+  const auto move = [&](const std::string& path) {
+    auto [module, name] = locate_buffer(model.module, path);
+    module.setattr(name, module.attr(name).toTensor().to(model.device.device));
+  };
+  try {
+    for (const auto& path : model.metadata.compute) move(path);
+    for (const auto& path : model.metadata.fp64) move(path);
+  } catch (const c10::OutOfMemoryError& error) {
+    fail("model {}: its weights and radial tables do not fit on {}: {}", model.name, model.device.device.str(),
+         plain_message(error));
   }
 }
 
@@ -250,12 +265,20 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   }
   convert_parameters(*impl);
   if (options.radial == RadialMode::table) set_tables(*impl, networks, options);
-  if (impl->device.padded) impl->run = std::make_unique<DeviceRun>(*impl, options.deterministic, options.cuda_graph);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
-  const OpRecorder recorder;
-  try_isolated_atoms(*model, model->impl_->in_use, name);
-  model->impl_->calls = recorder.calls();
-  for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
+  // On the CPU, whatever the device: the file's faults show here, and which kernels a step needs.
+  {
+    const OpRecorder recorder;
+    try_isolated_atoms(*model, model->impl_->in_use, name);
+    model->impl_->calls = recorder.calls();
+    for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
+  }
+  if (model->impl_->device.padded) {
+    move_to_device(*model->impl_);
+    model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
+    if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare();
+    if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name);
+  }
   return model;
 }
 

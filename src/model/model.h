@@ -37,9 +37,10 @@ struct LoadOptions {
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
   bool deterministic = true;
-  int threads = 0;             ///< 0: torch's current setting
-  std::string device = "cpu";  ///< cpu, cuda, cuda:N, or auto: a GPU when there is a usable one, else the CPU
-  bool cuda_graph = true;      ///< replay a recorded step on a GPU; CLEBSCH_CUDA_GRAPH=0 in the environment forbids it
+  int threads = 0;              ///< 0: torch's current setting
+  std::string device = "cpu";   ///< cpu, cuda, cuda:N, or auto: a GPU when there is a usable one, else the CPU
+  bool prepare_kernels = true;  ///< compile a GPU's kernels at load; false: the caller does it with prepare()
+  bool cuda_graph = true;       ///< replay a recorded step on a GPU; CLEBSCH_CUDA_GRAPH=0 in the environment forbids it
 };
 
 /// What to compute beyond the energies.
@@ -95,11 +96,11 @@ struct KernelReport {
 };
 /// How the last step on a device went; times in milliseconds, all of one compute().
 struct RunReport {
-  double upload_ms = 0;    ///< graph into pinned memory, transfers begun
-  double compute_ms = 0;   ///< until the results are back on the host
-  double read_ms = 0;      ///< results into the caller's vectors
-  bool replayed = false;   ///< from a recorded CUDA graph
-  int captures = 0;        ///< recordings since the model was loaded
+  double upload_ms = 0;                    ///< graph into pinned memory, transfers begun
+  double compute_ms = 0;                   ///< until the results are back on the host
+  double read_ms = 0;                      ///< results into the caller's vectors
+  bool replayed = false;                   ///< from a recorded CUDA graph
+  int captures = 0;                        ///< recordings since the model was loaded
   int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
 };
 
