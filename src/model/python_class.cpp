@@ -1,4 +1,5 @@
 // torch.classes.clebsch.Model: what Python sees of the model runtime (docs/architecture.md, "Python-visible class").
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/custom_class.h>
@@ -7,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/errors.h"
+#include "core/problem.h"
 #include "core/registry.h"
 #include "model/model.h"
+#include "model/tables.h"
 
 namespace clebsch {
 namespace {
@@ -76,6 +79,38 @@ at::Tensor to_tensor(const double* values, at::IntArrayRef shape) {
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
   std::copy_n(values, tensor.numel(), tensor.mutable_data_ptr<double>());
   return tensor;
+}
+
+/// Radial tables of a problem, for tests and benchmarks of single ops: one for every cutoff (tables), from `networks`
+/// (1 or tables, weight_count) over `basis` (basis_size), all float64. Returns (tables, pieces + 1, 6, columns)
+/// float64.
+at::Tensor radial_tables(const std::string& problem, const at::Tensor& cutoffs, const at::Tensor& basis,
+                         const at::Tensor& networks, int64_t pieces) {
+  const auto parsed = cached_problem(problem);
+  require(parsed->radial.has_value(), "radial_tables: expected a problem with a radial part");
+  require(pieces >= 1 && pieces <= 4096, "radial_tables: expected 1 to 4096 pieces, got {}", pieces);
+  const auto values = [](const char* name, const at::Tensor& tensor, int64_t dims) {
+    require(tensor.device().is_cpu() && tensor.scalar_type() == at::kDouble && tensor.dim() == dims &&
+                tensor.is_contiguous(),
+            "radial_tables: expected {} to be a contiguous float64 CPU tensor of {} dimensions", name, dims);
+    return std::vector<double>(tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + tensor.numel());
+  };
+  const std::vector<double> basis_values = values("basis", basis, 1), all = values("networks", networks, 2);
+  RadialLayer layer;
+  layer.cutoffs = values("cutoffs", cutoffs, 1);
+  const int64_t count = networks.size(0), size = networks.size(1);
+  require(!layer.cutoffs.empty() && (count == 1 || count == cutoffs.numel()),
+          "radial_tables: expected one network, or one for each of the {} cutoffs, got {}", cutoffs.numel(), count);
+  for (int64_t table = 0; table < cutoffs.numel(); ++table) {
+    if (table >= count) {
+      layer.networks.push_back(layer.networks.front());
+      continue;
+    }
+    layer.networks.push_back(std::make_shared<RadialNetwork>(
+        *parsed->radial, basis_values,
+        std::vector<double>(all.begin() + table * size, all.begin() + (table + 1) * size)));
+  }
+  return build_tables({layer}, static_cast<int>(pieces), at::kDouble, at::get_num_threads()).front();
 }
 
 class PythonModel : public torch::CustomClassHolder {
@@ -202,6 +237,7 @@ const auto kRegistration =
                       return std::vector<int64_t>(archs.begin(), archs.end());
                     })
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus()); })
+        .def_static("radial_tables", radial_tables)
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables)
