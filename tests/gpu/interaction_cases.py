@@ -1,0 +1,199 @@
+"""What tests and benchmarks of `interaction` share: random radial functions and tables, graphs with geometry, calls.
+
+The op on the CPU in fp64 is the reference (itself tested against slow loops, tests/unit/cpu_interaction_test.cpp).
+Tables come from the library: there is one formula for them.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import torch
+from conv_reference import Problem, make_graph
+
+TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial_table.h
+PIECES = 96  # kTablePieces of the same file
+NONE = torch.zeros(0, dtype=torch.int32)
+
+
+def radial_problems():
+    """The registry's problems with radial functions inside: {name: text}."""
+    named = torch.classes.clebsch.Model.named_problems()
+    return {name: text for name, text in named.items() if text.startswith("conv ") and " radial=" in text}
+
+
+def knot(k, cutoff, pieces):
+    """Distance (A) of the k-th of pieces + 1 knots."""
+    start = math.sqrt(TABLE_START)
+    return (start + k * (math.sqrt(cutoff) - start) / pieces) ** 2
+
+
+@dataclasses.dataclass
+class Radial:
+    """Radial functions of one problem; all tensors fp64 on the CPU."""
+
+    table: torch.Tensor
+    table_index: torch.Tensor
+    cutoffs: torch.Tensor
+    basis: torch.Tensor
+    network: torch.Tensor  # of the first table
+
+    def list(self, dtype, device, exact=False):
+        """The op's argument `radial`; exact: without a table, so that the op evaluates the network itself."""
+        table = self.table[:0] if exact else self.table
+        tensors = [table.to(dtype), self.table_index, self.cutoffs, self.basis, self.network.to(dtype)]
+        return [t.to(device) for t in tensors]
+
+    @property
+    def pieces(self):
+        return self.table.shape[1] - 1
+
+
+def random_networks(text, count, seed):
+    """(basis, networks (count, weights)) like those of a fresh model: variance 1 / fan-in, 2 / fan-in after silu."""
+    fields = dict(word.split("=", 1) for word in text.split()[1:])
+    widths = [int(w) for w in fields["radial"].split(",")[3].split("-")]
+    generator = torch.Generator().manual_seed(seed)
+    layers = []
+    for k, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        scale = math.sqrt((1 if k == 0 else 2) / rows)
+        layers.append(scale * torch.randn(count, rows * columns, generator=generator, dtype=torch.float64))
+    basis = math.pi * torch.arange(1, widths[0] + 1, dtype=torch.float64)
+    return basis, torch.cat(layers, 1)
+
+
+def make_radial(text, pair_cutoffs, pieces=PIECES, seed=1, networks=1, symmetric=False):
+    """Tables for a (T, T) matrix of cutoffs, one for every ordered pair (symmetric: unordered), in reverse order.
+
+    networks: 1 for all tables, or None for one each.
+    """
+    pair_cutoffs = torch.as_tensor(pair_cutoffs, dtype=torch.float64)
+    types = pair_cutoffs.shape[0]
+    index, cutoffs = torch.zeros(types, types, dtype=torch.int32), []
+    for i, j in reversed(list(itertools.product(range(types), repeat=2))):
+        if symmetric and i > j:
+            continue
+        index[i, j] = len(cutoffs)
+        if symmetric:
+            index[j, i] = len(cutoffs)
+        cutoffs.append(pair_cutoffs[i, j])
+    cutoffs = torch.stack(cutoffs)
+    basis, weights = random_networks(text, networks or len(cutoffs), seed)
+    table = torch.classes.clebsch.Model.radial_tables(text, cutoffs, basis, weights, pieces)
+    return Radial(table, index, pair_cutoffs, basis, weights[0])
+
+
+def random_vectors(distances, generator):
+    """Edge vectors of these lengths in random directions."""
+    v = torch.randn(len(distances), 3, generator=generator, dtype=torch.float64)
+    return v / v.norm(dim=1, keepdim=True) * distances[:, None]
+
+
+@dataclasses.dataclass
+class Case:
+    """Operands of one call, fp64 on the CPU; dtypes and devices are chosen when it runs."""
+
+    problem: Problem
+    graph: list  # the op's argument, CPU
+    edges: int  # true count; capacity may be more, filled with NaN
+    edge_vec: torch.Tensor
+    types: torch.Tensor
+    radial: Radial
+    x: torch.Tensor
+    grad_out: torch.Tensor
+    layer: int = 0
+
+    def rounded(self, dtype):
+        """The same case with features that `dtype` can hold, so that a comparison sees the op's own error alone."""
+        return dataclasses.replace(
+            self, x=self.x.to(dtype).double(), grad_out=self.grad_out.to(dtype).double(), radial=self.radial
+        )
+
+    def operands(self, dtype, device, transpose=True, exact=False):
+        graph = [t.to(device) for t in self.graph]
+        if not transpose:
+            graph[3] = graph[4] = NONE.to(device)
+        return Operands(
+            self,
+            self.x.to(device, dtype),
+            self.edge_vec.to(device),
+            graph,
+            self.types.to(device),
+            self.radial.list(dtype, device, exact),
+            self.grad_out.to(device, dtype),
+        )
+
+
+@dataclasses.dataclass
+class Operands:
+    """A case on its device: `forward()`, `backward(mask)` call the op without autograd."""
+
+    case: Case
+    x: torch.Tensor
+    edge_vec: torch.Tensor
+    graph: list
+    types: torch.Tensor
+    radial: list
+    grad_out: torch.Tensor
+
+    def rest(self):
+        return self.graph, self.types, self.radial, self.case.layer, self.case.problem.text
+
+    def forward(self):
+        return torch.ops.clebsch.interaction(self.x, self.edge_vec, *self.rest())
+
+    def backward(self, mask=(True, True)):
+        """[grad_x, grad_edge_vec of the true edges]; None where not wanted."""
+        grads = torch.ops.clebsch.interaction_backward(self.grad_out, self.x, self.edge_vec, *self.rest(), mask)
+        grads = [g if wanted else None for g, wanted in zip(grads, mask, strict=True)]
+        if mask[1]:
+            grads[1] = grads[1][: self.case.edges]
+        return grads
+
+    def results(self, mask=(True, True)):
+        return [self.forward(), *self.backward(mask)]
+
+
+def make_case(
+    text,
+    degrees,
+    nodes,
+    types=1,
+    cutoffs=None,
+    pieces=PIECES,
+    padding=0,
+    layer_rows=None,
+    seed=0,
+    distances=None,
+    vectors=None,
+    senders=None,
+    radial=None,
+    node_types=None,
+    networks=1,
+):
+    """Random operands on a graph of conv_reference.make_graph.
+
+    Distances are uniform from 0.25 A to 1.05 times the cutoff of each edge's pair of types unless `distances` or
+    `vectors` (E,3) are given.
+    """
+    problem = Problem(text)
+    generator = torch.Generator().manual_seed(seed + 77)
+    graph = make_graph(degrees, nodes, padding, layer_rows, True, seed, senders, "cpu")
+    if node_types is None:
+        node_types = torch.randint(0, types, (nodes,), generator=generator).int()
+    if radial is None:
+        if cutoffs is None:  # per-pair cutoffs, not symmetric
+            k = torch.arange(types, dtype=torch.float64)
+            cutoffs = 5.0 - 0.31 * k[:, None] - 0.17 * k[None]
+        radial = make_radial(text, cutoffs, pieces, seed + 1, networks)
+    if vectors is None:
+        if distances is None:
+            limit = radial.cutoffs[node_types[graph.receivers].long(), node_types[graph.senders].long()]
+            uniform = torch.rand(graph.edges, generator=generator, dtype=torch.float64)
+            distances = 0.25 + (1.05 * limit - 0.25) * uniform
+        vectors = random_vectors(distances, generator)
+    edge_vec = torch.full((graph.edges + padding, 3), float("nan"), dtype=torch.float64)
+    edge_vec[: graph.edges] = vectors
+    x = torch.randn(nodes, problem.in1.dim, generator=generator, dtype=torch.float64)
+    g = torch.randn(nodes, problem.out.dim, generator=generator, dtype=torch.float64)
+    return Case(problem, graph.list, graph.edges, edge_vec, node_types, radial, x, g)
