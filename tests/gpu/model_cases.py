@@ -1,0 +1,81 @@
+"""Structures and models for the GPU tests and benchmarks of whole models."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src/python")]
+
+from clebsch.neighbours import NeighbourFinder  # noqa: E402
+from clebsch.runtime import Model  # noqa: E402
+
+#: Model files that are not committed: random weights of NequIP's presets, from make_models.py.
+FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
+
+
+def model_path(name: str) -> Path:
+    committed = ROOT / "models" / f"{name}.pt"
+    return committed if committed.exists() else FOLDER / f"{name}.pt"
+
+
+class Structure:
+    """Positions (A), cubic cell edge (A, 0: open) and types; graph(cutoff) gives what Model.compute wants."""
+
+    def __init__(self, positions: np.ndarray, length: float, types: np.ndarray) -> None:
+        self.positions, self.length = positions, length
+        self.types = torch.as_tensor(np.asarray(types), dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def graph(self, cutoff: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        edges = NeighbourFinder(cutoff).find(self.positions, np.eye(3) * self.length, [self.length > 0] * 3)
+        order = torch.argsort(edges.receivers, stable=True)
+        return edges.vectors[order].contiguous(), self.types, edges.receivers[order], edges.senders[order]
+
+
+def diamond(cells: int, seed: int = 0, rattle: float = 0.05) -> Structure:
+    """8 cells^3 atoms of type 0."""
+    base = np.array([[0, 0, 0], [0, 2, 2], [2, 0, 2], [2, 2, 0], [1, 1, 1], [1, 3, 3], [3, 1, 3], [3, 3, 1]]) / 4
+    grid = np.array(list(itertools.product(range(cells), repeat=3)))
+    positions = (grid[:, None] + base[None]).reshape(-1, 3) * 3.567
+    positions += rattle * np.random.default_rng(seed).standard_normal(positions.shape)
+    return Structure(positions, cells * 3.567, np.zeros(len(positions)))
+
+
+def water(side: int, seed: int = 0) -> Structure:
+    """side^3 molecules (O, H, H of types 0, 1, 1) at the density of the liquid, turned at random."""
+    random = np.random.default_rng(seed)
+    spacing = 3.104
+    centres = np.array(list(itertools.product(range(side), repeat=3))) * spacing
+    centres = centres + 0.1 * random.standard_normal(centres.shape)
+    shape = np.array([[0, 0, 0], [0.757, 0.586, 0], [-0.757, 0.586, 0]])
+    turns = np.linalg.qr(random.standard_normal((len(centres), 3, 3)))[0]
+    positions = (centres[:, None] + shape[None] @ turns).reshape(-1, 3)
+    return Structure(positions, side * spacing, np.tile([0, 1, 1], len(centres)))
+
+
+def gas(atoms: int, seed: int = 0) -> Structure:
+    """A few atoms in a large open box; of none and of one too."""
+    random = np.random.default_rng(seed)
+    return Structure(random.uniform(0, 1.5 * max(atoms, 1) ** (1 / 3), (atoms, 3)), 0.0, random.integers(0, 2, atoms))
+
+
+def load(name: str, device: str, dtype: str, **options: object) -> Model:
+    return Model(model_path(name), device=device, dtype=dtype, **options)
+
+
+def evaluate(model: Model, structure: Structure, **wanted: bool) -> dict[str, torch.Tensor]:
+    return model.compute(*structure.graph(model.r_max), **wanted)
+
+
+def save(path: Path, records: list[dict[str, object]]) -> None:
+    path.write_text(json.dumps(records, indent=1) + "\n")
