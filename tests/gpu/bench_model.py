@@ -74,7 +74,8 @@ def time_one(name: str, label: str, structure: Structure, with_error: bool) -> d
         f"{name:13s} {label:8s} {atoms:6d} atoms {record['edges']:8d} edges  device {device_ms:8.3f} +- {spread:.3f} "
         f"ms {record['device_us_atom']:7.3f} us/atom  step {step_ms:8.3f} ms (upload "
         f"{record['upload_ms']:.2f}, compute {record['compute_ms']:.2f}, read {record['read_ms']:.2f})  "
-        f"{record['kb_atom']:.1f} kB/atom  first {first:.1f} s  replayed {record['replayed']}  error {record.get('error', float('nan')):.1e}",
+        f"{record['kb_atom']:.1f} kB/atom  first {first:.1f} s  replayed {record['replayed']}  "
+        f"error {record.get('error', float('nan')):.1e}",
         flush=True,
     )
     return record
