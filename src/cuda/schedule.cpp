@@ -322,7 +322,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   }
   Packing best;
   double best_score = 0;
-  for (int units = options.units > 0 ? options.units : 1; units <= kMaxWarpsPerBlock; ++units) {
+  const auto consider = [&](int units) {
     Packing packing =
         pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), units), pass, scalar, units, units);
     if (packing.fits) {
@@ -332,7 +332,13 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
         best_score = value;
       }
     }
-    if (options.units > 0 && best.fits) break;
+  };
+  if (options.units > 0) {
+    // The nearest count that there is work and room for, more first.
+    for (int units = options.units; units <= kMaxWarpsPerBlock && !best.fits; ++units) consider(units);
+    for (int units = std::min(options.units, kMaxWarpsPerBlock) - 1; units > 0 && !best.fits; --units) consider(units);
+  } else {
+    for (int units = 1; units <= kMaxWarpsPerBlock; ++units) consider(units);
   }
   int launches = 1;
   while (!best.fits && launches < kMaxLaunches) {

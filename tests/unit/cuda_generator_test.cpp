@@ -87,6 +87,16 @@ TEST(CudaGenerator, RefusesWhatIsNotBuilt) {
   EXPECT_THROW(make_schedule(uvw, Pass::forward, Scalar::f32, DeviceLimits{}), Error);
 }
 
+TEST(CudaGenerator, CountsOfWarpsThatDoNotFitAreReplaced) {
+  const Problem problem = Problem::parse(named_problem("test-one-channel").problem);
+  for (int units : {1, 4, 16, 99}) {
+    ScheduleOptions options;
+    options.units = units;
+    const Schedule schedule = make_schedule(problem, Pass::forward, Scalar::f32, DeviceLimits{}, options);
+    EXPECT_LE(schedule.units.size(), problem.paths.size());
+  }
+}
+
 TEST(CudaGenerator, OptionsAreFollowed) {
   const Problem problem = Problem::parse(named_problem("mace-M").problem);
   ScheduleOptions options;
