@@ -37,7 +37,7 @@ void write_harmonics_buffers(SourceWriter& w, const EmitContext& context, bool w
 void write_harmonics_over_lanes(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
   const int columns = columns_of(context), rows = context.schedule.edges_per_tile;
   const bool several_units = context.schedule.units_per_launch() > 1;
-  const bool several_launches = context.schedule.launches > 1;
+  const bool several_launches = context.schedule.launches > 1 || context.schedule.adds;
   if (several_units) {
     w.line("real* target = sums + (buffer * {} + unit) * {} + e * {};", context.schedule.units_per_launch(),
            rows * columns, columns);
@@ -78,7 +78,8 @@ void write_harmonics_over_units(SourceWriter& w, const EmitContext& context) {
   w.line("real total = parts[0];");
   for (int u = 1; u < units; ++u) w.line("total += parts[{}];", u * rows * columns);
   w.line("real* target = grad_harmonics + static_cast<int64>(first) * {} + i;", columns);
-  w.line(context.schedule.launches > 1 ? "*target = first_launch ? total : *target + total;" : "*target = total;");
+  w.line(context.schedule.launches > 1 || context.schedule.adds ? "*target = first_launch ? total : *target + total;"
+                                                                : "*target = total;");
   w.line("}}");
   w.line("buffer ^= 1;");
 }

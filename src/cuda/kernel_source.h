@@ -30,6 +30,10 @@ struct BackwardOutputs {
 KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
                                  const ScheduleOptions& options = {});
 
+/// The same for a problem of uvw paths alone. `adds`: to what another kernel has written.
+KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds, const DeviceLimits& limits,
+                                const ScheduleOptions& options = {});
+
 /// tensor_product_conv, backward. Entry point and parameters:
 ///   conv_backward(<as above up to graph_rows>, const real* grad_out, real* grad_x, real* grad_harmonics, real*
 ///   grad_weights)
@@ -38,6 +42,11 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
 /// receivers_per_block), splits).
 KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs,
                                   const DeviceLimits& limits, const ScheduleOptions& options = {});
+
+/// The same for a problem of uvw paths alone. `adds`: to the grad_x and grad_harmonics of another kernel, which has
+/// also written the zeros of grad_harmonics and grad_weights.
+KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs, bool adds,
+                                 const DeviceLimits& limits, const ScheduleOptions& options = {});
 
 /// A double backward kernel: the gradients arriving for grad_x, grad_harmonics and grad_weights of the backward pass
 /// that there are, and which gradients it writes.

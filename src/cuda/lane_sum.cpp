@@ -2,7 +2,7 @@
 
 namespace clebsch::cuda {
 
-std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& values) {
+std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& values, int lanes) {
   int width = 1;
   const int n = static_cast<int>(values.size());
   while (width < n) width *= 2;
@@ -21,7 +21,7 @@ std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& val
     }
     if (present > half) present = half;
   }
-  for (int step = width; step < 32; step *= 2)
+  for (int step = width; step < lanes; step *= 2)
     w.line("{0} += __shfl_xor_sync(0xffffffffu, {0}, {1});", values[0], step);
   return values[0];
 }

@@ -44,13 +44,13 @@ void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedu
   w.blank();
 }
 
-void write_sum_parts(SourceWriter& w) {
+void write_sum_parts(SourceWriter& w, bool adds) {
   w.text(
       "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
       "__restrict__ out) {");
   w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
   w.line("if (i >= count) return;");
-  w.line("real sum = 0;");
+  w.line("real sum = {};", adds ? "out[i]" : "0");
   w.line("for (int s = 0; s < splits; ++s) sum += parts[s * count + i];");
   w.line("out[i] = sum;");
   w.line("}}");
@@ -71,7 +71,8 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   w.line("const int node = blockIdx.x;");
   w.line("const int begin = col_ptr[node], end = col_ptr[node + 1];");
   w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
-  w.line("Pack sum = {{}};");
+  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
+  w.line("Pack sum = {};", schedule.adds ? "*target" : "{}");
   w.line("for (int part = 0; part < parts_of(column); ++part) {{");
   w.line("const real* source = edge_rows + part * {} + column;", width);
   w.text("#pragma unroll 8");
@@ -82,11 +83,11 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
   w.line("}}");
   w.line("}}");
-  w.line("*reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column) = sum;", width);
+  w.text("*target = sum;");
   w.line("}}");
   w.line("}}");
   w.blank();
-  write_sum_parts(w);
+  write_sum_parts(w, schedule.adds);
   return w.str();
 }
 
@@ -134,7 +135,7 @@ std::string interaction_sums_source(const Problem& problem, const Schedule& sche
   w.text("}");
   w.text("}");
   w.blank();
-  write_sum_parts(w);
+  write_sum_parts(w, false);
   return w.str();
 }
 

@@ -78,8 +78,9 @@ struct Schedule {
   int edges_per_tile = 32;  ///< harmonics kept in shared memory at a time, a warp
   int min_blocks = 1;
   bool prefetch = false;
-  int ahead = 0;  ///< see ScheduleOptions
-  int chunk = 0;  ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
+  int ahead = 0;      ///< see ScheduleOptions
+  bool adds = false;  ///< results are added to those of another kernel (uvw paths beside uvu ones)
+  int chunk = 0;      ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }

@@ -7,8 +7,6 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/kernel_compiler.h"
-#include "cuda/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -51,60 +49,6 @@ int64_t blocks_for(const Schedule& schedule, int64_t rows) {
 
 }  // namespace
 
-CompiledConv compile_conv(const Problem& problem, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
-                          const ScheduleOptions& options, const CubinCache& cache) {
-  const auto plan = [&](const ScheduleOptions& chosen) {
-    if (const auto* wanted = std::get_if<DoubleBackwardOutputs>(&pass)) {
-      return conv_double_backward_source(problem, scalar, *wanted, limits, chosen);
-    }
-    const auto* wanted = std::get_if<BackwardOutputs>(&pass);
-    return wanted ? conv_backward_source(problem, scalar, *wanted, limits, chosen)
-                  : conv_forward_source(problem, scalar, limits, chosen);
-  };
-  CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
-  Cubin sums = cached_compile(cache, reductions_source(problem, main.source.schedule), "reductions", limits.arch);
-  return {main.source.schedule, main.source.name, std::move(main.cubin), std::move(sums)};
-}
-
-std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits) {
-  ConvPass pass;
-  std::string label = call.op;
-  const std::vector<bool>& mask = call.mask;
-  const auto name = [&](bool made, const char* text) { label += made ? text : ""; };
-  if (call.op == "tensor_product_conv_double_backward") {
-    require(mask.size() == 7, "{}: expected a mask of 7, got {}", call.op, mask.size());
-    if (!mask[0] && !mask[1] && !mask[2] && !mask[3]) return {};
-    pass = DoubleBackwardOutputs{mask[4], mask[5], mask[6], mask[0], {mask[1], mask[2], mask[3], call.deterministic}};
-    name(mask[0], " grad_out");
-    name(mask[1], " x");
-    name(mask[2], " harmonics");
-    name(mask[3], " weights");
-    label += " of";
-    name(mask[4], " x");
-    name(mask[5], " harmonics");
-    name(mask[6], " weights");
-    name(mask[1] && !call.deterministic, " atomic");
-  } else if (call.op != "tensor_product_conv") {
-    require(mask.size() == 3, "{}: expected a mask of 3, got {}", call.op, mask.size());
-    if (!mask[0] && !mask[1] && !mask[2]) return {};
-    pass = BackwardOutputs{mask[0], mask[1], mask[2], call.deterministic};
-    name(mask[0], " x");
-    name(mask[1], " harmonics");
-    name(mask[2], " weights");
-    name(mask[0] && !call.deterministic, " atomic");
-  }
-  const auto problem = cached_problem(call.problem);
-  const ScheduleOptions options = schedule_options("CLEBSCH_CUDA_SCHEDULE");
-  return {{label + " " + scalar_name(call.scalar), call.problem,
-           [problem, scalar = call.scalar, pass, limits, options](const CubinCache& cache) {
-             CompiledConv made = compile_conv(*problem, scalar, pass, limits, options, cache);
-             const Schedule& schedule = made.schedule;
-             return std::vector<CompiledPart>{
-                 {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
-                 {std::move(made.sums), "", kReductionThreads, 1}};
-           }}};
-}
-
 std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shared_ptr<const Problem>& problem,
                                                                  Scalar scalar) {
   static std::mutex mutex;
@@ -118,14 +62,18 @@ std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shar
 }
 
 TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)
-    : problem_(std::move(problem)), scalar_(scalar), options_(options), limits_(device_limits(current_device())) {}
+    : problem_(std::move(problem)),
+      parts_(conv_parts(problem_)),
+      scalar_(scalar),
+      options_(options),
+      limits_(device_limits(current_device())) {}
 
-const TensorProductConv::Variant& TensorProductConv::variant(int index) const {
+const TensorProductConv::Variant& TensorProductConv::variant(int index, size_t part) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[index];
+  std::unique_ptr<const Variant>& slot = variants_[{index, part}];
   if (!slot) {
     const CompiledConv made =
-        compile_conv(*problem_, scalar_, pass_of(index), limits_, options_, CubinCache::standard());
+        compile_conv(parts_[part], scalar_, pass_of(index), limits_, options_, CubinCache::standard());
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
     slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
   }
@@ -141,25 +89,31 @@ int64_t TensorProductConv::splits(const Schedule& schedule, int64_t rows, int64_
 }
 
 int64_t TensorProductConv::forward_workspace(const ConvOperands& operands, int64_t out_rows) const {
-  const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
-  return parts > 1 ? parts * out_rows * problem_->out.dim() * scalar_bytes(scalar_) : 0;
+  int64_t copies = 0;
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const int64_t split = splits(variant(0, part).schedule, operands.graph_rows, operands.edges);
+    if (split > 1) copies = std::max(copies, split);
+  }
+  return copies * out_rows * problem_->out.dim() * scalar_bytes(scalar_);
 }
 
 void TensorProductConv::forward(const ConvOperands& operands, int64_t out_rows, void* out, void* workspace,
                                 Stream stream) const {
   if (out_rows == 0) return;
-  const Variant& kernels = variant(0);
-  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
   ConvOperands o = operands;
   int32_t rows = static_cast<int32_t>(out_rows);
-  void* target = parts > 1 ? workspace : out;
-  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-       unit += kernels.schedule.units_per_launch()) {
-    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
-                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
-                         &o.graph_rows, &rows, &target});
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const Variant& kernels = variant(0, part);
+    const int64_t split = splits(kernels.schedule, operands.graph_rows, operands.edges);
+    void* target = split > 1 ? workspace : out;
+    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+         unit += kernels.schedule.units_per_launch()) {
+      kernels.main.launch(blocks_for(kernels.schedule, out_rows), split, kernels.schedule.threads(), stream,
+                          {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit,
+                           &unit, &o.graph_rows, &rows, &target});
+    }
+    if (split > 1) sum_parts(kernels, workspace, split, out_rows, out, stream);
   }
-  if (parts > 1) sum_parts(kernels, workspace, parts, out_rows, out, stream);
 }
 
 void TensorProductConv::sum_parts(const Variant& kernels, void* parts, int64_t splits, int64_t out_rows, void* out,
@@ -179,8 +133,11 @@ void TensorProductConv::sum_by_sender(const Variant& kernels, const ConvOperands
 
 int64_t TensorProductConv::backward_workspace(const ConvOperands& operands, const BackwardOutputs& wanted) const {
   if (!wanted.x || !wanted.deterministic) return 0;
-  const int parts = max_input_parts(*problem_, variant(index_of(wanted)).schedule);
-  return operands.edges * parts * problem_->in1.dim() * scalar_bytes(scalar_);
+  int rows = 1;
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    rows = std::max(rows, max_input_parts(*parts_[part].problem, variant(index_of(wanted), part).schedule));
+  }
+  return operands.edges * rows * problem_->in1.dim() * scalar_bytes(scalar_);
 }
 
 void TensorProductConv::backward(const ConvOperands& operands, const BackwardOutputs& wanted, const void* grad_out,
@@ -190,26 +147,28 @@ void TensorProductConv::backward(const ConvOperands& operands, const BackwardOut
   const bool by_sender = wanted.x && wanted.deterministic;
   require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda convolution: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
-  const Variant& kernels = variant(index_of(wanted));
   if (wanted.x && !by_sender) {
     const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
     zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
   }
   ConvOperands o = operands;
   void* x_target = by_sender ? workspace : grad_x;
-  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
-  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-       unit += kernels.schedule.units_per_launch()) {
-    kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
-                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
-                         &o.graph_rows, &grad_out, &x_target, &grad_harmonics, &grad_weights});
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const Variant& kernels = variant(index_of(wanted), part);
+    const int64_t split = splits(kernels.schedule, operands.graph_rows, operands.edges);
+    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+         unit += kernels.schedule.units_per_launch()) {
+      kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), split, kernels.schedule.threads(), stream,
+                          {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit,
+                           &unit, &o.graph_rows, &grad_out, &x_target, &grad_harmonics, &grad_weights});
+    }
+    if (by_sender) sum_by_sender(kernels, operands, workspace, grad_x, stream);
   }
-  if (by_sender) sum_by_sender(kernels, operands, workspace, grad_x, stream);
 }
 
 int64_t TensorProductConv::double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
                                                      const DoubleBackwardOutputs& wanted) const {
-  const Schedule& schedule = variant(index_of(wanted)).schedule;
+  const Schedule& schedule = variant(index_of(wanted), 0).schedule;
   const int64_t parts = splits(schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
   int64_t bytes = wanted.grad_out && parts > 1 ? aligned(parts * out_rows * problem_->out.dim() * number) : 0;
   if (wanted.edges.x && wanted.edges.deterministic) {
@@ -224,7 +183,7 @@ void TensorProductConv::double_backward(const ConvOperands& operands, int64_t ou
   const bool by_sender = wanted.edges.x && wanted.edges.deterministic;
   require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda convolution: a deterministic double backward needs the graph's transpose (col_ptr, col_edge)");
-  const Variant& kernels = variant(index_of(wanted));
+  const Variant& kernels = variant(index_of(wanted), 0);
   const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
   if (wanted.edges.x && !by_sender) {
     zero_async(results.x, static_cast<size_t>(operands.nodes * problem_->in1.dim() * number), stream);

@@ -5,7 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/problem.h"
 #include "cuda/cubin_cache.h"
@@ -33,13 +35,22 @@ struct ConvOperands {
 /// The forward pass, or a derivative with its choice of outputs.
 using ConvPass = std::variant<std::monostate, BackwardOutputs, DoubleBackwardOutputs>;
 
-/// What a pass of the convolution is launched from.
+/// Paths of a problem that one generated kernel does.
+struct ConvPart {
+  std::shared_ptr<const Problem> problem;  ///< W and grad_weights are those of all parts
+  bool uvw = false;
+  bool adds = false;  ///< results are added to those of the part before
+};
+/// The uvu paths and the uvw paths of a problem, as far as there are such.
+std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem);
+
+/// What a pass of a part is launched from.
 struct CompiledConv {
   Schedule schedule;
   std::string entry;  ///< point of `main`
   Cubin main, sums;   ///< `sums` holds sum_by_sender and sum_parts
 };
-CompiledConv compile_conv(const Problem& problem, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
+CompiledConv compile_conv(const ConvPart& part, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
                           const ScheduleOptions& options, const CubinCache& cache);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
@@ -73,6 +84,8 @@ class TensorProductConv {
   };
   int64_t double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
                                     const DoubleBackwardOutputs& wanted) const;
+  /// False where it has to be made of the other passes: for problems with uvw paths.
+  bool has_double_backward() const { return parts_.size() == 1 && !parts_[0].uvw; }
   /// The derivative of the backward pass, see conv_double_backward_source; writes what is `wanted` as `backward` does.
   void double_backward(const ConvOperands& operands, int64_t out_rows, const DoubleBackwardOutputs& wanted,
                        const Incoming& incoming, const Results& results, void* workspace, Stream stream) const;
@@ -87,7 +100,7 @@ class TensorProductConv {
   TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
   /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic; from 16 on
   /// the double backward pass, those bits and then grad_out, from_x, from_harmonics, from_weights.
-  const Variant& variant(int index) const;
+  const Variant& variant(int index, size_t part) const;
   /// Rows (E, parts * in1.dim()) of a deterministic grad_x to their senders.
   void sum_by_sender(const Variant& kernels, const ConvOperands& operands, void* rows, void* grad_x,
                      Stream stream) const;
@@ -96,11 +109,12 @@ class TensorProductConv {
   int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
 
   std::shared_ptr<const Problem> problem_;
+  std::vector<ConvPart> parts_;
   Scalar scalar_;
   ScheduleOptions options_;
   DeviceLimits limits_;
   mutable std::mutex mutex_;
-  mutable std::map<int, std::unique_ptr<const Variant>> variants_;
+  mutable std::map<std::pair<int, size_t>, std::unique_ptr<const Variant>> variants_;
 };
 
 }  // namespace clebsch::cuda

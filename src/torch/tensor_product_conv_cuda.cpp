@@ -146,6 +146,10 @@ ConvSecondGradients double_backward_cuda(const at::Tensor& grad_out, const at::T
   if (!arrived(from_x) && !arrived(from_harmonics) && !arrived(from_weights)) return {};
   if (!mask[0] && !mask[1] && !mask[2] && !mask[3]) return {};
   const Call call = check(x, harmonics, weights, graph, layer, text);
+  if (!call.kernels->has_double_backward()) {
+    return compose_conv_double_backward(grad_out, x, harmonics, weights, from_x, from_harmonics, from_weights, graph,
+                                        layer, text, mask);
+  }
   const at::Device device = x.device();
   const at::ScalarType dtype = x.scalar_type();
   check_on(grad_out, "grad_out", device, dtype, {x.size(0), call.problem->out.dim()});

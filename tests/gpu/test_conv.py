@@ -171,7 +171,7 @@ def main():
     problems = {name: text for name, text in registry.items() if text.startswith("conv ")}
     failures = cases = 0
     for name, text in problems.items():
-        if arguments.only and name not in arguments.only.split(",") or "uvw:" in text:
+        if arguments.only and name not in arguments.only.split(","):
             continue
         problem = Problem(text)
         worst = {torch.float32: 0.0, torch.float64: 0.0}

@@ -10,6 +10,7 @@
 #include "core/registry.h"
 #include "cuda/kernel_compiler.h"
 #include "cuda/kernel_source.h"
+#include "cuda/tensor_product_conv.h"
 #include "nvrtc_needed.h"
 
 namespace clebsch::cuda {
@@ -61,6 +62,23 @@ TEST_P(CudaCompile, KernelsFitWithoutSpills) {
       EXPECT_LE(kernel.shared_bytes, limits.shared_per_block) << label;
       EXPECT_LE((kernel.shared_bytes + 1024) * schedule.min_blocks, limits.shared_per_multiprocessor) << label;
       EXPECT_GT(compiled.cubin.code.size(), 1000u);
+    }
+  }
+}
+
+TEST_P(CudaCompile, UvwKernelsFitWithoutSpills) {
+  const DeviceLimits limits = limits_of(GetParam());
+  for (const char* name : {"test-uvw", "diffdock-l1"}) {
+    for (const ConvPass& pass : {ConvPass(), ConvPass(BackwardOutputs{})}) {
+      const ConvPart part = conv_parts(cached_problem(named_problem(name).problem)).at(0);
+      const CompiledConv made = compile_conv(part, Scalar::f32, pass, limits, {}, CubinCache(""));
+      const KernelResources& kernel = made.main.kernels.at(0);
+      const std::string label = fmt::format("{}: {}, {} registers", name, made.schedule.str(), kernel.registers);
+      EXPECT_EQ(kernel.spill_bytes, 0) << label;
+      EXPECT_LE(kernel.shared_bytes, limits.shared_per_block) << label;
+      EXPECT_LE(kernel.registers * made.schedule.threads() * made.schedule.min_blocks,
+                limits.registers_per_multiprocessor)
+          << label;
     }
   }
 }

@@ -37,7 +37,8 @@ cuda::ConvOperands operands_of(const ConvCase& test, const void* x, const void* 
 
 /// Forward and backward; the transpose is given or, for atomics, kept back.
 template <typename T>
-ConvOutput<T> run(const ConvCase& test, bool deterministic) {
+ConvOutput<T> run(const ConvCase& test, bool deterministic, cuda::BackwardOutputs wanted = {}) {
+  wanted.deterministic = deterministic;
   const auto problem = std::make_shared<const Problem>(test.problem);
   const auto scalar = sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64;
   const auto kernels = cuda::TensorProductConv::make(problem, scalar);
@@ -50,7 +51,6 @@ ConvOutput<T> run(const ConvCase& test, bool deterministic) {
   result.grad_harmonics.assign(test.harmonics.size(), T(77));
   result.grad_weights.assign(test.weights.size(), T(77));
   // 16-byte aligned, as device memory is, and full of what must not be read
-  const cuda::BackwardOutputs wanted{true, true, true, deterministic};
   const int64_t bytes = std::max(kernels->forward_workspace(o, graph.n_nodes), kernels->backward_workspace(o, wanted));
   std::vector<double> scratch(static_cast<size_t>(bytes) / 8 + 2, NAN);
   kernels->forward(o, graph.n_nodes, result.out.data(), scratch.data(), nullptr);
@@ -127,6 +127,59 @@ INSTANTIATE_TEST_SUITE_P(Registry, EmulatedConv, testing::Values("test-uneven", 
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+/// uvw paths: channels of all counts below, at and above a slice, more units than a block holds, paths of both modes.
+TEST(EmulatedConvUvw, MatchesTheReference) {
+  const char* const texts[] = {
+      "conv in1=5x0e+3x1o in2=1x0e+1x1o out=4x0e+6x1o "
+      "paths=uvw:0,0,0,0.5;uvw:1,1,0,0.5;uvw:0,1,1,0.75;uvw:1,0,1,0.75",
+      "conv in1=33x0e+17x1o in2=1x0e+1x1o+1x2e out=48x0e+1x1o+9x2e+32x1o+2x0e "
+      "paths=uvw:0,0,0,0.5;uvw:1,1,0,0.5;uvw:0,1,1,0.75;uvw:1,0,3,0.75;uvw:0,2,2,1.5;uvw:1,1,2,0.3;uvw:1,1,4,1",
+      "conv in1=6x0e+3x1o in2=1x0e+1x1o out=6x0e+5x1o+3x1o+4x0o "
+      "paths=uvu:0,0,0,1;uvw:1,1,0,0.4;uvw:0,1,1,0.7;uvu0:1,0,2,1.5;uvw:1,0,2,0.3"};
+  for (const char* text : texts) {
+    SCOPED_TRACE(text);
+    check<float>(text, small_shape());
+    check<double>(text, small_shape(), 5);
+  }
+}
+
+TEST(EmulatedConvUvw, LongReceiversAndNoEdges) {
+  reference::GraphShape shape;
+  shape.n_local = shape.n_rows = 3;
+  shape.n_nodes = 4;
+  shape.max_degree = 700;
+  const char* const mixed =
+      "conv in1=6x0e+3x1o in2=1x0e+1x1o out=6x0e+5x1o+3x1o+4x0o "
+      "paths=uvu:0,0,0,1;uvw:1,1,0,0.4;uvw:0,1,1,0.7;uvu0:1,0,2,1.5;uvw:1,0,2,0.3";
+  check<float>(mixed, shape);
+  shape.max_degree = 0;
+  check<float>(mixed, shape);
+}
+
+/// Only some of the gradients, and one warp a receiver.
+TEST(EmulatedConvUvw, PartsOfTheResults) {
+  for (const char* schedule : {"units=1", ""}) {
+    ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
+    const ConvCase test(named_problem("test-uvw").problem, small_shape());
+    for (int bits : {1, 2, 4, 6, 7}) {
+      SCOPED_TRACE(bits);
+      const auto all = run<double>(test, true);
+      const auto part = run<double>(test, true, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, true});
+      if (bits & 1) {
+        EXPECT_EQ(part.grad_x, all.grad_x);
+      }
+      if (bits & 2) {
+        EXPECT_EQ(part.grad_harmonics, all.grad_harmonics);
+      }
+      if (bits & 4) {
+        EXPECT_EQ(part.grad_weights, all.grad_weights);
+      }
+      test.compare(all, 1e-12);
+    }
+  }
+  ::unsetenv("CLEBSCH_CUDA_SCHEDULE");
+}
 
 TEST(EmulatedConvGraphs, LongAndEmptyReceivers) {
   reference::GraphShape shape;
