@@ -6,9 +6,10 @@
 #   tests      test_interaction.py: every named problem against the CPU in fp64, then single tests up to 1.1e6 atoms
 #   bench      bench_interaction.py: speed, pieces of the tables against force error, elements, liquids; records
 #   ncu        occupancy and limiter of mace-M forward and backward
+#   sweep      sweep_interaction.py: plans other than the planner's (not among the usual pieces)
 #   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) on test_interaction.py --quick
 #
-# All of them without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All but sweep without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent. Afterwards, in the
 # checkout: python tests/bench/record.py RESULTS_FOLDER/interaction_records.json
 set -u
@@ -73,7 +74,10 @@ for piece in $pieces; do
         echo "compute-sanitizer is not on this machine" | tee "$out/interaction_sanitizer.txt"
       fi
       ;;
-    *) echo "no piece '$piece': expected tests, bench, ncu or sanitizer" ;;
+    sweep)
+      limited 200 "$python" "$root/tests/gpu/sweep_interaction.py" --library "$library" 2>&1 | tee "$out/interaction_sweep.txt"
+      ;;
+    *) echo "no piece '$piece': expected tests, bench, ncu, sanitizer or sweep" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done
