@@ -66,6 +66,24 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
   return model;
 }
 
+std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device) {
+  if (device == "cpu") return device;
+  int visible = clebsch::visible_gpus(), fewest = 0;
+  MPI_Allreduce(&visible, &fewest, 1, MPI_INT, MPI_MIN, lmp->world);
+  if (fewest == 0) return device == "auto" ? "cpu" : device;  // the load says what is missing
+  MPI_Comm node = node_communicator(lmp->world);
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(node, &rank);
+  MPI_Comm_size(node, &ranks);
+  MPI_Comm_free(&node);
+  if (ranks > visible && lmp->comm->me == 0)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: {} ranks of a node share {} visible GPU(s); one rank a GPU is usually "
+                        "faster",
+                        ranks, visible);
+  return device + ":" + std::to_string(rank % visible);
+}
+
 void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
   MPI_Comm node = node_communicator(lmp->world);
   const TurnOutcome outcome =

@@ -17,6 +17,10 @@ void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message);
 std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
                                            const clebsch::LoadOptions& options);
 
+/// Collective: `device` (auto, cpu or cuda) for this rank, as LoadOptions::device takes it: ranks of a node take its GPUs
+/// in turn, and rank 0 says so when some share one. With auto, all ranks stay on the CPU when one sees no GPU.
+std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device);
+
 /// Collective: the GPU kernels of a loaded model for each rank's current device. The first rank of a node compiles
 /// those that are not in the cache on disk, then the others find them there. All ranks stop together when a kernel
 /// cannot be compiled; a cache that cannot be written costs a warning.

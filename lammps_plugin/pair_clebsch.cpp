@@ -106,6 +106,9 @@ void PairClebsch::coeff(int narg, char** arg) {
   options.radial = settings_.radial;
   options.deterministic = settings_.deterministic;
   options.threads = comm->nthreads;
+  options.device = clebsch_lammps::choose_device(lmp, settings_.device);
+  options.cuda_graph = settings_.cuda_graph;
+  options.prepare_kernels = false;  // one rank of a node compiles for the others
   for (int k = 3; k < narg; ++k) {
     const bool seen =
         std::find(options.types_in_use.begin(), options.types_in_use.end(), arg[k]) != options.types_in_use.end();
@@ -113,6 +116,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   }
   model_.reset();
   model_ = clebsch_lammps::load_model(lmp, model_file_, options);
+  if (model_->device() != "cpu") clebsch_lammps::prepare_kernels(lmp, *model_);
   map_types(narg - 3, arg + 3);
   map_element2type(narg - 3, arg + 3);
   const auto& meta = model_->metadata();
@@ -174,11 +178,13 @@ void PairClebsch::report() const {
         table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
   if (tables.empty()) tables = "  radial functions evaluated exactly\n";
   utils::logmesg(lmp,
-                 "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, CPU {}\n{}  {}, {} "
+                 "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
                  "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",
                  meta.family, model_file_, types, meta.r_max, meta.layers,
                  model_->dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
-                 clebsch::cpu::isa_name(clebsch::cpu::isa()), tables,
+                 model_->device() == "cpu" ? std::string("CPU ") + clebsch::cpu::isa_name(clebsch::cpu::isa())
+                                           : "GPU " + model_->device() + " (rank 0)",
+                 tables,
                  fold_ ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion", comm->nthreads,
                  force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
 }

@@ -10,6 +10,7 @@
 #include "neighbor.h"
 #include "pair_clebsch.h"
 #include "update.h"
+#include "utils.h"
 
 using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
@@ -63,6 +64,8 @@ void PairClebsch::evaluate() {
   try {
     result_.atomic_energy.clear();
     model_->compute(builder_.graph().view(), request_, result_);
+    for (const std::string& message : model_->take_messages())
+      if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch: step {}: {}\n", update->ntimestep, message);
   } catch (const std::exception& failure) {
     // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
     for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)

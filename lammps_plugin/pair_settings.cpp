@@ -34,15 +34,6 @@ CommMode parse_comm(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
   wrong_value(lmp, "comm", "ghost or auto", value);
 }
 
-void check_device(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
-  if (value == "auto" || value == "cpu") return;
-  if (value == "cuda")
-    lmp->error->all(FLERR,
-                    "Pair style clebsch: keyword device expected auto or cpu, got 'cuda', which this build does "
-                    "not have; use device auto");
-  wrong_value(lmp, "device", "auto, cpu or cuda", value);
-}
-
 }  // namespace
 
 PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
@@ -65,8 +56,11 @@ PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
       if (value != "table" && value != "exact") wrong_value(lmp, keyword, "table or exact", value);
       settings.radial = value == "table" ? clebsch::RadialMode::table : clebsch::RadialMode::exact;
     }
-    if (keyword == "device") check_device(lmp, value);
-    if (keyword == "graph") parse_yes_no(lmp, keyword, value);  // CUDA graphs: no effect on the CPU
+    if (keyword == "device") {
+      if (value != "auto" && value != "cpu" && value != "cuda") wrong_value(lmp, keyword, "auto, cpu or cuda", value);
+      settings.device = value;
+    }
+    if (keyword == "graph") settings.cuda_graph = parse_yes_no(lmp, keyword, value);
     if (keyword == "timing") settings.timing = parse_yes_no(lmp, keyword, value);
   }
   return settings;

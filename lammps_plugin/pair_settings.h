@@ -2,6 +2,7 @@
 #pragma once
 // The keywords of `pair_style clebsch`.
 #include <optional>
+#include <string>
 
 #include "lammps.h"
 #include "model/model.h"
@@ -15,6 +16,8 @@ struct PairSettings {
   CommMode comm = CommMode::automatic;
   bool deterministic = true;
   clebsch::RadialMode radial = clebsch::RadialMode::table;
+  std::string device = "auto";  ///< auto, cpu or cuda
+  bool cuda_graph = true;       ///< replay recorded steps on a GPU
   bool timing = false;  ///< print the split of a step's time after each run
 };
 

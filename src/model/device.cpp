@@ -88,9 +88,9 @@ int visible_gpus() {
 RunDevice choose_device(const std::string& text, const std::string& family) {
   if (text == "cpu") return {};
   if (text == "cpu:padded") return {c10::Device(c10::kCPU), true};
-  if (text == "auto") {
+  if (text == "auto" || text.rfind("auto:", 0) == 0) {
     if (family == "allegro" || visible_gpus() == 0) return {};
-    return {find_gpu("cuda", family), true};
+    return {find_gpu("cuda" + text.substr(4), family), true};
   }
   require(text.rfind("cuda", 0) == 0 && (text == "cuda" || text.rfind("cuda:", 0) == 0),
           "device: expected auto, cpu, cuda or cuda:N, got '{}'", text);

@@ -1,5 +1,7 @@
 """Every refusal names the style, what was expected, what came, and what to do."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from lammps_runs import System, random_system
@@ -10,7 +12,6 @@ KEYWORDS = {
     "dtype float16": ["keyword dtype expected float32 or float64, got 'float16'"],
     "comm halo": ["expected ghost or auto, got 'halo', which this version does not have yet; use comm auto"],
     "comm none": ["keyword comm expected ghost or auto, got 'none'"],
-    "device cuda": ["expected auto or cpu, got 'cuda', which this build does not have; use device auto"],
     "device tpu": ["keyword device expected auto, cpu or cuda, got 'tpu'"],
     "deterministic 1": ["keyword deterministic expected yes or no, got '1'"],
     "radial linear": ["keyword radial expected table or exact, got 'linear'"],
@@ -29,6 +30,13 @@ def refused(run, *texts):
 @pytest.mark.parametrize("style", KEYWORDS)
 def test_keywords(lammps, model, style):
     refused(lammps.evaluate(random_system(atoms=6), model, style=style, check=False), *KEYWORDS[style])
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_gpu(lammps, model, ranks):
+    style = "device cuda"
+    refused(lammps.evaluate(random_system(atoms=6), model, style=style, ranks=ranks, check=False), "device cpu")
 
 
 @pytest.mark.parametrize(
