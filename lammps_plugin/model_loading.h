@@ -17,8 +17,8 @@ void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message);
 std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
                                            const clebsch::LoadOptions& options);
 
-/// Collective: `device` (auto, cpu or cuda) for this rank, as LoadOptions::device takes it: ranks of a node take its GPUs
-/// in turn, and rank 0 says so when some share one. With auto, all ranks stay on the CPU when one sees no GPU.
+/// Collective: `device` (auto, cpu or cuda) for this rank, as LoadOptions::device takes it: ranks of a node take its
+/// GPUs in turn, and rank 0 says so when some share one. With auto, all ranks stay on the CPU when one sees no GPU.
 std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device);
 
 /// Collective: the GPU kernels of a loaded model for each rank's current device. The first rank of a node compiles

@@ -184,9 +184,8 @@ void PairClebsch::report() const {
                  model_->dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
                  model_->device() == "cpu" ? std::string("CPU ") + clebsch::cpu::isa_name(clebsch::cpu::isa())
                                            : "GPU " + model_->device() + " (rank 0)",
-                 tables,
-                 fold_ ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion", comm->nthreads,
-                 force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
+                 tables, fold_ ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion",
+                 comm->nthreads, force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
 }
 
 void PairClebsch::finish() {

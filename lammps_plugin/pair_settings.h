@@ -18,7 +18,7 @@ struct PairSettings {
   clebsch::RadialMode radial = clebsch::RadialMode::table;
   std::string device = "auto";  ///< auto, cpu or cuda
   bool cuda_graph = true;       ///< replay recorded steps on a GPU
-  bool timing = false;  ///< print the split of a step's time after each run
+  bool timing = false;          ///< print the split of a step's time after each run
 };
 
 /// Reads `[keyword value ...]`. Stops through LAMMPS's error class with the valid keywords or values.
