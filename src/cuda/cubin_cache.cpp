@@ -164,7 +164,10 @@ Cubin marked_as_cached(const Cubin& cubin) {
 
 Cubin cached_compile(const CubinCache& cache, const std::string& source, const std::string& name, int arch) {
   const std::string key = CubinCache::key(source, arch, nvrtc_version());
-  if (std::optional<Cubin> found = cache.load(name, key)) return *std::move(found);
+  if (std::optional<Cubin> found = cache.load(name, key)) {
+    found->source = source;
+    return *std::move(found);
+  }
   InProcess& state = in_process();
   std::promise<SharedCubin> promise;
   const std::shared_future<SharedCubin> result = promise.get_future().share();
@@ -181,6 +184,7 @@ Cubin cached_compile(const CubinCache& cache, const std::string& source, const s
   SharedCubin made;
   try {
     Cubin cubin = compile(source, name, arch);
+    cubin.source = source;
     if (cache.store(name, key, cubin)) cubin.file = cache.path(name, key);
     made = std::make_shared<const Cubin>(std::move(cubin));
     promise.set_value(made);

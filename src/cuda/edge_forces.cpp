@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "cuda/cubin_cache.h"
+#include "cuda/kernel_table.h"
 #include "cuda/source_writer.h"
 
 namespace clebsch::cuda {
@@ -14,6 +14,10 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kVirialThreads = 9 * 32;
 
 int64_t blocks(int32_t nodes) { return (int64_t{nodes} + kWarps - 1) / kWarps; }
+
+Cubin compile_edge_forces(int arch, const CubinCache& cache) {
+  return cached_compile(cache, edge_forces_source(), "edge_forces", arch);
+}
 
 }  // namespace
 
@@ -107,6 +111,12 @@ std::string edge_forces_source() {
   return w.str();
 }
 
+std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limits) {
+  return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
+             return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kThreads, 1}};
+           }}};
+}
+
 std::shared_ptr<const EdgeForces> EdgeForces::make() {
   static std::mutex mutex;
   static std::map<int, std::shared_ptr<const EdgeForces>> made;
@@ -117,8 +127,7 @@ std::shared_ptr<const EdgeForces> EdgeForces::make() {
 }
 
 EdgeForces::EdgeForces() {
-  const int arch = device_limits(current_device()).arch;
-  const Cubin cubin = cached_compile(CubinCache::standard(), edge_forces_source(), "edge_forces", arch);
+  const Cubin cubin = compile_edge_forces(device_limits(current_device()).arch, CubinCache::standard());
   const std::vector<Kernel> kernels = load_module(cubin.code, {"edge_forces", "sum_virial"});
   sum_edges_ = kernels[0];
   sum_virial_ = kernels[1];

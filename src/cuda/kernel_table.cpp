@@ -18,7 +18,7 @@ constexpr Row kTable[] = {
     {"tensor_product_conv", conv_jobs},        {"interaction", interaction_jobs},
     {"symmetric_contraction", symmetric_jobs}, {"linear", linear_jobs},
     {"species_linear", linear_jobs},           {"gate", gate_jobs},
-    {"pair_repulsion", pair_repulsion_jobs},
+    {"pair_repulsion", pair_repulsion_jobs},   {kEdgeForces, edge_forces_jobs},
 };
 
 }  // namespace

@@ -53,7 +53,11 @@ std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const
 /// Throws one Error that names every kernel that failed, with the compiler's log.
 void require_compiled(const std::vector<KernelResult>& results);
 
+/// What forces and virials are summed with after the ops of every model; no op of a model file calls it.
+constexpr const char* kEdgeForces = "edge_forces";
+
 // The rows of the table, each in the file of its op.
+std::vector<KernelJob> edge_forces_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);

@@ -21,6 +21,7 @@ struct Cubin {
   bool cached = false;  ///< not compiled by this call
   double seconds = 0;   ///< that the compilation took
   std::string file;     ///< where the cache has it, "" when it does not
+  std::string source;   ///< what it was made of
 };
 
 /// True when libnvrtc can be opened; `reason` (may be null) says why not.

@@ -16,7 +16,12 @@ namespace {
 
 std::vector<cuda::KernelResult> compile(const std::vector<cuda::OpCall>& calls, const cuda::DeviceLimits& limits,
                                         const KernelOptions& options) {
-  const std::vector<cuda::KernelJob> jobs = cuda::kernel_jobs(calls, limits);
+  std::vector<cuda::KernelJob> jobs = cuda::kernel_jobs(calls, limits);
+  if (!jobs.empty()) {
+    for (auto& job : cuda::kernel_jobs(cuda::OpCall{cuda::kEdgeForces, "", cuda::Scalar::f64, {}, true}, limits)) {
+      jobs.push_back(std::move(job));
+    }
+  }
   if (!options.list_only) {
     std::string reason;
     require(jobs.empty() || cuda::nvrtc_available(&reason), "GPU kernels cannot be compiled: {}", reason);

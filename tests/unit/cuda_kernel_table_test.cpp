@@ -49,6 +49,18 @@ TEST(KernelTable, SymmetricContraction) {
       kernel_jobs(OpCall{"symmetric_contraction_backward", text, Scalar::f32, {false, true}, true}, limits).empty());
 }
 
+TEST(KernelTable, NodeOps) {
+  const DeviceLimits limits = limits_of_architecture(90);
+  const std::string linear = "linear in=192x0e+384x1o out=128x0e+64x1o";
+  const std::vector<OpCall> calls{{"linear", linear, Scalar::f32, {}, true},
+                                  {"species_linear", linear, Scalar::f32, {}, true},
+                                  {"pair_repulsion", "zbl p=6 scale=7.2", Scalar::f64, {}, true},
+                                  {"pair_repulsion_backward", "zbl p=6 scale=7.2", Scalar::f64, {}, true}};
+  // Both maps share theirs, in two tilings and with the transposes of derivatives; so do both directions of the last.
+  EXPECT_EQ(kernel_jobs(calls, limits).size(), 4u + 1);
+  EXPECT_EQ(kernel_jobs(OpCall{kEdgeForces, "", Scalar::f64, {}, true}, limits).size(), 1u);
+}
+
 TEST(KernelTable, RefusesWhatIsNotAProblem) {
   const DeviceLimits limits = limits_of_architecture(90);
   EXPECT_THROW(kernel_jobs(OpCall{"tensor_product_conv", "conv in1=", Scalar::f32, {}, true}, limits), Error);

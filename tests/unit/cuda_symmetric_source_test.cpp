@@ -1,13 +1,10 @@
-// The generated symmetric contraction: plans, nested polynomials, and compilation without spills. Needs no GPU; the
-// compiler's part is skipped without NVRTC.
+// The generated symmetric contraction: nested polynomials. Compilation is in cuda_compile_test.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <iostream>
+#include <algorithm>
+#include <vector>
 
 #include "cuda/horner_tree.h"
-#include "cuda/symmetric_contraction.h"
-#include "nvrtc_needed.h"
 #include "symmetric_problems.h"
 #include "symmetric_reference.h"
 
@@ -47,39 +44,6 @@ TEST(HornerTree, SmallerThanOneMultiplicationAFactor) {
   EXPECT_EQ(counts.depth, 3);
   EXPECT_LE(counts.leaves + counts.inner, 610);  // 410 monomials of degree up to 3
 }
-
-class CudaSymmetric : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    CLEBSCH_NEEDS_NVRTC();
-    ::setenv("CLEBSCH_CACHE_DIR", "", 1);  // what is tested is the compiler, not the user's cache
-  }
-};
-
-TEST_P(CudaSymmetric, CompilesWithoutSpills) {
-  DeviceLimits limits;
-  limits.arch = GetParam();
-  if (limits.arch == 120) limits.warps_per_multiprocessor = 48;
-  EXPECT_EQ(compile(group_rows_source(), "group_rows", limits.arch).kernels.at(0).spill_bytes, 0);
-  for (const char* name : {"mace-M", "test-uneven", "test-correlation-4"}) {
-    const SymmetricProblem problem = named_symmetric_problem(name);
-    for (const SymmetricPass pass : {SymmetricPass::forward, SymmetricPass::backward, SymmetricPass::tangent}) {
-      if (pass == SymmetricPass::tangent && limits.arch != 90) continue;
-      const CompiledSymmetric made = compile_symmetric(problem, pass, Scalar::f32, limits);
-      const KernelResources& kernel = made.cubin.kernels.at(0);
-      const std::string label = std::string(name) + ", " + made.schedule.str() + ", " +
-                                std::to_string(kernel.registers) + " registers, sm_" + std::to_string(limits.arch);
-      std::cout << label << "\n";
-      EXPECT_EQ(kernel.name, symmetric_entry(pass)) << label;
-      EXPECT_EQ(kernel.spill_bytes, 0) << label;
-    }
-  }
-  const CompiledSymmetric f64 =
-      compile_symmetric(named_symmetric_problem("test-uneven"), SymmetricPass::backward, Scalar::f64, limits);
-  EXPECT_EQ(f64.cubin.kernels.at(0).spill_bytes, 0) << f64.schedule.str();
-}
-
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaSymmetric, ::testing::Values(80, 90, 120));
 
 }  // namespace
 }  // namespace clebsch::cuda

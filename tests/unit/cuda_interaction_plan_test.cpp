@@ -1,0 +1,85 @@
+// Plans of the interaction's kernels: complete, and enough warps for the models' problems. Compilation is in
+// cuda_compile_test.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "core/errors.h"
+#include "core/registry.h"
+#include "cuda/interaction_kernels.h"
+#include "cuda/known_devices.h"
+
+namespace clebsch::cuda {
+namespace {
+
+KernelSource generate(const Problem& problem, int variant, Scalar scalar, const DeviceLimits& limits,
+                      const ScheduleOptions& options = {}) {
+  InteractionOutputs outputs;
+  outputs.deterministic = variant == 1;
+  return variant == 0 ? interaction_forward_source(problem, scalar, limits, options)
+                      : interaction_backward_source(problem, scalar, outputs, limits, options);
+}
+
+/// What the models use leaves enough warps on a multiprocessor to hide memory, within its shared memory.
+TEST(CudaInteractionPlan, ModelsKeepMultiprocessorsBusy) {
+  for (const int arch : {80, 90, 120}) {
+    const DeviceLimits limits = limits_of_architecture(arch);
+    for (const char* name : {"nequip-S", "nequip-M", "nequip-L", "nequip-water", "mace-l1", "mace-M", "mace-L"}) {
+      const auto problem = cached_problem(named_problem(name).problem);
+      for (int variant : {0, 1, 2}) {
+        const Schedule schedule = generate(*problem, variant, Scalar::f32, limits).schedule;
+        const std::string label = name + (", variant " + std::to_string(variant)) + ": " + schedule.str();
+        EXPECT_GE(schedule.min_blocks * schedule.warps(), 8) << label;
+        EXPECT_LE(table_shared_bytes(*problem, schedule), limits.shared_per_block) << label;
+        EXPECT_LE((table_shared_bytes(*problem, schedule) + 1024) * schedule.min_blocks,
+                  limits.shared_per_multiprocessor)
+            << label;
+      }
+    }
+  }
+}
+
+/// Everything the generator is asked for in the registry has a plan that names each path and slice once.
+TEST(CudaInteractionPlan, EveryPathAndSliceBelongsToExactlyOneUnit) {
+  for (const NamedProblem& named : named_problems()) {
+    const auto problem = cached_problem(named.problem);
+    if (!problem->radial) continue;
+    for (int variant : {0, 1}) {
+      for (Scalar scalar : {Scalar::f32, Scalar::f64}) {
+        const KernelSource kernel = generate(*problem, variant, scalar, {});
+        EXPECT_EQ(kernel.source, generate(*problem, variant, scalar, {}).source) << named.name;
+        EXPECT_EQ(kernel.source.find("#include"), std::string::npos) << named.name;
+        const Schedule& schedule = kernel.schedule;
+        EXPECT_EQ(static_cast<int>(schedule.units.size()), schedule.units_per_launch() * schedule.launches);
+        EXPECT_LE(schedule.threads(), 1024) << named.name;
+        EXPECT_LE(schedule.receivers_per_block, 15) << named.name;  // one named barrier a receiver
+        EXPECT_GE(schedule.chunk, 32) << named.name;
+        EXPECT_LE(schedule.chunk, 255) << named.name;  // a key's place has eight bits
+        std::map<std::pair<int, int>, int> count;
+        size_t expected = 0;
+        for (const Unit& unit : schedule.units) {
+          for (const Tile& tile : schedule.kinds[static_cast<size_t>(unit.kind)].tiles) {
+            for (int path : tile.paths) ++count[{path, unit.first_slice + tile.slice}];
+          }
+        }
+        for (size_t path = 0; path < problem->paths.size(); ++path) {
+          const int64_t slices = (problem->in1[problem->paths[path].in1].mul + 31) / 32;
+          for (int slice = 0; slice < slices; ++slice, ++expected) {
+            EXPECT_EQ((count[{static_cast<int>(path), slice}]), 1) << named.name << " path " << path;
+          }
+        }
+        EXPECT_EQ(count.size(), expected) << named.name;
+      }
+    }
+  }
+}
+
+TEST(CudaInteractionPlan, RefusesProblemsWithoutRadialPart) {
+  const Problem problem = Problem::parse(named_problem("test-weightless").problem);
+  EXPECT_THROW(generate(problem, 0, Scalar::f32, {}), Error);
+  EXPECT_THROW(generate(problem, 1, Scalar::f32, {}), Error);
+}
+
+}  // namespace
+}  // namespace clebsch::cuda
