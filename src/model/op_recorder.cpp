@@ -39,6 +39,10 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length
       call.deterministic = graph.size() > 3 && graph[3].numel() > 0;
     }
+    if (name == "radial" && call.op == "interaction") {
+      const auto radial = inputs[i].toTensorVector();
+      if (radial.empty() || radial[0].numel() == 0) return nullptr;  // made of the exact ops, which are recorded
+    }
     if (name == "mask") {
       const auto mask = inputs[i].toBoolList();
       call.mask.assign(mask.begin(), mask.end());

@@ -87,7 +87,8 @@ int report(const Choice& choice) {
       stack = std::max(stack, k.stack_bytes);
       spill += k.spill_bytes;
     }
-    spilling += spill > 0 && result.label.find("double") == std::string::npos;
+    const size_t last_word = result.label.rfind(' ') + 1;
+    spilling += spill > 0 && result.label.compare(last_word, std::string::npos, "double") != 0;
     lines += fmt::format(
         ", \"registers\": {}, \"shared\": {}, \"stack\": {}, \"spill\": {}, \"threads\": {}, \"blocks\": {}", registers,
         shared, stack, spill, part.threads, part.min_blocks);

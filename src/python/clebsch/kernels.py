@@ -45,8 +45,8 @@ def parse_architectures(text: str) -> list[int]:
 def describe(kernel: dict[str, Any]) -> str:
     """One line: architecture, kernel, what it works on, resources."""
     parts = dict(part.split("=", 1) for part in kernel["problem"].split(" ")[1:] if "=" in part)
-    operands = " x ".join(parts[key] for key in ("in1", "in2", "in") if key in parts)
-    line = f"sm_{kernel['arch']}  {kernel['kernel']}  [{operands}]"
+    operands = " x ".join(parts[key] for key in ("in1", "in2", "in", "scalars", "gated") if parts.get(key))
+    line = f"sm_{kernel['arch']}  {kernel['kernel']}" + (f"  [{operands}]" if operands else "")
     if kernel["error"]:
         return f"{line}  FAILED"
     if not kernel["files"]:
