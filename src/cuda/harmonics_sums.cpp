@@ -15,9 +15,11 @@ void write_group_barrier(SourceWriter& w, const Schedule& schedule) {
   const int units = schedule.units_per_launch();
   if (units == 1) return;
   w.text(
-      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait.\n"
+      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
+      "which\n"
+      "// is for warps that meet at one instruction: units of different kinds wait in code of their own.\n"
       "__device__ __forceinline__ void group_barrier(int group) {");
-  w.line("asm volatile(\"bar.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
+  w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
   w.text("}");
   w.blank();
 }

@@ -36,12 +36,15 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("int* active;");
   w.text("};");
   w.blank();
-  w.text("// Barrier among the warps of one receiver; warps of the block's other receivers do not wait.");
+  w.text(
+      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
+      "which");
+  w.text("// is for warps that meet at one instruction: units of different kinds wait in code of their own.");
   w.text("__device__ __forceinline__ void group_barrier(int group) {");
   if (units == 1) {
     w.text("__syncwarp();");
   } else {
-    w.line("asm volatile(\"bar.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
+    w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
   }
   w.text("}");
   w.blank();

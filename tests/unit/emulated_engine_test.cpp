@@ -45,7 +45,7 @@ TEST(Emulator, NamedBarriersServeGroupsOfWarps) {
     __shared__ int seen[2];
     const int group = threadIdx.x / 64;
     if (threadIdx.x % 64 == 63) seen[group] = group + 7;
-    asm volatile("bar.sync %0, 64;" ::"r"(group + 1) : "memory");
+    asm volatile("barrier.sync %0, 64;" ::"r"(group + 1) : "memory");
     data[threadIdx.x] = seen[group];)";
   EXPECT_EQ(launch(body, data, 1, 128), "");
   EXPECT_EQ(data[0], 7);
@@ -63,7 +63,7 @@ TEST(Emulator, AThreadThatNeverComes) {
   const std::string left = launch("if (threadIdx.x == 3) return;\n__syncwarp();", data);
   EXPECT_NE(left.find("lane 3 of the mask has left the kernel"), std::string::npos) << left;
   const std::string stuck =
-      launch("if (threadIdx.x < 32) {\nasm volatile(\"bar.sync %0, 64;\" ::\"r\"(1) : \"memory\");\n}", data);
+      launch("if (threadIdx.x < 32) {\nasm volatile(\"barrier.sync %0, 64;\" ::\"r\"(1) : \"memory\");\n}", data);
   EXPECT_NE(stuck.find("threads wait for ever at lines 3"), std::string::npos) << stuck;
 }
 

@@ -26,7 +26,8 @@ std::string contents(const std::filesystem::path& path) {
 /// Inline assembly: the named barrier is emulated, hints to the cache and to the optimiser are left out. Then a wrapper
 /// for every kernel.
 std::string for_the_host(const std::string& source) {
-  static const std::regex barrier("asm volatile\\(\"bar\\.sync %0, (\\d+);\" ::\"r\"\\(([^\"]*)\\) : \"memory\"\\);");
+  static const std::regex barrier(
+      "asm volatile\\(\"barrier\\.sync %0, (\\d+);\" ::\"r\"\\(([^\"]*)\\) : \"memory\"\\);");
   static const std::regex assembly("asm volatile\\([^;]*(;\\\")?[^;]*\\);");
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
   std::string text = std::regex_replace(source, barrier, "emulated_meet_some($2, $1, __LINE__);");

@@ -201,7 +201,7 @@ extern "C" {
 void emulated_meet_block(int line) { meet(block->all, block->present, line, "__syncthreads"); }
 
 void emulated_meet_some(int barrier, int threads, int line) {
-  meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "bar.sync");
+  meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
 }
 
 void emulated_meet_warp(unsigned mask, int line) {
