@@ -54,12 +54,16 @@ at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList
   const auto problem = conv_problem(kOp, text, true);
   const RadialDescription& description = *problem->radial;
   require(radial.size() == 5, "clebsch::{}: expected radial of 5 tensors, got {}", kOp, radial.size());
-  check_tensor(kOp, "radial's network", radial[4], check_compute_dtype(kOp, "x", x), {description.weight_count()});
+  const at::Tensor& network = radial[4];
+  require(network.defined() && network.device() == x.device() && network.scalar_type() == x.scalar_type() &&
+              network.dim() == 1 && network.size(0) == description.weight_count() && network.is_contiguous(),
+          "clebsch::{}: expected radial's network to be a contiguous tensor of {} numbers, of x's dtype and device",
+          kOp, description.weight_count());
   auto [harmonics, weights] = embedding.call(edge_vec, graph, types, radial, layer, text, x.scalar_type());
   int64_t offset = 0;
   for (size_t k = 0; k + 1 < description.widths.size(); ++k) {
     const int64_t in = description.widths[k], out = description.widths[k + 1];
-    weights = at::mm(k ? at::silu(weights) : weights, radial[4].narrow(0, offset, in * out).view({in, out}));
+    weights = at::mm(k ? at::silu(weights) : weights, network.narrow(0, offset, in * out).view({in, out}));
     offset += in * out;
   }
   return conv.call(x, harmonics, weights, graph, layer, text);

@@ -87,16 +87,21 @@ def compare(case, got, expected):
     return max(blocks + [p[0] for p in pairs] + [p[1] / 10 for p in pairs])
 
 
-def check_registry(case, expected, dtype, all_masks):
+def transposes(name, dtype):
+    """With and without the transpose; not without for kernels that compile for tens of seconds."""
+    return (True,) if dtype == torch.float64 and name in ("test-l7", "nequip-XL") else (True, False)
+
+
+def check_registry(name, case, expected, dtype, all_masks):
     """Returns (error, what else is wrong or None)."""
     worst = 0.0
-    for transpose in (True, False):
+    for transpose in transposes(name, dtype):
         operands = case.operands(dtype, DEVICE, transpose)
         got, again = operands.results(), operands.results()
         worst = max(worst, compare(case, got, expected))
-        for name, a, b in zip(("out", "grad_x", "grad_edge_vec"), got, again, strict=True):
-            if (transpose or name != "grad_x") and not torch.equal(a, b):
-                return worst, f"{name} differs from run to run ({'deterministic' if transpose else 'atomic'})"
+        for result, a, b in zip(("out", "grad_x", "grad_edge_vec"), got, again, strict=True):
+            if (transpose or result != "grad_x") and not torch.equal(a, b):
+                return worst, f"{result} differs from run to run ({'deterministic' if transpose else 'atomic'})"
         if not all_masks:
             continue
         for mask in ((True, False), (False, True), (False, False)):  # each is a kernel of its own
@@ -120,7 +125,7 @@ def registry(arguments):
             for dtype in DTYPES:
                 cases += 1
                 try:
-                    error, message = check_registry(case, expected, dtype, all_masks)
+                    error, message = check_registry(problem, case, expected, dtype, all_masks)
                     worst[dtype] = max(worst[dtype], error)
                     if message is None and not error <= TOLERANCE[dtype]:
                         message = f"error {error:.1e}"
@@ -151,7 +156,7 @@ def warm_up(problems):
             pool.submit(one, text, dtype, transpose): name
             for name, text in sorted(problems.items(), key=lambda item: -len(item[1]))
             for dtype in DTYPES
-            for transpose in (True, False)
+            for transpose in transposes(name, dtype)
         }
         failed = {name: job.exception() for job, name in jobs.items() if job.exception()}
     for name, error in failed.items():
