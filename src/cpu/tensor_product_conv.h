@@ -17,6 +17,14 @@ void edge_embedding_backward(const Problem& problem, const GraphView& graph, con
                              int types, int32_t rows, const T* grad_harmonics, const T* grad_radial_basis,
                              double* grad_edge_vec, int threads);
 
+/// The derivatives of sum(from_edge_vec * grad_edge_vec), the backward pass's result, by grad_harmonics,
+/// grad_radial_basis and edge_vec, in arrays of their shapes, overwritten. from_edge_vec (E,3).
+template <typename T>
+void edge_embedding_double_backward(const Problem& problem, const GraphView& graph, const double* cutoffs,
+                                    const double* basis, int types, int32_t rows, const T* grad_harmonics,
+                                    const T* grad_radial_basis, const double* from_edge_vec, T* harmonics,
+                                    T* radial_basis, double* grad_edge_vec, int threads);
+
 /// out[receiver] = sum over its edges of the tensor product of x[sender], harmonics[e], weights[e].
 /// weights (E, problem.weight_count). Only rows < rows are written. uvu paths (weighted or
 /// not) and uvw paths; the second operand of a path has one channel.

@@ -58,6 +58,7 @@ constexpr const char* kEdgeForces = "edge_forces";
 
 // The rows of the table, each in the file of its op.
 std::vector<KernelJob> edge_forces_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> edge_embedding_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);

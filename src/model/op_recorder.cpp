@@ -33,7 +33,7 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i].name();
     if (name == "problem") call.problem = inputs[i].toStringRef();
-    if (name == "x") call.scalar = scalar_of(inputs[i].toTensor().scalar_type());
+    if (name == "x" || name == "grad_harmonics") call.scalar = scalar_of(inputs[i].toTensor().scalar_type());
     if (name == "dtype") call.scalar = scalar_of(inputs[i].toScalarType());
     if (name == "graph") {
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length

@@ -4,7 +4,7 @@
 #   tests/gpu/run_conv.sh RESULTS_FOLDER [PIECE...]
 #
 #   peers      which other libraries can be imported
-#   tests      test_conv.py: every named problem against the fp64 reference
+#   tests      test_conv.py: every named problem against the fp64 reference; edge_embedding
 #   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over every kernel variant
 #   big        arrays beyond 2^31 elements
 #   bench      1000 atoms, fp32: forward, backward, double backward beside every peer; roofline plot; summary records
@@ -96,6 +96,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         limited 220 "$python" "$root/tests/gpu/test_conv.py" --library "$library" --only "$names" \
           > "$scratch/tests_$part.txt" 2>&1 &
       done
+      limited 100 "$python" "$root/tests/gpu/test_edge_embedding.py" --library "$library" > "$scratch/tests_4.txt" 2>&1 &
       wait
       { stamp && cat "$scratch"/tests_?.txt; } > "$out/conv_tests.txt"
       grep -E "FAILED|Error|status" "$out/conv_tests.txt" | head -40

@@ -64,6 +64,15 @@ inline void add_node_ops(std::vector<NamedCall>& calls, Scalar scalar) {
        {"gate", "gate scalars=128x0e gates=96x0e gated=64x1o+32x2e silu=1.6791767923989418 tanh=1", scalar, {}, true}});
 }
 
+/// Harmonics and basis of MACE's and of NequIP's edges.
+inline void add_edges(std::vector<NamedCall>& calls, Scalar scalar) {
+  for (const char* name : {"mace-M", "nequip-M"}) {
+    for (const char* op : {"edge_embedding", "edge_embedding_double_backward"}) {
+      calls.push_back({std::string("edges-") + name, {op, named_problem(name).problem, scalar, {}, true}});
+    }
+  }
+}
+
 }  // namespace registry
 
 inline std::vector<NamedCall> registry_calls() {
@@ -72,6 +81,7 @@ inline std::vector<NamedCall> registry_calls() {
     registry::add_convolutions(calls, scalar);
     registry::add_products(calls, scalar);
     registry::add_node_ops(calls, scalar);
+    registry::add_edges(calls, scalar);
   }
   calls.push_back({"forces", {"pair_repulsion", "zbl p=6 scale=7.1998225", Scalar::f64, {}, true}});
   calls.push_back({"forces", {kEdgeForces, "", Scalar::f64, {}, true}});

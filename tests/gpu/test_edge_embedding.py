@@ -1,0 +1,104 @@
+"""edge_embedding on a CUDA device against the CPU op: harmonics, basis, and derivatives to the third order.
+
+    python tests/gpu/test_edge_embedding.py --library build/lib/libclebsch.so
+
+Prints one line a case and exits with 1 when one fails.
+"""
+
+import argparse
+import sys
+
+import torch
+
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
+CUTOFFS = [[4.0, 3.1], [3.6, 2.7]]
+
+
+def problem(lmax, p):
+    harmonics = "+".join(f"1x{degree}{'eo'[degree % 2]}" for degree in range(lmax + 1))
+    return f"conv in1=2x0e in2={harmonics} out=2x0e paths=uvu:0,0,0,1 radial=bessel,0.4,{p},8-2,silu"
+
+
+class Edges:
+    """Random edges of two types, some beyond their cutoff; unused capacity; fewer rows computed than there are."""
+
+    def __init__(self, nodes, edges, padding, layer_rows):
+        torch.manual_seed(5)
+        receivers, senders = torch.randint(nodes, (edges,)).sort().values, torch.randint(nodes, (edges,))
+        row_ptr = torch.zeros(nodes + 1, dtype=torch.int32)
+        row_ptr[1:] = torch.cumsum(torch.bincount(receivers, minlength=nodes), 0)
+        unread = torch.full((padding,), 2**30, dtype=torch.int32)
+        empty = torch.empty(0, dtype=torch.int32)
+        rows = torch.tensor([nodes if layer_rows is None else layer_rows], dtype=torch.int32)
+        self.graph = [row_ptr, torch.cat([senders.int(), unread]), torch.cat([receivers.int(), unread]), empty, empty,
+                      rows, rows.clone()]  # fmt: skip
+        self.types = torch.randint(2, (nodes,), dtype=torch.int32)
+        direction = torch.nn.functional.normalize(torch.randn(edges, 3, dtype=torch.float64), dim=1)
+        self.vectors = direction * (0.6 + 4 * torch.rand(edges, 1, dtype=torch.float64))
+        self.padding = torch.full((padding, 3), float("nan"), dtype=torch.float64)
+        float64 = torch.float64
+        self.radial = [torch.empty(0, dtype=float64), torch.empty(0, dtype=torch.int32),
+                       torch.tensor(CUTOFFS, dtype=float64), 3.14 * torch.arange(1.0, 9.0, dtype=float64),
+                       torch.empty(0, dtype=float64)]  # fmt: skip
+
+    def derivatives(self, text, dtype, device):
+        """Harmonics, basis and three orders of derivatives of a scalar of them, on the CPU."""
+        graph, radial = [t.to(device) for t in self.graph], [t.to(device) for t in self.radial]
+        vectors = self.vectors.to(device).requires_grad_()
+        harmonics, basis = torch.ops.clebsch.edge_embedding(
+            torch.cat([vectors, self.padding.to(device)]), graph, self.types.to(device), radial, 0, text, dtype
+        )
+        weights = [torch.cos(torch.arange(t.numel(), device=device, dtype=torch.float64)).view_as(t).to(dtype)
+                   for t in (harmonics, basis)]  # fmt: skip
+        value = (harmonics * weights[0]).square().sum() + (basis * weights[1]).square().sum()
+        made = [harmonics, basis]
+        direction = torch.sin(torch.arange(vectors.numel(), device=device, dtype=torch.float64)).view_as(vectors)
+        made.append(torch.autograd.grad(value, [vectors], retain_graph=True)[0])
+        for order in range(3):
+            (first,) = torch.autograd.grad(value, [vectors], create_graph=order < 2, retain_graph=True)
+            made.append(first)
+            value = (first * direction).sum()
+        return [t.detach().double().cpu() for t in made]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--device", default="cuda")
+    arguments = parser.parse_args()
+    torch.ops.load_library(arguments.library)
+    cases = {
+        "many": Edges(200, 9000, 0, None),
+        "padded, fewer rows": Edges(40, 500, 37, 31),
+        "no edges": Edges(3, 0, 5, None),
+    }
+    failures = count = 0
+    for lmax, p in ((0, 6), (1, 5), (3, 5), (3, 4.5), (7, 6)):
+        for dtype in TOLERANCE:
+            worst = 0.0
+            for name, edges in cases.items():
+                count += 1
+                try:
+                    expected = edges.derivatives(problem(lmax, p), torch.float64, "cpu")
+                    got = edges.derivatives(problem(lmax, p), dtype, arguments.device)
+                    again = edges.derivatives(problem(lmax, p), dtype, arguments.device)
+                    errors = [
+                        float((a - b).norm() / b.norm()) if b.norm() > 0 else float(a.abs().sum())
+                        for a, b in zip(got, expected, strict=True)
+                    ]
+                    worst = max([worst, *errors])
+                    bad = [f"{e:.1e}" for e in errors if not e <= TOLERANCE[dtype]]
+                    if not all(torch.equal(a, b) for a, b in zip(got, again, strict=True)):
+                        bad.append("differs from run to run")
+                except RuntimeError as error:
+                    bad = [str(error).split("\n")[0][:300]]
+                if bad:
+                    failures += 1
+                    print(f"FAILED edge_embedding l {lmax}, p {p}, {dtype}, {name}: {', '.join(bad)}")
+            print(f"edge_embedding l {lmax}, p {p}: largest relative error in {str(dtype)[6:]} {worst:.1e}", flush=True)
+    print(f"{count} cases, {failures} failed (edge_embedding)")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
