@@ -2,7 +2,7 @@
 
     python tests/gpu/test_conv_big.py --library build/lib/libclebsch.so
 
-Values at both ends of the arrays are compared with the fp64 reference. Prints one line a case, exits with 1 on failure.
+Values and first and second derivatives at both ends of the arrays are compared with the fp64 reference. Prints one line a case, exits with 1 on failure.
 """
 
 import argparse
@@ -59,6 +59,22 @@ def gradient_of_node(problem, x, y, w, g, senders, receivers, node, gx):
     return block_errors(problem, problem.in1, gx[node : node + 1], expected[at])
 
 
+def compare_double(problem, operands, tangents, senders, receivers, rows, edges, second):
+    """As compare, for the derivative of the backward pass: by y, w and the incoming gradient."""
+    nodes, place = torch.unique(torch.cat([senders[edges], receivers[edges], rows]), return_inverse=True)
+    s, r, at = place.split([edges.numel(), edges.numel(), rows.numel()])
+    where = (nodes, edges, edges, nodes)
+    x, y, w, g = (t[i].double().requires_grad_() for t, i in zip(operands, where, strict=True))
+    out = reference(problem, x, y, w, s, r, nodes.numel())
+    first = torch.autograd.grad(out, (x, y, w), g, create_graph=True)
+    arriving = [t[i].double() for t, i in zip(tangents, where, strict=False)]
+    _, *expected = torch.autograd.grad(first, (x, y, w, g), arriving)
+    got = (second[1][edges], second[2][edges], second[3][rows])
+    expected[2] = expected[2][at]
+    errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(got[:2], expected, strict=False)]
+    return [*errors, block_errors(problem, problem.out, got[2], expected[2])]
+
+
 def check(text, edges, nodes, deterministic):
     problem = Problem(text)
     senders, receivers, graph = graph_of(edges, nodes)
@@ -74,8 +90,13 @@ def check(text, edges, nodes, deterministic):
     for t in (x, y, w):
         t.requires_grad_()
     out = torch.ops.clebsch.tensor_product_conv(x, y, w, graph, -1, text)
-    gx, gy, gw = torch.autograd.grad(out, (x, y, w), g)
-    out, x, y, w = (t.detach() for t in (out, x, y, w))
+    g.requires_grad_()
+    first = torch.autograd.grad(out, (x, y, w), g, create_graph=True)
+    gx, gy, gw = (t.detach() for t in first)
+    tangents = [normal(*t.shape) for t in (x, y, w)]
+    second = torch.autograd.grad(first, (x, y, w, g), tangents)
+    del first
+    out, x, y, w, g = (t.detach() for t in (out, x, y, w, g))
     some = max(2, 400 * nodes // edges)
     errors = []
     for first in (0, nodes - some):
@@ -83,6 +104,7 @@ def check(text, edges, nodes, deterministic):
         begin, end = (int(graph[0][i]) for i in (first, first + some))
         inside = torch.arange(begin, end, device="cuda")
         errors += compare(problem, x, y, w, g, senders, receivers, rows, inside, out, gy, gw)
+        errors += compare_double(problem, (x, y, w, g), tangents, senders, receivers, rows, inside, second)
     for node in (0, nodes // 2, nodes - 1):
         errors.append(gradient_of_node(problem, x, y, w, g, senders, receivers, node, gx))
     largest = max(t.numel() for t in (x, y, w, g, out))
