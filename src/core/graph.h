@@ -25,6 +25,7 @@ struct GraphView {
 class Graph {
  public:
   int32_t n_local = 0, n_rows = 0, n_nodes = 0;
+  bool with_transpose = true;  ///< false: finish() leaves it out, for a GPU, which makes its own
   std::vector<int32_t> row_ptr, senders, receivers, col_ptr, col_edge, layer_rows, types;
   std::vector<double> edge_vec;
 

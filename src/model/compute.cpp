@@ -24,6 +24,10 @@ at::Tensor wrap(const T* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
 }
 
+int64_t row_of(const GraphView& graph, int64_t edge) {
+  return std::upper_bound(graph.row_ptr, graph.row_ptr + graph.n_rows + 1, edge) - graph.row_ptr - 1;
+}
+
 /// Throws when a coordinate is not finite: kernels compare distances, and a NaN would just drop out of the sum.
 void require_finite(const Model::Impl& model, const GraphView& graph) {
   const int64_t count = 3 * static_cast<int64_t>(graph.row_ptr[graph.n_rows]);
@@ -33,7 +37,7 @@ void require_finite(const Model::Impl& model, const GraphView& graph) {
   for (int64_t k = 0; k < count; ++k) {
     if (!std::isfinite(graph.edge_vec[k])) {
       fail("model {}: expected finite edge vectors, got {} at edge {} (row {}, sender {})", model.name,
-           graph.edge_vec[k], k / 3, graph.receivers[k / 3], graph.senders[k / 3]);
+           graph.edge_vec[k], k / 3, row_of(graph, k / 3), graph.senders[k / 3]);
     }
   }
 }
@@ -48,6 +52,8 @@ GraphView complete(Model::Impl& model, GraphView graph) {
   }
   require(graph.n_layers == metadata.layers, "model {}: expected layer_rows of {} layers, got {}", model.name,
           metadata.layers, graph.n_layers);
+  const bool on_gpu = !model.device.device.is_cpu();
+  if (on_gpu) graph.receivers = graph.col_ptr = graph.col_edge = nullptr;  // made there
   validate_graph(graph, static_cast<int>(metadata.type_names.size()));
   for (int32_t i = 0; i < graph.n_nodes; ++i) {
     if (!model.in_use[graph.types[i]]) {
@@ -57,6 +63,7 @@ GraphView complete(Model::Impl& model, GraphView graph) {
   }
   const int64_t edges = graph.row_ptr[graph.n_rows];
   require(edges == 0 || graph.edge_vec != nullptr, "model {}: expected edge vectors, got none", model.name);
+  if (on_gpu) return graph;  // vectors that are not finite make energies that are not, and are looked for then
   if (graph.receivers == nullptr) {
     model.receivers.resize(graph.n_edges);
     for (int32_t i = 0; i < graph.n_rows; ++i) {
@@ -205,6 +212,7 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
       compute_on_cpu(model, graph, request, result);
     }
   } catch (const Error&) {
+    if (!model.device.device.is_cpu()) require_finite(model, graph);
     throw;
   } catch (const c10::OutOfMemoryError& error) {
     fail(

@@ -9,6 +9,11 @@
 #include <cstring>
 #include <limits>
 
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/graph_transpose.h"
+#include "torch/cuda_tensors.h"
+#endif
+
 namespace clebsch {
 namespace {
 
@@ -63,7 +68,7 @@ bool far_below(const Capacity& capacity, const GraphView& graph) {
 }
 
 DeviceBuffers::DeviceBuffers(c10::Device device, const Capacity& capacity, int layers, int32_t padding_type)
-    : capacity_(capacity), layers_(layers), padding_type_(padding_type) {
+    : capacity_(capacity), layers_(layers), padding_type_(padding_type), on_gpu_(!device.is_cpu()) {
   const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
   const auto reals = at::TensorOptions().dtype(at::kDouble).device(device);
   const bool pinned = !device.is_cpu();
@@ -101,8 +106,10 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
   place = std::copy_n(graph.types, graph.n_nodes, place);
   place = std::fill_n(place, capacity_.nodes - graph.n_nodes, padding_type_);
   place = copy_offsets(place, graph.row_ptr, graph.n_rows, capacity_.rows);
-  copy_offsets(place, graph.col_ptr, graph.n_nodes, capacity_.nodes);
-  nodes_.copy_(staged_nodes_, true);
+  if (!on_gpu_) copy_offsets(place, graph.col_ptr, graph.n_nodes, capacity_.nodes);
+  // On a GPU the transpose is made there, over what it has of the last graph.
+  const int64_t count = on_gpu_ ? nodes_.numel() - (capacity_.nodes + 1) : nodes_.numel();
+  nodes_.narrow(0, 0, count).copy_(staged_nodes_.narrow(0, 0, count), true);
 
   const int64_t edges = edges_of(graph);
   if (edges > 0) {
@@ -111,17 +118,34 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
     copy(staged_edge_vec_.mutable_data_ptr<double>(), graph.edge_vec, 3 * count * sizeof(double), threads);
     edge_vec_.narrow(0, 0, edges).copy_(staged_edge_vec_.narrow(0, 0, edges), true);
     const int32_t* sources[3] = {graph.senders, graph.receivers, graph.col_edge};
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < (on_gpu_ ? 1 : 3); ++k) {
       const at::Tensor row = staged_edges_[k].narrow(0, 0, edges);
       copy(row.mutable_data_ptr<int32_t>(), sources[k], count * sizeof(int32_t), threads);
       edges_[k].narrow(0, 0, edges).copy_(row, true);
     }
   }
+  if (on_gpu_) transpose_on_gpu();
   if (owned_ != graph.n_local) {
     weight_.zero_();
     weight_.narrow(0, 0, graph.n_local).fill_(1.0);
     owned_ = graph.n_local;
   }
+}
+
+void DeviceBuffers::transpose_on_gpu() {
+#ifdef CLEBSCH_HAS_CUDA
+  cuda::TransposeOperands o;
+  o.row_ptr = row_ptr_.const_data_ptr<int32_t>();
+  o.senders = senders_.const_data_ptr<int32_t>();
+  o.receivers = receivers_.mutable_data_ptr<int32_t>();
+  o.col_ptr = col_ptr_.mutable_data_ptr<int32_t>();
+  o.col_edge = col_edge_.mutable_data_ptr<int32_t>();
+  o.rows = static_cast<int32_t>(capacity_.rows);
+  o.nodes = static_cast<int32_t>(capacity_.nodes);
+  o.edges = capacity_.edges;
+  const at::Tensor workspace = ops::scratch(cuda::GraphTranspose::workspace(o), edge_vec_);
+  cuda::GraphTranspose::make()->run(o, ops::address(workspace), ops::current_stream(edge_vec_.device()));
+#endif
 }
 
 c10::List<at::Tensor> DeviceBuffers::graph_list(bool transposed) const {

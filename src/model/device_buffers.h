@@ -24,8 +24,8 @@ class DeviceBuffers {
  public:
   DeviceBuffers(c10::Device device, const Capacity& capacity, int layers, int32_t padding_type);
 
-  /// Copies a complete graph (receivers and transpose included) into the staging area and starts the transfers on
-  /// torch's current stream. The last transfers must have ended. `threads` copy.
+  /// Copies a graph into the staging area and starts the transfers on torch's current stream; `threads` copy. The last
+  /// transfers must have ended. Receivers and transpose are made on a GPU; on the CPU the graph must have them.
   void upload(const GraphView& graph, int threads);
 
   const Capacity& capacity() const { return capacity_; }
@@ -40,9 +40,12 @@ class DeviceBuffers {
   const at::Tensor& weight() const { return weight_; }  ///< (N) fp64, one for owned rows, else zero
 
  private:
+  void transpose_on_gpu();
+
   Capacity capacity_;
   int layers_;
   int32_t padding_type_;
+  bool on_gpu_;
   int32_t owned_ = -1;               ///< rows of weight_ that are one
   at::Tensor nodes_, staged_nodes_;  ///< integers a node: n_local, layer_rows, types, row_ptr, col_ptr
   at::Tensor edges_, staged_edges_;  ///< (3,E) senders, receivers, col_edge

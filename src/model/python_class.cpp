@@ -182,6 +182,7 @@ class PythonModel : public torch::CustomClassHolder {
     check("senders", senders, at::kLong, {edges});
     require(nodes < (int64_t{1} << 31) && n_local >= 0 && n_local <= n_rows && n_rows <= nodes,
             "compute: expected 0 <= n_local <= n_rows <= {} atoms, got {} and {}", nodes, n_local, n_rows);
+    graph_.with_transpose = model_->device() == "cpu";
     graph_.assign(static_cast<int32_t>(n_local), static_cast<int32_t>(n_rows), static_cast<int32_t>(nodes), edges,
                   receivers.const_data_ptr<int64_t>(), senders.const_data_ptr<int64_t>(),
                   edge_vec.const_data_ptr<double>(), types.const_data_ptr<int64_t>(), model_->metadata().layers);

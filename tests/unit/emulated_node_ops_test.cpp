@@ -7,6 +7,7 @@
 #include "cpu/pair_repulsion.h"
 #include "cuda/edge_forces.h"
 #include "cuda/gate.h"
+#include "cuda/graph_transpose.h"
 #include "cuda/node_linear.h"
 #include "cuda/pair_repulsion.h"
 #include "reference.h"
@@ -265,6 +266,42 @@ TEST(EmulatedEdgeForces, AsOnTheCpu) {
   Values again(forces.size(), NAN);
   kernels->run(o, {again.data(), nullptr, nullptr, nullptr}, nullptr, nullptr);
   EXPECT_EQ(again, got_forces);
+}
+
+TEST(EmulatedGraphTranspose, AsOnTheCpu) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (const reference::GraphShape& shape : {reference::GraphShape{15, 18, 23, 70, 5, 2, 1},
+                                             {1, 1, 1, 3, 2, 1, 1},
+                                             {900, 1100, 1300, 4, 0, 1, 1},
+                                             {0, 0, 7, 0, 4, 1, 1},
+                                             {0, 0, 0, 0, 3, 1, 1}}) {
+    SCOPED_TRACE(shape.n_nodes);
+    const Graph graph = reference::random_graph(shape, random);
+    const GraphView view = graph.view();
+    std::vector<int32_t> col_ptr, col_edge;
+    transpose_graph(view, col_ptr, col_edge);
+    const size_t edges = static_cast<size_t>(view.row_ptr[view.n_rows]);
+    std::vector<int32_t> receivers(edges + 5, -7), got_ptr(col_ptr.size(), -7), got_edge(edges + 5, -7);
+    cuda::TransposeOperands o;
+    o.row_ptr = view.row_ptr;
+    o.senders = view.senders;
+    o.receivers = receivers.data();
+    o.col_ptr = got_ptr.data();
+    o.col_edge = got_edge.data();
+    o.rows = view.n_rows;
+    o.nodes = view.n_nodes;
+    o.edges = static_cast<int64_t>(edges) + 5;
+    std::vector<char> scratch(static_cast<size_t>(cuda::GraphTranspose::workspace(o)), 77);
+    cuda::GraphTranspose::make()->run(o, scratch.data(), nullptr);
+    EXPECT_EQ(got_ptr, col_ptr);
+    for (size_t e = 0; e < edges; ++e) {
+      ASSERT_EQ(got_edge[e], col_edge[e]) << e;
+      ASSERT_EQ(receivers[e], view.receivers[e]) << e;
+    }
+    for (size_t e = edges; e < edges + 5; ++e) EXPECT_TRUE(got_edge[e] == -7 && receivers[e] == -7);
+  }
 }
 
 }  // namespace
