@@ -27,6 +27,8 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   /// list must hold rows of ghosts unless there is one layer only. Stops on a position that is not a number.
   void build(const LAMMPS_NS::NeighList* list, const int* owner, int threads);
 
+  /// Whether graphs come with their transpose; a GPU makes its own. Yes by default.
+  void set_transpose(bool wanted) { graph_.with_transpose = wanted; }
   const clebsch::Graph& graph() const { return graph_; }
   /// LAMMPS's index of each node.
   const std::vector<int>& atoms() const { return atoms_; }

@@ -117,6 +117,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   model_.reset();
   model_ = clebsch_lammps::load_model(lmp, model_file_, options);
   if (model_->device() != "cpu") clebsch_lammps::prepare_kernels(lmp, *model_);
+  builder_.set_transpose(model_->device() == "cpu");
   map_types(narg - 3, arg + 3);
   map_element2type(narg - 3, arg + 3);
   const auto& meta = model_->metadata();

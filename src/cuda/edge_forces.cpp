@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "cuda/graph_transpose.h"
 #include "cuda/kernel_table.h"
 #include "cuda/source_writer.h"
 
@@ -113,7 +114,9 @@ std::string edge_forces_source() {
 
 std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limits) {
   return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
-             return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kThreads, 1}};
+             // What every step on a device needs beside the ops.
+             return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kThreads, 1},
+                                              {compile_graph_transpose(arch, cache), "", 256, 1}};
            }}};
 }
 

@@ -3,7 +3,6 @@
 #include <map>
 #include <mutex>
 
-#include "cuda/cubin_cache.h"
 #include "cuda/source_writer.h"
 
 namespace clebsch::cuda {
@@ -60,7 +59,8 @@ std::string graph_transpose_source() {
   w.text(
       "// Every edge takes a place of its sender; counts are the next free places.\n"
       "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "place_edges(const int* __restrict__ row_ptr, const int* __restrict__ senders, int rows, int* __restrict__ counts,\n"
+      "place_edges(const int* __restrict__ row_ptr, const int* __restrict__ senders, int rows, int* __restrict__ "
+      "counts,\n"
       "int* __restrict__ places) {\n"
       "const int row = blockIdx.x * kWarps + threadIdx.x / 32;\n"
       "if (row >= rows) return;\n"
@@ -85,6 +85,10 @@ std::string graph_transpose_source() {
   return w.str();
 }
 
+Cubin compile_graph_transpose(int arch, const CubinCache& cache) {
+  return cached_compile(cache, graph_transpose_source(), "graph_transpose", arch);
+}
+
 std::shared_ptr<const GraphTranspose> GraphTranspose::make() {
   static std::mutex mutex;
   static std::map<int, std::shared_ptr<const GraphTranspose>> made;
@@ -95,8 +99,7 @@ std::shared_ptr<const GraphTranspose> GraphTranspose::make() {
 }
 
 GraphTranspose::GraphTranspose() {
-  const int arch = device_limits(current_device()).arch;
-  const Cubin cubin = cached_compile(CubinCache::standard(), graph_transpose_source(), "graph_transpose", arch);
+  const Cubin cubin = compile_graph_transpose(device_limits(current_device()).arch, CubinCache::standard());
   const std::vector<Kernel> kernels =
       load_module(cubin.code, {"count_senders", "scan_counts", "place_edges", "order_edges"});
   count_ = kernels[0];

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
 
 namespace clebsch::cuda {
@@ -33,5 +34,7 @@ class GraphTranspose {
 };
 
 std::string graph_transpose_source();
+/// Machine code through the cache.
+Cubin compile_graph_transpose(int arch, const CubinCache& cache);
 
 }  // namespace clebsch::cuda
