@@ -22,8 +22,22 @@ void check_on(const char* op, const at::Tensor& tensor, const char* name, at::De
   require(fits, "{}: {}: expected shape {} (-1: any), got {}", op, name, c10::str(shape), c10::str(tensor.sizes()));
 }
 
-CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer) {
+cuda::Scalar scalar_of(const char* op, const at::Tensor& x) {
+  require(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble, "{}: x: expected float32 or float64, got {}",
+          op, at::toString(x.scalar_type()));
+  return x.scalar_type() == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32;
+}
+
+at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer) {
   require(graph.size() == 7, "{}: graph: expected 7 tensors, got {}", op, graph.size());
+  check_on(op, graph[5], "layer_rows", x.device(), at::kInt, {-1});
+  require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", op, graph[5].size(0) - 1,
+          layer);
+  return layer >= 0 ? graph[5].narrow(0, layer, 1) : at::Tensor();
+}
+
+CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer) {
+  const at::Tensor limit = row_limit(op, graph, x, layer);
   const at::Device device = x.device();
   static const char* const names[] = {"row_ptr",  "senders",    "receivers", "col_ptr",
                                       "col_edge", "layer_rows", "n_local"};
@@ -35,8 +49,6 @@ CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tenso
   require(rows >= 0 && rows <= nodes, "{}: row_ptr: expected 1 to {} entries, got {}", op, nodes + 1, rows + 1);
   require(nodes < (int64_t{1} << 31) && g.edges < (int64_t{1} << 31), "{}: expected fewer than 2^31 nodes and edges",
           op);
-  require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", op, graph[5].size(0) - 1,
-          layer);
   g.rows = static_cast<int32_t>(rows);
   g.row_ptr = graph[0].const_data_ptr<int32_t>();
   g.senders = graph[1].const_data_ptr<int32_t>();
@@ -47,7 +59,7 @@ CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tenso
     g.col_ptr = graph[3].const_data_ptr<int32_t>();
     g.col_edge = graph[4].const_data_ptr<int32_t>();
   }
-  g.row_limit = layer >= 0 ? graph[5].const_data_ptr<int32_t>() + layer : nullptr;
+  g.row_limit = limit.defined() ? limit.const_data_ptr<int32_t>() : nullptr;
   return g;
 }
 

@@ -12,6 +12,12 @@ namespace clebsch::ops {
 void check_on(const char* op, const at::Tensor& tensor, const char* name, at::Device device, at::ScalarType dtype,
               at::IntArrayRef shape);
 
+/// The number type of x; throws for others than float32 and float64.
+cuda::Scalar scalar_of(const char* op, const at::Tensor& x);
+
+/// layer_rows[layer] of a graph list as a tensor (1) on the device of x; undefined for layer -1.
+at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer);
+
 /// A graph list on a device. Indices are trusted: looking at them would make the host wait.
 struct CudaGraph {
   const int32_t* row_ptr = nullptr;

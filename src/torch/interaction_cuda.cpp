@@ -34,9 +34,8 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   call.problem = cached_problem(std::string(text));
   const Problem& problem = *call.problem;
   require(problem.radial.has_value(), "{}: expected a problem with a radial part", kOp);
+  const cuda::Scalar scalar = scalar_of(kOp, x);
   const at::ScalarType dtype = x.scalar_type();
-  require(dtype == at::kFloat || dtype == at::kDouble, "{}: x: expected float32 or float64, got {}", kOp,
-          at::toString(dtype));
   const at::Device device = x.device();
   const CudaGraph g = check_cuda_graph(kOp, graph, x, layer);
   check_on(kOp, x, "x", device, dtype, {-1, problem.in1.dim()});
@@ -51,7 +50,7 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   require(radial[0].size(0) >= 1 && radial[0].size(1) >= 2,
           "{}: radial's table: expected at least one table of at least 2 rows, got {} and {}", kOp, radial[0].size(0),
           radial[0].size(1));
-  call.kernels = cuda::Interaction::make(call.problem, dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
+  call.kernels = cuda::Interaction::make(call.problem, scalar);
   cuda::InteractionOperands& o = call.operands;
   o.x = x.const_data_ptr();
   o.edge_vec = edge_vec.const_data_ptr<double>();

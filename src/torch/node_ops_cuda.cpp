@@ -26,21 +26,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-cuda::Scalar scalar_of(const char* op, const at::Tensor& x) {
-  require(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble, "{}: x: expected float32 or float64, got {}",
-          op, at::toString(x.scalar_type()));
-  return x.scalar_type() == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32;
-}
-
-/// layer_rows[layer] of a graph list as a tensor (1) on the device; undefined for layer -1.
-at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer) {
-  require(graph.size() == 7, "{}: graph: expected 7 tensors, got {}", op, graph.size());
-  check_on(op, graph[5], "layer_rows", x.device(), at::kInt, {-1});
-  require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", op, graph[5].size(0) - 1,
-          layer);
-  return layer >= 0 ? graph[5].narrow(0, layer, 1) : at::Tensor();
-}
-
 const int32_t* pointer(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<int32_t>() : nullptr;
 }

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/util/StringUtil.h>
 #include <torch/library.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include "core/errors.h"
 #include "cuda/tensor_product_conv.h"
 #include "torch/conv_derivatives.h"
+#include "torch/cuda_tensors.h"
 #include "torch/shared_weights.h"
 
 namespace clebsch::ops {
@@ -21,21 +21,6 @@ constexpr const char* kOp = "tensor_product_conv (cuda)";
 using Gradients = ConvGradients;
 using Incoming = std::optional<at::Tensor>;
 using Mask = std::array<bool, 3>;
-
-/// Throws unless the tensor is dense, contiguous, on the device of x and of this dtype and shape (-1: any length).
-void check_on(const at::Tensor& tensor, const char* name, at::Device device, at::ScalarType dtype,
-              at::IntArrayRef shape) {
-  require(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous(),
-          "{}: {}: expected a dense contiguous tensor", kOp, name);
-  require(tensor.device() == device, "{}: {}: expected device {}, got {}", kOp, name, device.str(),
-          tensor.device().str());
-  require(tensor.scalar_type() == dtype, "{}: {}: expected dtype {}, got {}", kOp, name, at::toString(dtype),
-          at::toString(tensor.scalar_type()));
-  bool fits = tensor.dim() == static_cast<int64_t>(shape.size());
-  for (size_t d = 0; fits && d < shape.size(); ++d)
-    fits = shape[d] < 0 || tensor.size(static_cast<int64_t>(d)) == shape[d];
-  require(fits, "{}: {}: expected shape {} (-1: any), got {}", kOp, name, c10::str(shape), c10::str(tensor.sizes()));
-}
 
 struct Call {
   std::shared_ptr<const Problem> problem;
@@ -50,57 +35,28 @@ Call check(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& w
   Call call;
   call.problem = cached_problem(std::string(text));
   const Problem& problem = *call.problem;
+  const cuda::Scalar scalar = scalar_of(kOp, x);
   const at::ScalarType dtype = x.scalar_type();
-  require(dtype == at::kFloat || dtype == at::kDouble, "{}: x: expected float32 or float64, got {}", kOp,
-          at::toString(dtype));
-  require(graph.size() == 7, "{}: graph: expected 7 tensors, got {}", kOp, graph.size());
-  const at::Device device = x.device();
-  static const char* const names[] = {"row_ptr",  "senders",    "receivers", "col_ptr",
-                                      "col_edge", "layer_rows", "n_local"};
-  for (size_t i = 0; i < 7; ++i) check_on(graph[i], names[i], device, at::kInt, {-1});
-  const int64_t nodes = x.dim() == 2 ? x.size(0) : 0, edges = graph[1].size(0), rows = graph[0].size(0) - 1;
-  check_on(x, "x", device, dtype, {-1, problem.in1.dim()});
-  check_on(harmonics, "harmonics", device, dtype, {edges, problem.in2.dim()});
-  check_on(weights, "weights", device, dtype, {edges, problem.weight_count});
-  require(rows >= 0 && rows <= nodes, "{}: row_ptr: expected 1 to {} entries, got {}", kOp, nodes + 1, rows + 1);
-  require(nodes < (int64_t{1} << 31) && edges < (int64_t{1} << 31), "{}: expected fewer than 2^31 nodes and edges",
-          kOp);
-  require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", kOp, graph[5].size(0) - 1,
-          layer);
-  const bool transposed = graph[3].size(0) > 0;
-  if (transposed) {
-    check_on(graph[3], "col_ptr", device, at::kInt, {nodes + 1});
-    check_on(graph[4], "col_edge", device, at::kInt, {edges});
-  }
-  call.kernels =
-      cuda::TensorProductConv::make(call.problem, dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
+  const CudaGraph g = check_cuda_graph(kOp, graph, x, layer);
+  check_on(kOp, x, "x", x.device(), dtype, {-1, problem.in1.dim()});
+  check_on(kOp, harmonics, "harmonics", x.device(), dtype, {g.edges, problem.in2.dim()});
+  check_on(kOp, weights, "weights", x.device(), dtype, {g.edges, problem.weight_count});
+  call.kernels = cuda::TensorProductConv::make(call.problem, scalar);
   cuda::ConvOperands& o = call.operands;
   o.x = x.const_data_ptr();
   o.harmonics = harmonics.const_data_ptr();
   o.weights = weights.const_data_ptr();
   o.weight_stride = problem.weight_count;
-  o.row_ptr = graph[0].const_data_ptr<int32_t>();
-  o.senders = graph[1].const_data_ptr<int32_t>();
-  o.col_ptr = transposed ? graph[3].const_data_ptr<int32_t>() : nullptr;
-  o.col_edge = transposed ? graph[4].const_data_ptr<int32_t>() : nullptr;
-  o.row_limit = layer >= 0 ? graph[5].const_data_ptr<int32_t>() + layer : nullptr;
-  o.graph_rows = static_cast<int32_t>(rows);
-  o.nodes = static_cast<int32_t>(nodes);
-  o.edges = edges;
+  o.row_ptr = g.row_ptr;
+  o.senders = g.senders;
+  o.col_ptr = g.col_ptr;
+  o.col_edge = g.col_edge;
+  o.row_limit = g.row_limit;
+  o.graph_rows = g.rows;
+  o.nodes = static_cast<int32_t>(x.size(0));
+  o.edges = g.edges;
   return call;
 }
-
-/// The stream that torch uses on the device, through the virtual guard: libtorch_cuda is not linked.
-cuda::Stream current_stream(at::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
-at::Tensor scratch(int64_t bytes, const at::Tensor& like) {
-  return bytes > 0 ? at::empty({bytes}, like.options().dtype(at::kByte).requires_grad(false)) : at::Tensor();
-}
-
-void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
 
 at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& weights,
                         at::TensorList graph, int64_t layer, std::string_view text) {
@@ -120,7 +76,7 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
                         Mask mask) {
   const c10::DeviceGuard device_guard(x.device());
   const Call call = check(x, harmonics, weights, graph, layer, text);
-  check_on(grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
+  check_on(kOp, grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
   auto like = [](const at::Tensor& t, bool wanted) {
     return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
   };
@@ -152,10 +108,10 @@ ConvSecondGradients double_backward_cuda(const at::Tensor& grad_out, const at::T
   }
   const at::Device device = x.device();
   const at::ScalarType dtype = x.scalar_type();
-  check_on(grad_out, "grad_out", device, dtype, {x.size(0), call.problem->out.dim()});
-  if (arrived(from_x)) check_on(*from_x, "from_x", device, dtype, x.sizes());
-  if (arrived(from_harmonics)) check_on(*from_harmonics, "from_harmonics", device, dtype, harmonics.sizes());
-  if (arrived(from_weights)) check_on(*from_weights, "from_weights", device, dtype, weights.sizes());
+  check_on(kOp, grad_out, "grad_out", device, dtype, {x.size(0), call.problem->out.dim()});
+  if (arrived(from_x)) check_on(kOp, *from_x, "from_x", device, dtype, x.sizes());
+  if (arrived(from_harmonics)) check_on(kOp, *from_harmonics, "from_harmonics", device, dtype, harmonics.sizes());
+  if (arrived(from_weights)) check_on(kOp, *from_weights, "from_weights", device, dtype, weights.sizes());
   auto like = [](const at::Tensor& t, bool wanted) {
     return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
   };
