@@ -77,7 +77,7 @@ class TensorProductConv(torch.nn.Module):
         self.out_dim = out.dim
         self._blocks_in1 = _transposed_blocks(in1, layout)
         self._blocks_in2 = _transposed_blocks(in2, layout)
-        self._blocks_out = _transposed_blocks(out, layout)
+        self._blocks_out = _swapped(_transposed_blocks(out, layout))
 
     @classmethod
     def from_e3nn(cls, tensor_product: Any, deterministic: bool = True, layout: str = "mul_ir") -> "TensorProductConv":
@@ -127,16 +127,16 @@ class TensorProductConv(torch.nn.Module):
             Y = Y.index_select(0, order)
             if not self.shared_weights:
                 W = W.index_select(0, order)
-        x = _channel_fastest(x, self._blocks_in1)
+        x = _transpose(x, self._blocks_in1)
         if nodes > x.shape[0]:
             x = torch.nn.functional.pad(x, [0, 0, 0, nodes - x.shape[0]])
-        Y = _channel_fastest(Y, self._blocks_in2)
+        Y = _transpose(Y, self._blocks_in2)
         out = torch.ops.clebsch.tensor_product_conv(
             x.contiguous(), Y.contiguous(), W.contiguous(), graph[:7], -1, self.problem
         )
         if nodes > rows:
             out = out[:rows]
-        return _component_fastest(out, self._blocks_out)
+        return _transpose(out, self._blocks_out)
 
     def extra_repr(self) -> str:
         return (
@@ -178,25 +178,18 @@ def _transposed_blocks(irreps: Irreps, layout: str) -> list[tuple[int, int]]:
     return blocks if layout == "mul_ir" and any(m > 1 and d > 1 for m, d in blocks) else []
 
 
-def _channel_fastest(x: Tensor, blocks: List[Tuple[int, int]]) -> Tensor:  # noqa: UP006 - TorchScript
+def _swapped(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(columns, rows) for rows, columns in blocks]
+
+
+def _transpose(x: Tensor, blocks: List[Tuple[int, int]]) -> Tensor:  # noqa: UP006 - TorchScript
+    """Every block of (rows, columns) numbers of x (N, sum) with its two axes exchanged."""
     if len(blocks) == 0:
         return x
     parts: List[Tensor] = []  # noqa: UP006
     start = 0
-    for channels, components in blocks:
-        part = x.narrow(1, start, channels * components)
-        parts.append(part.reshape(x.shape[0], channels, components).transpose(1, 2).flatten(1))
-        start += channels * components
-    return torch.cat(parts, 1)
-
-
-def _component_fastest(x: Tensor, blocks: List[Tuple[int, int]]) -> Tensor:  # noqa: UP006
-    if len(blocks) == 0:
-        return x
-    parts: List[Tensor] = []  # noqa: UP006
-    start = 0
-    for channels, components in blocks:
-        part = x.narrow(1, start, channels * components)
-        parts.append(part.reshape(x.shape[0], components, channels).transpose(1, 2).flatten(1))
-        start += channels * components
+    for rows, columns in blocks:
+        part = x.narrow(1, start, rows * columns)
+        parts.append(part.reshape(x.shape[0], rows, columns).transpose(1, 2).flatten(1))
+        start += rows * columns
     return torch.cat(parts, 1)
