@@ -6,8 +6,10 @@ All are labelled by the reference potential (lcbop.py) and come from seeds alone
 
 - crystal: diamond, lonsdaleite, graphene, AB and AA graphite, cells strained by up to 8% in every component and atoms
   displaced at random;
+- small: the crystals with strains of 0.1 to 2% and displacements of 0.004 to 0.06 A, since the reference's curvature
+  changes fast there;
 - layers: graphite with 2.6 to 6.5 A between the sheets, sheets shifted along each other;
-- hot: Langevin runs of diamond and graphite at 300 to 3,000 K and several densities;
+- hot: Langevin runs of diamond and graphite at 100 to 3,000 K and several densities;
 - defect: the same with a vacancy, a divacancy, an interstitial or a turned bond in the cell;
 - amorphous: a liquid at 8,000 K, 2.0 to 3.5 g/cm^3, quenched within picoseconds to 300 K, frames all the way;
 - cluster: two to five atoms in a large box, from 0.9 to 5.5 A apart.
@@ -61,9 +63,11 @@ def runs(seed: int, scale: float) -> list[Run]:
     for split, share in (("train", 1.0), ("valid", 0.1), ("test", 0.1)):
         for structure in ("diamond", "lonsdaleite", "graphene", "graphite-ab", "graphite-aa"):
             add(split, "crystal", structure, 0.0, 1.0, round(120 * share))
+        for structure, frames in (("diamond", 250), ("graphite-ab", 100), ("lonsdaleite", 60), ("graphene", 40)):
+            add(split, "small", structure, 0.0, 1.0, round(frames * share))
         for structure in ("graphite-ab", "graphite-aa"):
             add(split, "layers", structure, 0.0, 1.0, round(100 * share))
-        for temperature in (300, 1000, 2000, 3000):
+        for temperature in (100, 300, 1000, 2000, 3000):
             for density in (0.94, 1.0, 1.08):
                 add(split, "hot", "diamond", temperature, density, round(30 * share))
             add(split, "hot", "graphite-ab", temperature, 1.0, round(30 * share))
@@ -108,7 +112,12 @@ def still(run: Run, rng: np.random.Generator) -> list[Atoms]:
         return [cluster(rng) for _ in range(run.frames)]
     frames = []
     for _ in range(run.frames):
-        atoms = crystal(run.structure, small=True)
+        atoms = crystal(run.structure, small=run.kind != "small" or rng.uniform() < 0.4)
+        if run.kind == "small":
+            atoms = strained(atoms, rng, np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
+            atoms.positions += np.exp(rng.uniform(np.log(0.004), np.log(0.06))) * rng.normal(size=(len(atoms), 3))
+            frames.append(atoms)
+            continue
         if run.kind == "layers":
             atoms = strained(atoms, rng, 0.02)
             cell = atoms.cell.array.copy()
@@ -128,6 +137,13 @@ def sample(run: Run) -> list[Atoms]:
     maker = {"amorphous": quench, "hot": thermal, "defect": thermal}.get(run.kind, still)
     calculator = lcbop()
     frames = [label(atoms, calculator, kind=run.kind, structure=run.structure) for atoms in maker(run, rng)]
+    for frame in frames:
+        # Upstream's names. An error counts by its share of the structure's forces, so that those of liquids do not hide
+        # those of crystals.
+        weight = 1.0 / (0.1 + np.sqrt((frame.get_forces() ** 2).mean()))
+        frame.info["config_forces_weight"] = round(float(np.clip(weight, 0.15, 4.0)), 4)
+        frame.info["config_energy_weight"] = round(float(np.clip(3.0 * weight, 0.5, 2.0)), 4)
+        frame.info["config_stress_weight"] = round(float(np.clip(weight, 0.2, 2.0)), 4)
     kept = [frame for frame in frames if np.abs(frame.get_forces()).max() < LARGEST_FORCE]
     print(f"{run}: {len(kept)} of {len(frames)}", flush=True)
     return kept
