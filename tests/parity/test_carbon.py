@@ -1,0 +1,49 @@
+"""The carbon model through the ASE calculator: what its card says of diamond, and the functions of examples/ase."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase import units
+from ase.build import bulk
+
+from clebsch.ase import ClebschCalculator
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/ase"))
+from elastic_constants import elastic_constants, relaxed_lattice  # noqa: E402
+from phonons import phonons  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def diamond():
+    """The primitive cell at the model's own lattice constant."""
+    calculator = ClebschCalculator(ROOT / "models/carbon-mace.pt", dtype="float64")
+    cell = bulk("C", "diamond", relaxed_lattice(calculator))
+    cell.calc = calculator
+    return cell
+
+
+def test_card(diamond):
+    """Lattice constant and elastic constants are those of the card's properties.json; phonons follow from them."""
+    card = json.loads((ROOT / "models/carbon-mace/properties.json").read_text())["model"]
+    a = diamond.cell.lengths()[0] * np.sqrt(2)
+    assert a == pytest.approx(card["diamond_a_A"], abs=2e-4)
+    cubic = bulk("C", "diamond", a, cubic=True)
+    cubic.calc = diamond.calc
+    c11, c12, c44 = elastic_constants(cubic)
+    for got, name in ((c11, "C11_GPa"), (c12, "C12_GPa"), (c44, "C44_GPa")):
+        assert got == pytest.approx(card[name], abs=2.0)
+
+    crystal = phonons(diamond, 5)
+    assert np.abs(crystal.frequencies(np.zeros(3))[0, :3]).max() < 1e-3
+    assert crystal.frequencies(np.zeros(3))[0, 3:] == pytest.approx(card["phonons_THz"]["G"][3:], abs=0.3)
+    # Sound along a cubic axis: rho v^2 = C11 (along) and C44 (across). The force constants of cells so small, less than
+    # the model's reach of 10 A from middle to border, are right within a few percent.
+    q = 0.02
+    density = 2 * diamond.get_masses()[0] / diamond.get_volume() * units._amu * 1e30
+    speed = 2 * np.pi * crystal.frequencies(np.array([[q, 0.0, 0.0]]))[0, :3] * 1e12 / (q * 1e10)
+    moduli = density * speed**2 / 1e9
+    assert moduli == pytest.approx([c44, c44, c11], rel=0.05)
