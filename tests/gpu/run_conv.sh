@@ -11,10 +11,10 @@
 #   bench64    1000 atoms, fp64
 #   more       1000 atoms, fp32: other problems of the registry (uneven, DiffDock, tetris, roofline)
 #   bench8000  8000 atoms, fp32 and fp64
-#   sweep      other plans than the planner's, 1000 atoms, fp32 (not part of all)
+#   sweep, sweep_double   other plans than the planner's, 1000 atoms, fp32 (not part of all)
 #   ncu        occupancy and limiter of mace-M forward and backward
 #
-# All of them but sweep without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All of them but the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_PEERS: a folder or .tar.xz that holds the other libraries' packages
 # (.gpu/peers.tar.xz). CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent.
 set -u
@@ -79,6 +79,17 @@ bench() { # bench NAME SECONDS ARGUMENTS...
   shift 2
   limited "$seconds" "$python" "$root/tests/bench/conv" --library "$library" --device cuda --json "$out/$name.json" \
     --deadline $((seconds - 45)) "$@" 2>&1 | tee "$out/$name.txt"
+}
+
+sweep() { # sweep NAME PASSES PROBLEMS PLAN...: compiled side by side first, timed alone
+  local name=$1 passes=$2 problems=$3
+  shift 3
+  for problem in ${problems//,/ }; do
+    for plan in "$@"; do echo "$problem $plan"; done
+  done | limited 100 xargs -P 14 -L 1 bash -c 'timeout 80 "$0" "$1" --library "$2" --device cuda --libraries clebsch \
+    --passes "$3" --problems "$4" --schedules "$5" --plans-only --repeats 1 > /dev/null 2>&1 || echo "no kernel: $4 $5"' \
+    "$python" "$root/tests/bench/conv" "$library" "$passes"
+  bench "$name" 130 --cells 5 --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" --repeats 10
 }
 
 for piece in $pieces; do
@@ -146,15 +157,11 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         --problems nequip-S,nequip-L,nequip-toluene,diffdock-l1,diffdock-l2,tetris-2,roofline-1-1-1,roofline-2-1-2,roofline-3-3-3,roofline-5-5-3,roofline-5-3-5,roofline-6-3-6,roofline-7-4-7,roofline-7-7-7
       "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_more.json" --plot "$out/conv_more.png" > /dev/null
       ;;
-    sweep) # compiled side by side first, timed alone
-      plans="ahead=0 ahead=4 ahead=8 prefetch=1 units=2 units=2,ahead=4 units=4 units=4,ahead=4 units=8,ahead=4 blocks=4 blocks=6 hoist=0 code=4000,ahead=4 tile=8"
-      for problem in mace-l1 mace-M mace-L nequip-water nequip-M 7net-l3i5; do
-        limited 120 "$python" "$root/tests/bench/conv" --library "$library" --device cuda --libraries clebsch \
-          --passes forward,backward --problems $problem --schedules "$plans" --repeats 1 > /dev/null 2>&1 &
-      done
-      wait
-      bench conv_sweep 120 --cells 5 --passes forward,backward --libraries clebsch --schedules "$plans" --repeats 10
-      ;;
+    sweep) sweep conv_sweep forward,backward mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5 \
+      ahead=0 ahead=4 ahead=8 prefetch=1 units=1 units=2 units=2,ahead=4 units=4,ahead=4 units=8,ahead=4 blocks=4 blocks=6 \
+      hoist=0 code=4000,ahead=4 tile=8 ;;
+    sweep_double) sweep conv_sweep_double double mace-M,mace-L,nequip-M,7net-l3i5 \
+      ahead=0 ahead=4 code=600 code=1000 code=1500 blocks=1 blocks=2 blocks=3 hoist=0 tile=8 ;;
     ncu)
       if command -v ncu > /dev/null; then
         limited 150 ncu --clock-control none -k 'regex:conv_forward|conv_backward|sum_by_sender' -c 4 \
@@ -169,7 +176,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         echo "ncu is not on this machine" | tee "$out/conv_ncu.txt"
       fi
       ;;
-    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, sweep or ncu" ;;
+    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, sweep, sweep_double or ncu" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done

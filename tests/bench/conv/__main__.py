@@ -200,6 +200,7 @@ def main():
     parser.add_argument("--cells", type=int, default=5, help="8 cells^3 atoms")
     parser.add_argument("--cutoff", type=float, default=6.0, help="A")
     parser.add_argument("--schedules", default="", help="values of CLEBSCH_CUDA_SCHEDULE to time too, with spaces")
+    parser.add_argument("--plans-only", action="store_true", help="of Clebsch, what --schedules names alone")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--deadline", type=float, default=1e9, help="seconds after which nothing is begun")
     parser.add_argument("--json", help="write records here, after every measurement")
@@ -237,7 +238,8 @@ def main():
         if time.monotonic() - start > arguments.deadline:
             print(f"# {name} {dtype} {' '.join(group)}: no time left")
         elif group:
-            case = Case(name, Problem(texts[name]), graph, getattr(torch, dtype), device, arguments.schedules.split())
+            plans = arguments.schedules.split()
+            case = Case(name, Problem(texts[name]), graph, getattr(torch, dtype), device, plans, arguments.plans_only)
             bench(case, vectors, group, arguments.passes.split(","), arguments.repeats, result, save)
             save()
     print(report.table(result))

@@ -73,9 +73,9 @@ def instructions(problem, normalised):
 class Case:
     """What a contender is made for."""
 
-    def __init__(self, name, problem, graph, dtype, device, schedules=()):
+    def __init__(self, name, problem, graph, dtype, device, schedules=(), plans_only=False):
         self.name, self.problem, self.graph, self.dtype, self.device = name, problem, graph, dtype, device
-        self.schedules = schedules
+        self.schedules, self.plans_only = schedules, plans_only
         self.uvu = all(p.mode == "uvu" for p in problem.paths)
 
 
@@ -99,8 +99,9 @@ def clebsch(case):
             x3, y3, _ = backward(g, x, y, tw, tensors, -1, text, [True, True, False])
             return x2 + x3, y1 + y3, w1 + w2, gg
 
-        yield Contender("clebsch", version, mode, forward)
-        if all(p.weighted for p in case.problem.paths):
+        if not case.plans_only:
+            yield Contender("clebsch", version, mode, forward)
+        if all(p.weighted for p in case.problem.paths) and not case.plans_only:
             yield Contender("clebsch composed", version, mode, forward, double=composed, double_only=True)
         for schedule in case.schedules:
             yield Contender(f"clebsch {schedule}", version, mode, forward, schedule=schedule)
