@@ -4,7 +4,7 @@
 
 namespace clebsch::cuda {
 
-void GradientEmitter::load_gradient(const UnitKind& kind, int t) {
+void IncomingGradient::load_gradient(const UnitKind& kind, int t) {
   const Tile& tile = kind.tiles[t];
   std::set<int> done;
   for (int p : tile.paths) {
@@ -21,7 +21,7 @@ void GradientEmitter::load_gradient(const UnitKind& kind, int t) {
   }
 }
 
-void GradientEmitter::keep_in_loop(const UnitKind& kind) {
+void IncomingGradient::keep_in_loop(const UnitKind& kind) {
   std::set<std::string> names;
   for (size_t t = 0; t < kind.tiles.size(); ++t) {
     for (int p : kind.tiles[t].paths) {
@@ -36,7 +36,7 @@ void GradientEmitter::keep_in_loop(const UnitKind& kind) {
   }
 }
 
-std::string GradientEmitter::coupled_gradient(int t, int p, const PairTerms& pair) {
+std::string IncomingGradient::coupled_gradient(int t, int p, const PairTerms& pair) {
   if (pair.direct()) return g(t, p, pair.outs[0].first);
   std::string sum;
   for (const auto& [k, c] : pair.outs) {

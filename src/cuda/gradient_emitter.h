@@ -1,6 +1,6 @@
 #pragma once
-// What the backward and the double backward emitter share: the incoming gradient in registers, its coupled sums
-// G[i][j] = sum_k C[i][j][k] g[k], and where dX of an edge goes.
+// What backward emitters share: the incoming gradient in registers, its coupled sums G[i][j] = sum_k C[i][j][k] g[k],
+// and, for the convolution's two, where dX of an edge goes.
 #include <string>
 
 #include "cuda/emit_common.h"
@@ -8,11 +8,10 @@
 
 namespace clebsch::cuda {
 
-class GradientEmitter {
+/// g of a unit's tiles, one register a component and channel.
+class IncomingGradient {
  protected:
-  GradientEmitter(const EmitContext& context, const EdgeOperands& operands, const BackwardOutputs& outputs,
-                  SourceWriter& w)
-      : context_(context), problem_(context.problem), operands_(operands), outputs_(outputs), w_(w) {}
+  IncomingGradient(const EmitContext& context, SourceWriter& w) : context_(context), problem_(context.problem), w_(w) {}
 
   std::string g(int t, int path, int k) const { return fmt::format("g{}_{}_{}", t, problem_.paths[path].out, k); }
   std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
@@ -24,6 +23,18 @@ class GradientEmitter {
   void keep_in_loop(const UnitKind& kind);
   /// Emits G[i][j] of a pair, or names the g it is equal to (up to the sign).
   std::string coupled_gradient(int t, int p, const PairTerms& pair);
+
+  const EmitContext& context_;
+  const Problem& problem_;
+  SourceWriter& w_;
+};
+
+class GradientEmitter : protected IncomingGradient {
+ protected:
+  GradientEmitter(const EmitContext& context, const EdgeOperands& operands, const BackwardOutputs& outputs,
+                  SourceWriter& w)
+      : IncomingGradient(context, w), operands_(operands), outputs_(outputs) {}
+
   /// "real dx<t>_<block>_<i> = 0;" for the tile's inputs.
   void declare_input_gradients(int t, const Tile& tile);
   /// Adds them atomically at the sender or, deterministic, writes them to the edge's row.
@@ -31,11 +42,8 @@ class GradientEmitter {
   /// grad_weights of path p, edge `e`.
   void store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value);
 
-  const EmitContext& context_;
-  const Problem& problem_;
   const EdgeOperands& operands_;
   const BackwardOutputs& outputs_;
-  SourceWriter& w_;
 };
 
 /// Inside a kernel: zeroes the edge gradients of [begin, end); `thread` counts the threads of the receiver.

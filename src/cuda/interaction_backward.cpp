@@ -7,10 +7,10 @@
 // summed over the lanes, then over the warps in shared memory, always in the same order, and one thread an edge turns
 // them into a vector.
 #include <algorithm>
-#include <set>
 
 #include "core/errors.h"
 #include "core/harmonics.h"
+#include "cuda/gradient_emitter.h"
 #include "cuda/interaction_edges.h"
 #include "cuda/interaction_kernels.h"
 #include "cuda/knots.h"
@@ -19,13 +19,11 @@
 namespace clebsch::cuda {
 namespace {
 
-class InteractionBackward {
+class InteractionBackward : IncomingGradient {
  public:
   InteractionBackward(SourceWriter& w, const EmitContext& context, const InteractionEdges& edges,
                       const InteractionOutputs& outputs)
-      : w_(w),
-        context_(context),
-        problem_(context.problem),
+      : IncomingGradient(context, w),
         schedule_(context.schedule),
         edges_(edges),
         outputs_(outputs),
@@ -64,26 +62,6 @@ class InteractionBackward {
   }
 
  private:
-  std::string g(int t, int path, int k) const { return fmt::format("g{}_{}_{}", t, problem_.paths[path].out, k); }
-  std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
-
-  void load_gradient(const UnitKind& kind, int t) {
-    const Tile& tile = kind.tiles[static_cast<size_t>(t)];
-    std::set<int> done;
-    for (int p : tile.paths) {
-      const int out = problem_.paths[p].out;
-      if (!done.insert(out).second) continue;
-      const BlockLayout& layout = context_.out[out];
-      const double scale = context_.terms[p].scale;
-      for (int k = 0; k < layout.ir.dim(); ++k) {
-        std::string value =
-            fmt::format("__ldg(grad_out + channel + {})", layout.offset + k * layout.stride + 32 * tile.slice);
-        if (scale != 1.0) value = fmt::format("{} * {}", context_.number(scale), value);
-        w_.line("real {} = {};", g(t, p, k), masked(context_, kind, t, value));
-      }
-    }
-  }
-
   /// The edges of a chunk, in groups whose sums over the warps are finished together.
   void slots(const UnitKind& kind) {
     const bool over_units = outputs_.edge_vec && units_ > 1;
@@ -111,23 +89,6 @@ class InteractionBackward {
     if (over_units) {
       sum_over_units();
       w_.text("}");
-    }
-  }
-
-  /// The sums G are the same for every edge. The compiler would compute them before the loop, run out of registers and
-  /// spill; an empty statement that claims to change g keeps them where they are.
-  void keep_in_loop(const UnitKind& kind) {
-    std::set<std::string> names;
-    for (size_t t = 0; t < kind.tiles.size(); ++t) {
-      for (int p : kind.tiles[t].paths) {
-        for (const PairTerms& pair : context_.terms[p].pairs) {
-          if (pair.direct()) continue;
-          for (const auto& out : pair.outs) names.insert(g(static_cast<int>(t), p, out.first));
-        }
-      }
-    }
-    for (const std::string& name : names) {
-      w_.line("asm volatile(\"\" : \"+{}\"({}));", schedule_.scalar == Scalar::f32 ? "f" : "d", name);
     }
   }
 
@@ -215,20 +176,6 @@ class InteractionBackward {
     w_.text("}");
   }
 
-  /// Emits G[i][j] of a pair, or names the g it is equal to (up to the sign).
-  std::string coupled_gradient(int t, int p, const PairTerms& pair) {
-    if (pair.direct()) return g(t, p, pair.outs[0].first);
-    std::string sum;
-    for (const auto& [k, c] : pair.outs) {
-      if (!sum.empty()) sum += c < 0 ? " - " : " + ";
-      if (sum.empty() && c < 0) sum += "-";
-      const double size = c < 0 ? -c : c;
-      sum += size == 1.0 ? g(t, p, k) : fmt::format("{} * {}", context_.number(size), g(t, p, k));
-    }
-    w_.line("const real G{}_{} = {};", pair.i, pair.j, sum);
-    return fmt::format("G{}_{}", pair.i, pair.j);
-  }
-
   /// The slope and dY of this edge over the 32 lanes, then to the edge's row or to this unit's part of a buffer.
   void sum_over_lanes(const UnitKind& kind) {
     if (units_ > 1) {
@@ -269,9 +216,6 @@ class InteractionBackward {
     w_.text("}");
   }
 
-  SourceWriter& w_;
-  const EmitContext& context_;
-  const Problem& problem_;
   const Schedule& schedule_;
   const InteractionEdges& edges_;
   const InteractionOutputs& outputs_;
