@@ -117,7 +117,9 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
                           splits(schedule, rows, edges);
   const double average = static_cast<double>(edges) / static_cast<double>(rows);
   const double round = std::max(1.0, static_cast<double>(at_once) * average);
-  const double rounds = std::max(1.0, std::floor(static_cast<double>(kSlabBytes / slab.edge_bytes) / round));
+  const double bytes = static_cast<double>(slab.edge_bytes);
+  double rounds = std::max(2.0, std::floor(kSlabBytes / bytes / round));
+  if (rounds * round * bytes > kLargestSlabBytes) rounds = 1;
   const double aligned = rounds * round - 2 * average * schedule.receivers_per_block;
   const int64_t wanted = std::max(static_cast<int64_t>(aligned), kSlabBytes / 16 / slab.edge_bytes);
   slab.edges = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, kLargestSlabBytes / slab.edge_bytes));
