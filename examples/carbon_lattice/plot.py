@@ -59,8 +59,9 @@ def draw_lattice(axes: plt.Axes, runs: list[dict]) -> None:
 
 
 def draw_rdf(axes: plt.Axes, folder: Path, out: Path, top: float) -> float:
-    """g(r) of the hot crystal, shells of the relaxed one as lines; returns the place of its peak below 2 A."""
+    """g(r) of the hot crystal's second half, shells of the relaxed one; returns the place of its peak below 2 A."""
     _, hot, boxes = read_frames(folder / "hot.dump")
+    hot, boxes = hot[len(hot) // 2 :], boxes[len(boxes) // 2 :]
     _, cold, cold_box = read_frames(folder / "relaxed.dump")
     bins = np.arange(0.0, min(6.0, boxes.min() / 2) + BIN, BIN)
     r = 0.5 * (bins[1:] + bins[:-1])
