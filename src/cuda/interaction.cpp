@@ -1,6 +1,7 @@
 #include "cuda/interaction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -19,6 +20,9 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
 /// device.
 constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
 constexpr int64_t kMaxSplits = 64;
+/// Memory that a deterministic backward aims at for a slab of edges, and takes at most where one round of blocks has
+/// more.
+constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
@@ -103,6 +107,26 @@ int64_t Interaction::splits(const Schedule& schedule, int64_t rows, int64_t edge
   return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
 }
 
+Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionOperands& operands) const {
+  Slab slab;
+  slab.edge_bytes = max_input_parts(*problem_, schedule) * problem_->in1.dim() * scalar_bytes(scalar_);
+  const int64_t edges = std::max<int64_t>(operands.edges, 1), rows = std::max<int64_t>(operands.graph_rows, 1);
+  // Whole rounds of the blocks that a device runs at a time: a slab that fills a little of another round pays for all
+  // of it. Two receivers less, since a slab begins and ends inside of one.
+  const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
+                          splits(schedule, rows, edges);
+  const double average = static_cast<double>(edges) / static_cast<double>(rows);
+  const double round = std::max(1.0, static_cast<double>(at_once) * average);
+  const double bytes = static_cast<double>(slab.edge_bytes);
+  double rounds = std::max(2.0, std::floor(kSlabBytes / bytes / round));
+  if (rounds * round * bytes > kLargestSlabBytes) rounds = 1;
+  const double aligned = rounds * round - 2 * average * schedule.receivers_per_block;
+  const int64_t wanted = std::max(static_cast<int64_t>(aligned), kSlabBytes / 16 / slab.edge_bytes);
+  slab.edges = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, kLargestSlabBytes / slab.edge_bytes));
+  slab.edges = std::min(slab.edges, edges);
+  return slab;
+}
+
 void Interaction::check(const InteractionOperands& operands) const {
   const int64_t rows = int64_t{operands.tables} * (operands.pieces + 1);
   require(operands.pieces >= 1 && rows <= kMaxTableRows,
@@ -139,8 +163,8 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
 
 int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
   if (!wanted.x || !wanted.deterministic) return 0;
-  const int parts = max_input_parts(*problem_, variant(index_of(wanted)).schedule);
-  return std::min(operands.edges, kEdgesOfSlab) * parts * problem_->in1.dim() * scalar_bytes(scalar_);
+  const Slab chosen = slab(variant(index_of(wanted)).schedule, operands);
+  return operands.edges == 0 ? 0 : chosen.edges * chosen.edge_bytes;
 }
 
 void Interaction::backward(const InteractionOperands& operands, const InteractionOutputs& wanted, const void* grad_out,
@@ -158,9 +182,9 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
   InteractionOperands o = operands;
   void* x_target = by_sender ? workspace : grad_x;
   const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
-  const int64_t slab = by_sender ? kEdgesOfSlab : std::max<int64_t>(operands.edges, 1);
-  for (int64_t first = 0; first == 0 || first < operands.edges; first += slab) {
-    int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + slab));
+  const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
+  for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
+    int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + step));
     for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
          unit += kernels.schedule.units_per_launch()) {
       kernels.main.launch(

@@ -80,6 +80,11 @@ class Interaction {
   const Variant& variant(int index) const;
   /// Blocks that share one receiver, so that few or long receivers still fill the device.
   int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
+  /// Edges that a deterministic backward handles at a time, and bytes that it keeps of each: its rows of dX.
+  struct Slab {
+    int64_t edges = 1, edge_bytes = 0;
+  };
+  Slab slab(const Schedule& schedule, const InteractionOperands& operands) const;
   void check(const InteractionOperands& operands) const;
 
   std::shared_ptr<const Problem> problem_;

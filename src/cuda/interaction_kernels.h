@@ -11,9 +11,6 @@ struct InteractionOutputs {
   bool deterministic = false;
 };
 
-/// Edges that a deterministic backward handles at a time: their rows of dX are what it keeps in memory.
-constexpr int64_t kEdgesOfSlab = int64_t{1} << 17;
-
 /// interaction, forward. Entry point and parameters: interaction_forward(<interaction_parameters()>, int out_rows,
 /// real* out). To be launched schedule.launches times in order with first_unit = 0, units_per_launch() and so on.
 /// Grid: (ceil(out_rows / receivers_per_block), splits); with splits > 1, out has that many copies of

@@ -113,9 +113,18 @@ std::string interaction_sums_source(const Problem& problem, const Schedule& sche
   w.text(
       "extern \"C\" __global__ void sum_slab(const real* __restrict__ edge_rows, const int* __restrict__ col_ptr,\n"
       "const int* __restrict__ col_edge, int edge_begin, int edge_end, real* __restrict__ out) {");
-  w.text("const int node = blockIdx.x, all = col_ptr[node + 1];");
-  w.text("const int begin = place_of(col_edge, col_ptr[node], all, edge_begin);");
-  w.text("const int end = place_of(col_edge, begin, all, edge_end);");
+  w.text("const int node = blockIdx.x;");
+  w.text("int begin = col_ptr[node], end = col_ptr[node + 1];");
+  w.text("if (begin < end) {");
+  w.text("// Neighbours have near numbers: most nodes have all of their edges in one slab, and need no search.");
+  w.text("const int first = __ldg(col_edge + begin), last = __ldg(col_edge + end - 1);");
+  w.text("if (last < edge_begin || first >= edge_end) {");
+  w.text("begin = end;");
+  w.text("} else {");
+  w.text("if (first < edge_begin) begin = place_of(col_edge, begin, end, edge_begin);");
+  w.text("if (last >= edge_end) end = place_of(col_edge, begin, end, edge_end);");
+  w.text("}");
+  w.text("}");
   w.text("if (begin == end && edge_begin > 0) return;");
   w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
   w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);

@@ -230,6 +230,8 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
 /// scheduler w mod 4. Units beyond 128 registers leave too few warps to hide memory, and each further kind of unit
 /// competes for the instruction cache; both weights are fitted to measurements (docs/kernels.md).
 double score(const Problem& problem, const Packing& packing, Pass pass, Scalar scalar, int receivers) {
+  // Blocks of three warps fill the schedulers in turn: four blocks load them alike.
+  if (packing.units.size() == 3) receivers = 4;
   double load[4] = {0, 0, 0, 0};
   int warp = 0, registers = 0;
   for (int r = 0; r < receivers; ++r) {
