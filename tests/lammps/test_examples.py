@@ -20,7 +20,8 @@ def run_example(lmp: str, plugin: str, folder: Path, example: str, script: str, 
     # Scripts of LAMMPS cannot take a path with a space from a variable; the checkout's may have one.
     (folder / "models").symlink_to(ROOT / "models")
     (folder / "plugin").symlink_to(Path(plugin).parent)
-    words = [lmp, "-in", script, "-var", "plugin", f"../plugin/{Path(plugin).name}", "-var", "model", f"../models/{model}"]
+    words = [lmp, "-in", script]
+    variables |= {"plugin": f"../plugin/{Path(plugin).name}", "model": f"../models/{model}"}
     for name, value in variables.items():
         words += ["-var", name, str(value)]
     place, environment = folder / example, os.environ | {"OMP_NUM_THREADS": "1"}
