@@ -1,6 +1,7 @@
 #include "cuda/schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -22,6 +23,9 @@ constexpr int kHoistBudget = 128;
 
 /// Registers a thread may hold (estimate) before a unit is cut: twelve warps fit a multiprocessor, eight in fp64.
 int register_budget(int units, Scalar scalar) { return std::min(scalar == Scalar::f32 ? 168 : 224, 2048 / units); }
+/// The same for a first attempt at the double backward pass: the compiler often finds room where the estimate, which
+/// counts all harmonics and their incoming gradients as kept, has none.
+constexpr int kOptimisticRegisters = 128;
 
 /// Paths that write a common output block: they accumulate in the same registers, so no cut may part them.
 struct Atom {
@@ -77,14 +81,19 @@ int coupled_gradients(const Problem& problem, const UnitKind& kind) {
 /// Registers that a set of tiles needs, in 32-bit words.
 int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch) {
   int sums = 0, inputs = 0, weights = 0, temporaries = 0;
+  std::map<std::pair<int, int>, int> by_input;  // temporaries of a slice of an input block
   for (const Tile& tile : kind.tiles) {
     std::set<int> outs;
+    int largest = 0;
     for (int p : tile.paths) {
       const Path& path = problem.paths[p];
       outs.insert(path.out);
       weights += path.weighted;
-      temporaries = std::max(temporaries, problem.in1[path.in1].ir.dim() + problem.out[path.out].ir.dim());
+      largest = std::max(largest, problem.in1[path.in1].ir.dim() + problem.out[path.out].ir.dim());
     }
+    temporaries = std::max(temporaries, largest);
+    int& of_input = by_input[{tile.slice, problem.paths[tile.paths.front()].in1}];
+    of_input = std::max(of_input, largest);
     for (int out : outs) sums += problem.out[out].ir.dim();
     for (int block : tile_inputs(problem, tile)) inputs += problem.in1[block].ir.dim();
   }
@@ -96,7 +105,12 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
                                                   : weights * (prefetch ? 2 : 1);
   int numbers = sums + harmonics + temporaries + inputs * (prefetch ? 2 : 1) + kept;
   if (!is_forward(pass)) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
-  if (pass == Pass::double_backward) numbers += sums + harmonics + inputs + weights + temporaries;
+  if (pass == Pass::double_backward) {
+    // Of harmonics, their gradients and what arrives for them, the compiler reads some again from shared memory; the
+    // arithmetic of different inputs is interleaved.
+    numbers += sums + inputs + weights - temporaries;
+    for (const auto& item : by_input) numbers += 2 * item.second;
+  }
   return numbers * scalar_bytes(scalar) / 4 + 20;
 }
 
@@ -359,7 +373,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;
   for (UnitKind& kind : schedule.kinds) {
-    kind.hoisted = !is_forward(pass) && options.hoist != 0;
+    kind.hoisted = !is_forward(pass) && pass != Pass::double_backward && options.hoist != 0;
     if (kind.hoisted) {
       kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
     }
@@ -398,6 +412,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   require(shared() <= limits.shared_per_block,
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
           limits.shared_per_block);
+  if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
