@@ -9,8 +9,9 @@ GatePlan make_gate_plan(const GateProblem& problem) {
   GatePlan plan;
   const size_t scalars = problem.scalars.size(), gates = problem.gates.size();
   for (size_t b = 0; b < scalars + gates; ++b) {
-    plan.scalars.push_back(
-        {in[b].offset, b < scalars ? out[b].offset : -1, in[b].mul, in[b].ir.parity < 0, plan.columns});
+    const auto even = b >= scalars && problem.sigmoid ? GateActivation::sigmoid : GateActivation::silu;
+    const auto act = in[b].ir.parity < 0 ? GateActivation::tanh : even;
+    plan.scalars.push_back({in[b].offset, b < scalars ? out[b].offset : -1, in[b].mul, act, plan.columns});
     plan.columns += in[b].mul;
   }
   size_t g = scalars;
@@ -23,7 +24,7 @@ GatePlan make_gate_plan(const GateProblem& problem) {
       const GatePlan::Scalar& gate = plan.scalars[g];
       const int64_t count = std::min(from.mul - done, gate.count - used);
       plan.gated.push_back({gate.in + used, gate.column + used, from.offset + done, from.stride, to.offset + done,
-                            to.stride, count, from.ir.dim(), gate.odd});
+                            to.stride, count, from.ir.dim(), gate.act});
       done += count;
       used += count;
     }

@@ -101,6 +101,10 @@ GateProblem GateProblem::parse(const std::string& text) {
   problem.gated = take_irreps(fields, "gated");
   problem.silu = parse_real(fields.take("silu"), "gate problem, field 'silu'");
   problem.tanh = parse_real(fields.take("tanh"), "gate problem, field 'tanh'");
+  std::string_view sigmoid;
+  if (fields.take_optional("sigmoid", sigmoid)) {
+    problem.sigmoid = parse_real(sigmoid, "gate problem, field 'sigmoid'");
+  }
   fields.finish();
   require_scalars(problem.scalars, "scalars");
   require_scalars(problem.gates, "gates");
@@ -110,6 +114,32 @@ GateProblem GateProblem::parse(const std::string& text) {
           channels, problem.gates.dim());
   problem.in = concatenate(concatenate(problem.scalars, problem.gates), problem.gated);
   problem.out = concatenate(problem.scalars, gated_output(problem.gates, problem.gated));
+  return problem;
+}
+
+ZblProblem ZblProblem::parse(const std::string& text) {
+  TextFields fields(text, "zbl");
+  ZblProblem problem;
+  problem.p = parse_real(fields.take("p"), "zbl problem, field 'p'");
+  problem.scale = parse_real(fields.take("scale"), "zbl problem, field 'scale'");
+  std::string_view screening;
+  if (fields.take_optional("screening", screening)) {
+    std::vector<double> values;
+    for (std::string_view part : split_text(screening, ',')) {
+      values.push_back(parse_real(part, "zbl problem, field 'screening'"));
+      require(values.size() <= 10, "zbl problem, field 'screening': expected 10 numbers, got more");
+    }
+    require(values.size() == 10 && values[1] > 0,
+            "zbl problem, field 'screening': expected exponent, a positive length, and 4 weights with their rates");
+    problem.exponent = values[0];
+    problem.length = values[1];
+    for (int k = 0; k < 4; ++k) {
+      problem.weights[k] = values[2 + 2 * k];
+      problem.rates[k] = values[3 + 2 * k];
+    }
+  }
+  fields.finish();
+  require(problem.p >= 2, "zbl problem, field 'p': expected at least 2, got {}", problem.p);
   return problem;
 }
 

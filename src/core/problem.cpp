@@ -62,17 +62,44 @@ Path parse_path(std::string_view text) {
 
 RadialDescription parse_radial(std::string_view text) {
   const std::vector<std::string_view> parts = split_text(text, ',');
-  require(parts.size() == 5,
+  require(parts.size() >= 5,
           "conv problem, field 'radial': expected 'bessel,prefactor,p,width-width-...,silu', got '{}'", excerpt(text));
-  require(parts[0] == "bessel", "conv problem, field 'radial': expected basis 'bessel', got '{}'", excerpt(parts[0]));
-  require(parts[4] == "silu", "conv problem, field 'radial': expected activation 'silu', got '{}'", excerpt(parts[4]));
   RadialDescription radial;
+  if (parts[0] == "gaussian") {
+    radial.basis = RadialBasis::gaussian;
+  } else {
+    require(parts[0] == "bessel", "conv problem, field 'radial': expected basis 'bessel' or 'gaussian', got '{}'",
+            excerpt(parts[0]));
+  }
   radial.prefactor = parse_real(parts[1], "conv problem, field 'radial', prefactor");
   radial.cutoff_p = parse_real(parts[2], "conv problem, field 'radial', cutoff degree p");
   for (std::string_view width : split_text(parts[3], '-')) {
     radial.widths.push_back(parse_integer(width, 1, kMaxWidth, "conv problem, field 'radial', width"));
     require(radial.widths.size() <= kMaxLayers, "conv problem, field 'radial': expected at most {} widths", kMaxLayers);
   }
+  if (parts[4] == "norm-silu") {
+    radial.activation = Activation::norm_silu;
+  } else {
+    require(parts[4] == "silu", "conv problem, field 'radial': expected activation 'silu' or 'norm-silu', got '{}'",
+            excerpt(parts[4]));
+  }
+  size_t next = 5;
+  const auto option = [&](std::string_view name) {
+    if (next >= parts.size() || parts[next] != name) return false;
+    ++next;
+    return true;
+  };
+  if (option("agnesi")) {
+    radial.transform = DistanceTransform::agnesi;
+  } else if (option("soft")) {
+    radial.transform = DistanceTransform::soft;
+  }
+  radial.cutoff_last = option("cutoff-last");
+  radial.density = option("density");
+  require(next == parts.size(),
+          "conv problem, field 'radial': expected options 'agnesi' or 'soft', 'cutoff-last', 'density' in this order, "
+          "got '{}'",
+          excerpt(parts[std::min(next, parts.size() - 1)]));
   return radial;
 }
 
@@ -144,8 +171,26 @@ void check_radial(const Problem& problem) {
 
 int64_t RadialDescription::weight_count() const {
   int64_t count = 0;
-  for (size_t i = 0; i + 1 < widths.size(); ++i) count += widths[i] * widths[i + 1];
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    count += widths[i] * widths[i + 1];
+    // A bias, and from the second layer on LayerNorm's factors and shifts before it.
+    if (activation == Activation::norm_silu) count += widths[i + 1] + (i > 0 ? 2 * widths[i] : 0);
+  }
   return count;
+}
+
+int64_t RadialDescription::basis_values(int64_t types) const {
+  if (transform == DistanceTransform::none) return basis_size();
+  return basis_size() + (transform == DistanceTransform::agnesi ? 3 : 1) + types;
+}
+
+int64_t RadialDescription::network_values(int64_t types) const {
+  return weight_count() + (types * types - 1) * pair_weights();
+}
+
+bool RadialDescription::plain() const {
+  return basis == RadialBasis::bessel && activation == Activation::silu && transform == DistanceTransform::none &&
+         !cutoff_last && !density;
 }
 
 void Problem::finish() {
@@ -201,9 +246,15 @@ std::string Problem::str() const {
     text += fmt::format("{}:{},{},{},{:.17g}", mode_name(path), path.in1, path.in2, path.out, path.coefficient);
   }
   if (radial) {
-    text += fmt::format(" radial=bessel,{:.17g},{:.17g},", radial->prefactor, radial->cutoff_p);
+    text += fmt::format(" radial={},{:.17g},{:.17g},", radial->basis == RadialBasis::gaussian ? "gaussian" : "bessel",
+                        radial->prefactor, radial->cutoff_p);
     for (size_t i = 0; i < radial->widths.size(); ++i) text += fmt::format("{}{}", i > 0 ? "-" : "", radial->widths[i]);
-    text += ",silu";
+    text += radial->activation == Activation::norm_silu ? ",norm-silu" : ",silu";
+    if (radial->transform != DistanceTransform::none) {
+      text += radial->transform == DistanceTransform::agnesi ? ",agnesi" : ",soft";
+    }
+    if (radial->cutoff_last) text += ",cutoff-last";
+    if (radial->density) text += ",density";
   }
   return text;
 }

@@ -13,7 +13,8 @@ void check(double rc, int pieces) {
   require(pieces >= 1 && pieces <= 4096, "radial table: expected 1 to 4096 pieces, got {}", pieces);
 }
 
-// W, dW/dt and d2W/dt2 at one knot, with t = s/h and s = sqrt(r); all zero at the cutoff by construction.
+// W, dW/dt and d2W/dt2 at one knot, with t = s/h and s = sqrt(r); all zero at the cutoff by construction, unless the
+// network jumps there.
 struct Knot {
   std::vector<double> value, first, second;
 };
@@ -21,8 +22,8 @@ struct Knot {
 Knot knot(const RadialNetwork& network, double rc, double s, double h, bool at_cutoff) {
   const int64_t columns = network.description().columns();
   Knot k{std::vector<double>(columns), std::vector<double>(columns), std::vector<double>(columns)};
-  if (at_cutoff) return k;
-  network.evaluate(s * s, rc, k.value.data(), k.first.data(), k.second.data());
+  if (at_cutoff && network.description().smooth_end()) return k;
+  network.evaluate(at_cutoff ? std::nextafter(rc, 0.0) : s * s, rc, k.value.data(), k.first.data(), k.second.data());
   for (int64_t c = 0; c < columns; ++c) {
     const double slope = k.first[c], curvature = k.second[c];
     k.first[c] = 2.0 * s * slope * h;

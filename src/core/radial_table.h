@@ -36,7 +36,8 @@ static inline TablePoint locate(double r, double rc, int pieces) {
 }
 
 /// Coefficients of one cutoff's table, fp64, layout [pieces + 1][kTableOrder][columns]; W = sum_k c_k t^k.
-/// Quintic Hermite from the network's exact value, slope and curvature at the knots (all zero at rc).
+/// Quintic Hermite from the network's exact value, slope and curvature at the knots (all zero at rc, unless the
+/// network jumps there).
 std::vector<double> build_radial_table(const RadialNetwork& network, double rc, int pieces = kTablePieces);
 
 /// Largest |W_table - W| and |dW_table/dr - dW/dr| over [r_from, rc], each relative to the largest |W| (|dW/dr|) there,

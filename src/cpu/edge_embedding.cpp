@@ -32,6 +32,7 @@ EdgeGeometry edge_geometry(const GraphView& graph, const double* cutoffs, int ty
 
 const RadialDescription& radial_of(const Problem& problem, const GraphView& graph, int32_t rows) {
   require(problem.radial.has_value(), "edge_embedding: the problem has no radial description: {}", problem.str());
+  require(problem.radial->plain(), "edge_embedding: expected a plain bessel radial part, got {}", problem.str());
   require(rows >= 0 && rows <= graph.n_rows, "edge_embedding: expected 0 <= rows <= {}, got {}", graph.n_rows, rows);
   return *problem.radial;
 }

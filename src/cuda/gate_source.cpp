@@ -5,6 +5,15 @@ namespace {
 
 void write_activations(SourceWriter& w, const GateProblem& problem, Scalar scalar) {
   w.line("constexpr real kSilu = {}, kTanh = {};", literal(problem.silu, scalar), literal(problem.tanh, scalar));
+  if (problem.sigmoid) {
+    w.line("constexpr real kSigmoid = {};", literal(*problem.sigmoid, scalar));
+    w.text(
+        "__device__ __forceinline__ real activate_sigmoid(real v, real* slope) {\n"
+        "const real s = real(1) / (real(1) + exp(-v));\n"
+        "if (slope) *slope = kSigmoid * s * (real(1) - s);\n"
+        "return kSigmoid * s;\n"
+        "}");
+  }
   w.text(
       "// Value of an activation at v and, unless null, its slope.\n"
       "__device__ __forceinline__ real activate_silu(real v, real* slope) {\n"
@@ -19,22 +28,25 @@ void write_activations(SourceWriter& w, const GateProblem& problem, Scalar scala
       "}");
 }
 
-const char* activation(bool odd) { return odd ? "activate_tanh" : "activate_silu"; }
+const char* activation(GateActivation act) {
+  if (act == GateActivation::sigmoid) return "activate_sigmoid";
+  return act == GateActivation::tanh ? "activate_tanh" : "activate_silu";
+}
 
 void write_scalar(SourceWriter& w, const GatePlan::Scalar& s, bool backward) {
   if (backward) {
     w.line("const int at = {} + c;", s.in);
     w.line("real slope;");
-    w.line("{}(x[at], &slope);", activation(s.odd));
+    w.line("{}(x[at], &slope);", activation(s.act));
     w.line("to[at] = live ? grad[{} + c] * slope : real(0);", s.out);
   } else {
-    w.line("to[{} + c] = live ? {}(x[{} + c], nullptr) : real(0);", s.out, activation(s.odd), s.in);
+    w.line("to[{} + c] = live ? {}(x[{} + c], nullptr) : real(0);", s.out, activation(s.act), s.in);
   }
 }
 
 void write_gated(SourceWriter& w, const GatePlan::Gated& g, bool backward) {
   if (backward) w.line("real slope, sum = 0;");
-  w.line("const real gate = {}(x[{} + c], {});", activation(g.odd), g.gate, backward ? "&slope" : "nullptr");
+  w.line("const real gate = {}(x[{} + c], {});", activation(g.act), g.gate, backward ? "&slope" : "nullptr");
   w.text("#pragma unroll");
   w.line("for (int m = 0; m < {}; ++m) {{", g.dim);
   if (backward) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "cuda/kernel_table.h"
 #include "cuda/source_writer.h"
@@ -12,15 +13,21 @@ namespace {
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 
 /// Energy of an edge and its slope: the same formula and order of operations as cpu/pair_repulsion.cpp.
-void write_edge(SourceWriter& w) {
+void write_edge(SourceWriter& w, const ZblProblem& problem) {
+  const auto list = [](const double(&v)[4]) {
+    return fmt::format("{:.17g}, {:.17g}, {:.17g}, {:.17g}", v[0], v[1], v[2], v[3]);
+  };
   w.text(
       "typedef long long int64;\n"
       "// Energy of an edge of length r below the cutoff; its derivative by r in slope.\n"
       "__device__ __forceinline__ double edge_energy(double cutoff, double scale, double zi, double zj, double p,\n"
-      "double r, double* slope) {\n"
-      "const double weight[4] = {0.02817, 0.28022, 0.50986, 0.18175};\n"
-      "const double rate[4] = {0.20162, 0.40290, 0.94229, 3.19980};\n"
-      "const double inverse_length = (pow(zi, 0.23) + pow(zj, 0.23)) / 0.46850, u = r * inverse_length;\n"
+      "double r, double* slope) {");
+  w.line("const double weight[4] = {{{}}};", list(problem.weights));
+  w.line("const double rate[4] = {{{}}};", list(problem.rates));
+  w.line("const double inverse_length = (pow(zi, {0:.17g}) + pow(zj, {0:.17g})) / {1:.17g};", problem.exponent,
+         problem.length);
+  w.text(
+      "const double u = r * inverse_length;\n"
       "double psi = 0, psi_slope = 0;\n"
       "for (int k = 0; k < 4; ++k) {\n"
       "const double term = weight[k] * exp(-rate[k] * u);\n"
@@ -73,40 +80,42 @@ void write_kernel(SourceWriter& w, bool backward) {
   }
 }
 
-Cubin compile_pair_repulsion(int arch, const CubinCache& cache) {
-  return cached_compile(cache, pair_repulsion_source(), "pair_repulsion", arch);
+Cubin compile_pair_repulsion(const std::string& source, int arch, const CubinCache& cache) {
+  return cached_compile(cache, source, "pair_repulsion", arch);
 }
 
 int64_t blocks(int32_t nodes) { return (int64_t{nodes} + kWarps - 1) / kWarps; }
 
 }  // namespace
 
-std::string pair_repulsion_source() {
+std::string pair_repulsion_source(const ZblProblem& problem) {
   SourceWriter w;
-  write_edge(w);
+  write_edge(w, problem);
   write_kernel(w, false);
   write_kernel(w, true);
   return w.str();
 }
 
 std::vector<KernelJob> pair_repulsion_jobs(const OpCall& call, const DeviceLimits& limits) {
-  return {{"pair_repulsion", call.problem, [arch = limits.arch](const CubinCache& cache) {
-             return std::vector<CompiledPart>{{compile_pair_repulsion(arch, cache), "", kThreads, 1}};
+  const std::string source = pair_repulsion_source(ZblProblem::parse(call.problem));
+  return {{"pair_repulsion", call.problem, [source, arch = limits.arch](const CubinCache& cache) {
+             return std::vector<CompiledPart>{{compile_pair_repulsion(source, arch, cache), "", kThreads, 1}};
            }}};
 }
 
-std::shared_ptr<const PairRepulsion> PairRepulsion::make() {
+std::shared_ptr<const PairRepulsion> PairRepulsion::make(const ZblProblem& problem) {
   static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const PairRepulsion>> made;
+  static std::map<std::pair<int, std::string>, std::shared_ptr<const PairRepulsion>> made;
+  const std::string source = pair_repulsion_source(problem);
   const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[current_device()];
-  if (!entry) entry.reset(new PairRepulsion());
+  auto& entry = made[{current_device(), source}];
+  if (!entry) entry.reset(new PairRepulsion(source));
   return entry;
 }
 
-PairRepulsion::PairRepulsion() {
+PairRepulsion::PairRepulsion(const std::string& source) {
   const int arch = device_limits(current_device()).arch;
-  const Cubin cubin = compile_pair_repulsion(arch, CubinCache::standard());
+  const Cubin cubin = compile_pair_repulsion(source, arch, CubinCache::standard());
   const std::vector<Kernel> kernels = load_module(cubin.code, {"pair_repulsion_forward", "pair_repulsion_backward"});
   forward_ = kernels[0];
   backward_ = kernels[1];

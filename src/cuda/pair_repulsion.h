@@ -1,9 +1,10 @@
 #pragma once
-// clebsch::pair_repulsion on CUDA, in fp64; the formula is in cpu/pair_repulsion.h.
+// clebsch::pair_repulsion on CUDA, in fp64; the formula is in core/node_problem.h.
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/node_problem.h"
 #include "cuda/driver.h"
 
 namespace clebsch::cuda {
@@ -23,7 +24,8 @@ struct RepulsionOperands {
 /// Kernels for the current device; calls are asynchronous on the stream and give the same bits in every run.
 class PairRepulsion {
  public:
-  static std::shared_ptr<const PairRepulsion> make();
+  /// The screening function of the problem is written into the kernels; its p and scale are operands.
+  static std::shared_ptr<const PairRepulsion> make(const ZblProblem& problem);
   /// energy (nodes): a row's sum over its edges, zero from `rows` on.
   void forward(const RepulsionOperands& operands, double* energy, Stream stream) const;
   /// grad_energy (nodes); grad_edge_vec (E,3), written as far as the graph has edges.
@@ -31,11 +33,11 @@ class PairRepulsion {
                 Stream stream) const;
 
  private:
-  PairRepulsion();
+  explicit PairRepulsion(const std::string& source);
   Kernel forward_, backward_;
 };
 
 /// pair_repulsion_forward and pair_repulsion_backward; a warp takes a row, its lanes the edges.
-std::string pair_repulsion_source();
+std::string pair_repulsion_source(const ZblProblem& problem);
 
 }  // namespace clebsch::cuda

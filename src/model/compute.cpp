@@ -243,7 +243,7 @@ std::vector<TableReport> Model::tables() const {
   if (!impl_->reports) {
     std::vector<TableReport> reports;
     for (std::size_t k = 0; k < impl_->radial.size(); ++k) {
-      reports.push_back(report_tables(impl_->radial[k], static_cast<int>(k), impl_->pieces, impl_->table_bytes[k]));
+      reports.push_back(report_tables(impl_->radial[k], static_cast<int>(k), impl_->table_bytes[k]));
     }
     impl_->reports = std::move(reports);
   }

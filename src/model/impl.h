@@ -24,7 +24,6 @@ struct Model::Impl {
   int threads = 0;
   std::vector<bool> in_use;         ///< (T): types with tables
   std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
-  int pieces = 0;
   std::vector<std::size_t> table_bytes;
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for

@@ -101,7 +101,7 @@ LayerRadial layer_radial(const std::string& family, const std::string& text) {
   }
   const auto problem = cached_problem(text);
   require(problem->radial.has_value(), "expected a problem with a radial part");
-  return {*problem->radial, 0};
+  return {*problem->radial, problem->radial->pair_weights()};
 }
 
 /// The radial buffers of one layer against its problem and the metadata; returns the networks in fp64.
@@ -137,24 +137,14 @@ RadialNetworks check_radial(const Model::Impl& model, int layer) {
             "model file {}: layer {}: expected the cutoffs of clebsch.json, got {} for {}", model.name, layer,
             cutoffs[i], model.metadata.shown.pair_cutoffs[i]);
   }
-  const auto basis = as_doubles(tensor("basis", at::kDouble, {part.description.basis_size()}));
+  const auto basis = as_doubles(tensor("basis", at::kDouble, {part.description.basis_values(types)}));
   const int64_t shared = part.description.weight_count() - part.own, pairs = part.own > 0 ? types * types : 0;
   const auto weights = as_doubles(tensor("network", stored, {pairs * part.own + shared}));
   for (const auto* values : {&basis, &weights}) {
     require(std::all_of(values->begin(), values->end(), [](double v) { return std::isfinite(v); }),
             "model file {}: layer {}: expected finite radial weights", model.name, layer);
   }
-  RadialNetworks networks;
-  for (int64_t pair = 0; pair < std::max<int64_t>(pairs, 1); ++pair) {
-    if (pairs > 0 && !(model.in_use[pair / types] && model.in_use[pair % types])) {
-      networks.push_back(nullptr);
-      continue;
-    }
-    std::vector<double> all(weights.begin() + pair * part.own, weights.begin() + (pair + (pairs > 0)) * part.own);
-    all.insert(all.end(), weights.end() - shared, weights.end());
-    networks.push_back(std::make_shared<RadialNetwork>(part.description, basis, std::move(all)));
-  }
-  return networks;
+  return pair_networks(part.description, part.own, basis, weights, model.in_use);
 }
 
 std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::string>& wanted) {
@@ -177,10 +167,9 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
   for (const auto& layer : networks) {
     model.radial.push_back(make_radial_layer(layer, metadata.pair_cutoffs, model.in_use));
   }
-  const int wanted = options.table_pieces == 0 && metadata.family == "allegro" ? kAllegroPieces : options.table_pieces;
-  model.pieces = choose_pieces(model.radial, c10::elementSize(dtype), wanted, options.table_budget_bytes);
+  choose_pieces(model.radial, metadata.family, dtype, options.table_pieces, options.table_budget_bytes);
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
-  const auto tables = build_tables(model.radial, model.pieces, dtype, threads);
+  const auto tables = build_tables(model.radial, dtype, threads);
   const int64_t types = static_cast<int64_t>(metadata.type_names.size());
   for (std::size_t k = 0; k < tables.size(); ++k) {
     auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
@@ -260,7 +249,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
   std::vector<RadialNetworks> networks;
-  for (int k = 0; k < impl->metadata.shown.layers; ++k) {
+  for (int k = 0; k < static_cast<int>(impl->metadata.radial.size()); ++k) {
     networks.push_back(quoted([&] { return check_radial(*impl, k); }));
   }
   convert_parameters(*impl);

@@ -147,7 +147,8 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
   const Fields parameters(top.get("parameters"), file, "parameters.");
   result.compute = parameters.texts("compute", 0, kMaxNames);
   result.fp64 = parameters.texts("fp64", 0, kMaxNames);
-  for (const json& layer : top.list("radial", m.layers, m.layers)) {
+  // One entry a layer, then those of density sums beside them.
+  for (const json& layer : top.list("radial", m.layers, 2 * static_cast<std::size_t>(m.layers))) {
     const Fields fields(layer, file, "radial.");
     result.radial.push_back({fields.text("module"), fields.text("problem")});
   }

@@ -110,7 +110,8 @@ at::Tensor radial_tables(const std::string& problem, const at::Tensor& cutoffs, 
         *parsed->radial, basis_values,
         std::vector<double>(all.begin() + table * size, all.begin() + (table + 1) * size)));
   }
-  return build_tables({layer}, static_cast<int>(pieces), at::kDouble, at::get_num_threads()).front();
+  layer.pieces = static_cast<int>(pieces);
+  return build_tables({layer}, at::kDouble, at::get_num_threads()).front();
 }
 
 class PythonModel : public torch::CustomClassHolder {

@@ -23,13 +23,14 @@ constexpr const char* kOp = "gate";
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// sigmoid(x) of even scalars, tanh(x) of odd ones, (rows, columns): torch's vectorised functions, on strided views.
+/// sigmoid(x), or tanh(x) where that is the activation, (rows, columns): torch's vectorised functions, on strided
+/// views.
 at::Tensor activation_arguments(const GatePlan& plan, const at::Tensor& x, int64_t rows) {
   at::Tensor table = at::empty({rows, plan.columns}, x.options().requires_grad(false));
   for (const auto& s : plan.scalars) {
     const at::Tensor from = x.narrow(0, 0, rows).narrow(1, s.in, s.count);
     at::Tensor to = table.narrow(1, s.column, s.count);
-    s.odd ? at::tanh_out(to, from) : at::sigmoid_out(to, from);
+    s.act == GateActivation::tanh ? at::tanh_out(to, from) : at::sigmoid_out(to, from);
   }
   return table;
 }
@@ -37,15 +38,25 @@ at::Tensor activation_arguments(const GatePlan& plan, const at::Tensor& x, int64
 /// Value and slope of the activation from its argument x and a = sigmoid(x) or tanh(x).
 template <typename T>
 struct Act {
-  T silu, tanh;
-  T value(bool odd, T x, T a) const { return odd ? tanh * a : silu * x * a; }
-  T slope(bool odd, T x, T a) const { return odd ? tanh * (1 - a * a) : silu * a * (1 + x * (1 - a)); }
+  T silu, tanh, sigmoid;
+  explicit Act(const GateProblem& problem)
+      : silu(static_cast<T>(problem.silu)),
+        tanh(static_cast<T>(problem.tanh)),
+        sigmoid(static_cast<T>(problem.sigmoid.value_or(0.0))) {}
+  T value(GateActivation act, T x, T a) const {
+    return act == GateActivation::tanh ? tanh * a : act == GateActivation::sigmoid ? sigmoid * a : silu * x * a;
+  }
+  T slope(GateActivation act, T x, T a) const {
+    if (act == GateActivation::tanh) return tanh * (1 - a * a);
+    if (act == GateActivation::sigmoid) return sigmoid * a * (1 - a);
+    return silu * a * (1 + x * (1 - a));
+  }
 };
 
 template <typename T>
 void forward_rows(const GateProblem& problem, const GatePlan& plan, const at::Tensor& x, const at::Tensor& table,
                   const at::Tensor& out) {
-  const Act<T> act{static_cast<T>(problem.silu), static_cast<T>(problem.tanh)};
+  const Act<T> act(problem);
   const int64_t d_in = x.size(1), d_out = out.size(1);
   at::parallel_for(0, table.size(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -54,11 +65,11 @@ void forward_rows(const GateProblem& problem, const GatePlan& plan, const at::Te
       T* to = out.mutable_data_ptr<T>() + i * d_out;
       for (const auto& s : plan.scalars) {
         if (s.out < 0) continue;
-        for (int64_t c = 0; c < s.count; ++c) to[s.out + c] = act.value(s.odd, row[s.in + c], a[s.column + c]);
+        for (int64_t c = 0; c < s.count; ++c) to[s.out + c] = act.value(s.act, row[s.in + c], a[s.column + c]);
       }
       for (const auto& g : plan.gated) {
         for (int64_t c = 0; c < g.count; ++c) {
-          const T gate = act.value(g.odd, row[g.gate + c], a[g.column + c]);
+          const T gate = act.value(g.act, row[g.gate + c], a[g.column + c]);
           for (int m = 0; m < g.dim; ++m) to[g.out + m * g.out_stride + c] = gate * row[g.in + m * g.in_stride + c];
         }
       }
@@ -69,7 +80,7 @@ void forward_rows(const GateProblem& problem, const GatePlan& plan, const at::Te
 template <typename T>
 void backward_rows(const GateProblem& problem, const GatePlan& plan, const at::Tensor& x, const at::Tensor& table,
                    const at::Tensor& grad_out, const at::Tensor& grad_x) {
-  const Act<T> act{static_cast<T>(problem.silu), static_cast<T>(problem.tanh)};
+  const Act<T> act(problem);
   const int64_t d_in = x.size(1), d_out = grad_out.size(1);
   at::parallel_for(0, table.size(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -80,19 +91,19 @@ void backward_rows(const GateProblem& problem, const GatePlan& plan, const at::T
       for (const auto& s : plan.scalars) {
         if (s.out < 0) continue;
         for (int64_t c = 0; c < s.count; ++c) {
-          to[s.in + c] = grad[s.out + c] * act.slope(s.odd, row[s.in + c], a[s.column + c]);
+          to[s.in + c] = grad[s.out + c] * act.slope(s.act, row[s.in + c], a[s.column + c]);
         }
       }
       for (const auto& g : plan.gated) {
         for (int64_t c = 0; c < g.count; ++c) {
-          const T gate = act.value(g.odd, row[g.gate + c], a[g.column + c]);
+          const T gate = act.value(g.act, row[g.gate + c], a[g.column + c]);
           T sum = 0;
           for (int m = 0; m < g.dim; ++m) {
             const T up = grad[g.out + m * g.out_stride + c];
             sum += up * row[g.in + m * g.in_stride + c];
             to[g.in + m * g.in_stride + c] = up * gate;
           }
-          to[g.gate + c] = sum * act.slope(g.odd, row[g.gate + c], a[g.column + c]);
+          to[g.gate + c] = sum * act.slope(g.act, row[g.gate + c], a[g.column + c]);
         }
       }
     }
@@ -162,15 +173,16 @@ at::Tensor gate_composite(const at::Tensor& x, int64_t rows, const GateProblem& 
   const GatePlan plan = make_gate_plan(problem);
   const at::Tensor used = x.narrow(0, 0, rows);
   at::Tensor out = at::zeros({x.size(0), problem.out.dim()}, x.options().requires_grad(false));
-  auto activate = [&](int64_t offset, int64_t count, bool odd) {
+  auto activate = [&](int64_t offset, int64_t count, GateActivation act) {
     const at::Tensor v = used.narrow(1, offset, count);
-    return odd ? at::tanh(v) * problem.tanh : at::silu(v) * problem.silu;
+    if (act == GateActivation::sigmoid) return at::sigmoid(v) * *problem.sigmoid;
+    return act == GateActivation::tanh ? at::tanh(v) * problem.tanh : at::silu(v) * problem.silu;
   };
   for (const auto& s : plan.scalars) {
-    if (s.out >= 0) out.narrow(0, 0, rows).narrow(1, s.out, s.count).copy_(activate(s.in, s.count, s.odd));
+    if (s.out >= 0) out.narrow(0, 0, rows).narrow(1, s.out, s.count).copy_(activate(s.in, s.count, s.act));
   }
   for (const auto& g : plan.gated) {
-    const at::Tensor gate = activate(g.gate, g.count, g.odd);
+    const at::Tensor gate = activate(g.gate, g.count, g.act);
     for (int m = 0; m < g.dim; ++m) {
       out.narrow(0, 0, rows)
           .narrow(1, g.out + m * g.out_stride, g.count)

@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "core/errors.h"
+#include "torch/exact_radial.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -54,6 +55,17 @@ at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList
   const auto problem = conv_problem(kOp, text, true);
   const RadialDescription& description = *problem->radial;
   require(radial.size() == 5, "clebsch::{}: expected radial of 5 tensors, got {}", kOp, radial.size());
+  if (!description.plain()) {
+    // The harmonics come with a basis: of one function that nobody reads.
+    Problem bare = *problem;
+    bare.radial = RadialDescription{};
+    bare.radial->widths = {1, bare.weight_count};
+    const std::vector<at::Tensor> one = {radial[0], radial[1], radial[2], radial[3].narrow(0, 0, 1), radial[4]};
+    const at::Tensor harmonics =
+        std::get<0>(embedding.call(edge_vec, graph, types, one, layer, bare.str(), x.scalar_type()));
+    const at::Tensor weights = exact_radial(edge_vec, graph, types, radial, layer, *problem, x.scalar_type());
+    return conv.call(x, harmonics, weights, graph, layer, text);
+  }
   const at::Tensor& network = radial[4];
   require(network.defined() && network.device() == x.device() && network.scalar_type() == x.scalar_type() &&
               network.dim() == 1 && network.size(0) == description.weight_count() && network.is_contiguous(),

@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Arguments {
-  cpu::ZblProblem problem;
+  ZblProblem problem;
   GraphView graph;
   int types = 0;
   const double* cutoffs = nullptr;
@@ -28,7 +28,7 @@ struct Arguments {
 Arguments check(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types, at::TensorList parameters,
                 std::string_view text) {
   Arguments a;
-  a.problem = cpu::ZblProblem::parse(std::string(text));
+  a.problem = ZblProblem::parse(std::string(text));
   a.graph = check_graph(kOp, graph, types.numel(), -1).view;
   check_tensor(kOp, "edge_vec", edge_vec, at::kDouble, {a.graph.n_edges, 3});
   require(parameters.size() == 2, "clebsch::{}: expected 2 parameters (cutoffs, charges), got {}", kOp,

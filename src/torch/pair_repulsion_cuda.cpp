@@ -4,7 +4,7 @@
 #include <torch/library.h>
 
 #include "core/errors.h"
-#include "cpu/pair_repulsion.h"
+#include "core/node_problem.h"
 #include "cuda/pair_repulsion.h"
 #include "torch/cuda_tensors.h"
 
@@ -15,8 +15,7 @@ constexpr const char* kOp = "pair_repulsion (cuda)";
 
 /// Indices and types live on the device and are trusted. Callers hold a device guard.
 cuda::RepulsionOperands check(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
-                              at::TensorList parameters, std::string_view text) {
-  const cpu::ZblProblem problem = cpu::ZblProblem::parse(std::string(text));
+                              at::TensorList parameters, const ZblProblem& problem) {
   const at::Device device = types.device();
   const CudaGraph g = check_cuda_graph(kOp, graph, types, -1);
   check_on(kOp, types, "types", device, at::kInt, {-1});
@@ -43,20 +42,22 @@ cuda::RepulsionOperands check(const at::Tensor& edge_vec, at::TensorList graph, 
 at::Tensor forward_cuda(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                         at::TensorList parameters, std::string_view text) {
   const c10::DeviceGuard device_guard(types.device());
-  const cuda::RepulsionOperands o = check(edge_vec, graph, types, parameters, text);
+  const ZblProblem problem = ZblProblem::parse(std::string(text));
+  const cuda::RepulsionOperands o = check(edge_vec, graph, types, parameters, problem);
   at::Tensor energy = at::empty({types.size(0)}, edge_vec.options().requires_grad(false));
-  cuda::PairRepulsion::make()->forward(o, energy.mutable_data_ptr<double>(), current_stream(types.device()));
+  cuda::PairRepulsion::make(problem)->forward(o, energy.mutable_data_ptr<double>(), current_stream(types.device()));
   return energy;
 }
 
 at::Tensor backward_cuda(const at::Tensor& grad_out, const at::Tensor& edge_vec, at::TensorList graph,
                          const at::Tensor& types, at::TensorList parameters, std::string_view text) {
   const c10::DeviceGuard device_guard(types.device());
-  const cuda::RepulsionOperands o = check(edge_vec, graph, types, parameters, text);
+  const ZblProblem problem = ZblProblem::parse(std::string(text));
+  const cuda::RepulsionOperands o = check(edge_vec, graph, types, parameters, problem);
   check_on(kOp, grad_out, "grad_out", types.device(), at::kDouble, {types.size(0)});
   at::Tensor grad = at::empty(edge_vec.sizes(), edge_vec.options().requires_grad(false));
-  cuda::PairRepulsion::make()->backward(o, grad_out.const_data_ptr<double>(), grad.mutable_data_ptr<double>(),
-                                        current_stream(types.device()));
+  cuda::PairRepulsion::make(problem)->backward(o, grad_out.const_data_ptr<double>(), grad.mutable_data_ptr<double>(),
+                                               current_stream(types.device()));
   return grad;
 }
 

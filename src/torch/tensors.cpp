@@ -163,7 +163,7 @@ int64_t check_radial(const char* op, at::TensorList radial, const Problem& probl
     require(cutoffs[i] > 0 && cutoffs[i] < 1e3, "clebsch::{}: expected cutoffs in (0, 1000) Angstrom, got {}", op,
             cutoffs[i]);
   }
-  check_tensor(op, "radial's basis", radial[3], at::kDouble, {problem.radial->basis_size()});
+  check_tensor(op, "radial's basis", radial[3], at::kDouble, {problem.radial->basis_values(types)});
   return types;
 }
 

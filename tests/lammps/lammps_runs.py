@@ -26,7 +26,7 @@ class System:
                 file.write(f"0.0 {cell[axis, axis]:.17g} {name}lo {name}hi\n")
             if abs(cell[1, 0]) + abs(cell[2, 0]) + abs(cell[2, 1]) > 0:
                 file.write(f"{cell[1, 0]:.17g} {cell[2, 0]:.17g} {cell[2, 1]:.17g} xy xz yz\n")
-            masses = {"O": 15.9994, "H": 1.008, "C": 12.011, "Cu": 63.546, "Ar": 39.948}
+            masses = {"O": 15.9994, "H": 1.008, "Si": 28.085, "C": 12.011, "Cu": 63.546, "Ar": 39.948}
             file.write("\nMasses\n\n")
             for number, name in enumerate(self.type_names, 1):
                 file.write(f"{number} {masses[name]}\n")

@@ -11,6 +11,17 @@ from e3nn import o3
 from mace import modules
 
 RESIDUAL, AGNOSTIC = "RealAgnosticResidualInteractionBlock", "RealAgnosticInteractionBlock"
+DENSITY, DENSITY_RESIDUAL = "RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"
+NONLINEAR = "RealAgnosticResidualNonLinearInteractionBlock"
+
+#: What MACE-MPA, OMAT and MATPES models combine. Elements large enough for ZBL's cutoffs to reach their neighbours.
+MPA = {
+    "first": DENSITY,
+    "later": DENSITY_RESIDUAL,
+    "distance_transform": "Agnesi",
+    "pair_repulsion": True,
+    "elements": [8, 14, 29],
+}
 
 #: name -> what differs from the common case. The first few are what ctest runs; the others on request.
 CASES: dict[str, dict[str, Any]] = {
@@ -46,21 +57,58 @@ CASES: dict[str, dict[str, Any]] = {
     "heads-one-layer": {"heads": ["a", "b"], "layers": 1},
     "float32": {"dtype": torch.float32},
     "drop-elements": {"elements": [1, 6, 7, 8, 16], "keep": ["C", "O"]},
+    "mpa": MPA,
+    "density-residual": {"first": DENSITY_RESIDUAL, "later": DENSITY_RESIDUAL},
+    "density-first": {"first": DENSITY},
+    "agnesi": {"distance_transform": "Agnesi"},
+    "soft": {"distance_transform": "Soft"},
+    "gaussian": {"radial_type": "gaussian", "num_bessel": 12},
+    "gaussian-soft": {"radial_type": "gaussian", "num_bessel": 12, "distance_transform": "Soft"},
+    "late-cutoff": {"apply_cutoff": False},
+    "late-cutoff-density-agnesi": {**MPA, "apply_cutoff": False},
+    "zbl": {"pair_repulsion": True, "elements": [8, 14]},
+    "zbl-plain-mace": {"pair_repulsion": True, "kind": "MACE", "elements": [8, 29]},
+    "nonlinear": {"first": NONLINEAR, "later": NONLINEAR, "apply_cutoff": False},
+    "nonlinear-later": {"later": NONLINEAR, "apply_cutoff": False, "elements": [1, 6, 8]},
+    "nonlinear-first-agnesi": {"first": NONLINEAR, "apply_cutoff": False, "distance_transform": "Agnesi"},
+    "nonlinear-early-cutoff": {"first": NONLINEAR, "later": NONLINEAR, "edge_irreps": "4x0e+4x1o"},
+    "mpa-float32": {**MPA, "dtype": torch.float32},
+    "mpa-heads": {**MPA, "heads": ["a", "b"]},
+    "mpa-drop": {**MPA, "keep": ["Cu", "O"]},
+    "nonlinear-drop": {
+        "first": NONLINEAR,
+        "later": NONLINEAR,
+        "apply_cutoff": False,
+        "elements": [1, 6, 8],
+        "keep": ["O", "C"],
+    },
     "drop-agnostic": {"elements": [1, 6, 8], "keep": ["O"], "first": AGNOSTIC},
 }
 #: What the exporter refuses, by the option that it names.
 REFUSED: dict[str, dict[str, Any]] = {
-    "RealAgnosticDensityInteractionBlock": {"first": "RealAgnosticDensityInteractionBlock"},
-    "RealAgnosticDensityResidualInteractionBlock": {"later": "RealAgnosticDensityResidualInteractionBlock"},
-    "RealAgnosticResidualNonLinearInteractionBlock": {"later": "RealAgnosticResidualNonLinearInteractionBlock"},
-    "distance_transform": {"distance_transform": "Agnesi"},
+    "RealAgnosticAttResidualInteractionBlock": {"later": "RealAgnosticAttResidualInteractionBlock"},
     "radial_type": {"radial_type": "chebyshev"},
-    "apply_cutoff": {"apply_cutoff": False},
-    "pair_repulsion": {"pair_repulsion": True},
     "gate": {"gate": torch.tanh},
+    "embedding_specs": {
+        "embedding_specs": {
+            "total_charge": {"type": "continuous", "in_dim": 1, "emb_dim": 4, "per": "graph"},
+        },
+    },
 }
+#: Models of other classes: refused by the class's name, before anything of them is read.
+OTHER_MODELS = ("AtomicDipolesMACE", "AtomicDielectricMACE", "EnergyDipolesMACE", "MACELES", "PolarMACE")
 #: Those that `scripts/test` runs.
-QUICK = ("residual", "agnostic-first", "heads-float32", "three-layers", "drop-elements", "last-readout-only")
+QUICK = (
+    "mpa",
+    "nonlinear-later",
+    "gaussian-soft",
+    "residual",
+    "agnostic-first",
+    "heads-float32",
+    "three-layers",
+    "drop-elements",
+    "last-readout-only",
+)
 
 
 def model_of(name: str, seed: int = 1) -> torch.nn.Module:
@@ -108,7 +156,7 @@ def _build(options: dict[str, Any]) -> torch.nn.Module:
     }
     for key in ("keep_last_layer_irreps", "use_last_readout_only", "use_agnostic_product", "use_so3"):
         shared[key] = options.get(key, False)
-    for key in ("distance_transform", "radial_type", "apply_cutoff", "pair_repulsion"):
+    for key in ("distance_transform", "radial_type", "apply_cutoff", "pair_repulsion", "embedding_specs"):
         if key in options:
             shared[key] = options[key]
     shared["use_reduced_cg"] = options.get("use_reduced_cg", True)

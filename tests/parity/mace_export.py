@@ -5,6 +5,7 @@ PYTHONPATH=.deps/mace:src/python .venv/bin/python tests/parity/mace_export.py [q
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import tempfile
@@ -14,12 +15,13 @@ from pathlib import Path
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
+from mace.modules.lora import inject_lora  # noqa: E402
 
 from clebsch import export  # noqa: E402
 from clebsch.compare import FORCE_FLOOR, compare_file, report, upstream_mace  # noqa: E402
 from clebsch.errors import ClebschError  # noqa: E402
 from clebsch.probe import random_structure  # noqa: E402
-from mace_cases import CASES, QUICK, REFUSED, model_of  # noqa: E402
+from mace_cases import CASES, OTHER_MODELS, QUICK, REFUSED, model_of  # noqa: E402
 
 
 def errors_of(name: str, folder: Path) -> dict[str, dict[str, float]]:
@@ -31,9 +33,10 @@ def errors_of(name: str, folder: Path) -> dict[str, dict[str, float]]:
     path = folder / f"{name}.pt"
     made = export.mace(model, path, head=head, elements=options.get("keep"))
     numbers = made.metadata["atomic_numbers"]
+    reference = exact_upstream(model)
 
     def answers(probe):
-        return upstream_mace(model, probe, numbers, head)
+        return upstream_mace(reference, probe, numbers, head)
 
     forces = answers(random_structure(len(numbers), made.metadata["r_max"], 0)).forces
     assert float(forces.pow(2).mean().sqrt()) > FORCE_FLOOR, "forces too small to measure errors with"
@@ -46,16 +49,29 @@ def errors_of(name: str, folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
+def message_for(model: torch.nn.Module, folder: Path) -> str:
+    """What the exporter says of a model that it must refuse; "" where it does not."""
+    try:
+        export.mace(model, folder / "refused.pt")
+    except ClebschError as error:
+        return "" if (folder / "refused.pt").exists() else str(error)
+    return ""
+
+
 def refusals(folder: Path) -> dict[str, str]:
     """What the exporter says of every model it must refuse; "" where it did not. Nothing may be written."""
     said = {}
     for name in REFUSED:
-        path = folder / "refused.pt"
-        try:
-            export.mace(model_of(name), path)
-            said[name] = ""
-        except ClebschError as error:
-            said[name] = "" if path.exists() else str(error)
+        said[name] = message_for(model_of(name), folder)
+    for name in OTHER_MODELS:
+        said[name] = message_for(type(name, (torch.nn.Module,), {})(), folder)
+    lora = model_of("residual")
+    inject_lora(lora)
+    said["LoRA"] = message_for(lora, folder)
+    for package in ("cuequivariance_torch", "openequivariance"):
+        foreign = model_of("residual")
+        foreign.products[0].linear = type("Linear", (torch.nn.Module,), {"__module__": f"{package}.layers"})()
+        said[package] = message_for(foreign, folder)
     for name, options in (("no head", {}), ("wrong head", {"head": "z"}), ("wrong element", {"elements": ["Xe"]})):
         try:
             export.mace(model_of("heads-float32"), folder / "refused.pt", **options)
@@ -81,14 +97,19 @@ def save_file(folder: Path) -> dict:
     }
 
 
+def exact_upstream(model: torch.nn.Module) -> torch.nn.Module:
+    """The same weights in float64: what errors of a float32 model are measured against, not upstream's own rounding."""
+    return copy.deepcopy(model).double()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     names = sys.argv[1:] or ["all"]
     if names[0] == "file":
         print(json.dumps(save_file(Path(names[1]))))
         return
-    if names[0] == "tiny":
-        export.mace(model_of("residual"), Path(names[1]) / "tiny.pt")
+    if names[0] == "save":
+        export.mace(model_of(names[1]), Path(names[2]) / f"{names[1]}.pt")
         print("{}")
         return
     if names == ["refused"]:

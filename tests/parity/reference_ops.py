@@ -174,6 +174,8 @@ def gate(x, graph, layer, problem):
 
     def activate(index: int) -> Tensor:
         value = block(x, whole, index)[:, 0]
+        if whole[index].p == 1 and index >= len(scalars) and "sigmoid" in f:
+            return float(f["sigmoid"]) * torch.sigmoid(value)
         if whole[index].p == 1:
             return float(f["silu"]) * torch.nn.functional.silu(value)
         return float(f["tanh"]) * torch.tanh(value)
@@ -190,18 +192,17 @@ def gate(x, graph, layer, problem):
 
 
 def pair_repulsion(edge_vec, graph, types, parameters, problem):
-    match = re.fullmatch(r"zbl p=(\S+) scale=(\S+)", problem)
-    p, scale = map(float, match.groups())
+    match = re.fullmatch(r"zbl p=(\S+) scale=(\S+)(?: screening=(\S+))?", problem)
+    p, scale = map(float, match.groups()[:2])
+    screening = match.group(3) or ("0.23,0.46850,0.02817,0.20162,0.28022,0.40290,0.50986,0.94229,0.18175,3.19980")
+    exponent, length, *terms = map(float, screening.split(","))
     cutoffs, charges = parameters
     ids = edges(graph, -1)
     i, j = graph[2][ids].long(), graph[1][ids].long()
     r = edge_vec[ids].norm(dim=1)
     zi, zj = charges[types.long()[i]], charges[types.long()[j]]
-    x = (zi**0.23 + zj**0.23) * r / 0.46850
-    psi = sum(
-        c * torch.exp(d * x)
-        for c, d in ((0.02817, -0.20162), (0.28022, -0.40290), (0.50986, -0.94229), (0.18175, -3.19980))
-    )
+    x = (zi**exponent + zj**exponent) * r / length
+    psi = sum(c * torch.exp(-d * x) for c, d in zip(terms[::2], terms[1::2], strict=True))
     rc = cutoffs[types.long()[i], types.long()[j]]
     energy = scale * zi * zj / r * psi * cutoff(r / rc, p)
     return edge_vec.new_zeros(types.shape[0]).index_add(0, i, energy)

@@ -23,7 +23,9 @@ CONV = (
 )
 LINEAR = "linear in=4x0e+3x1o+2x2e out=5x0e+6x1o+2x3o"
 GATE = "gate scalars=3x0e+2x0o gates=5x0e gated=3x1o+2x2e silu=1.7 tanh=1.6"
+SIGMOID_GATE = f"{GATE} sigmoid=1.84"
 ZBL = "zbl p=6 scale=7.1998225"
+MACE_ZBL = "zbl p=5 scale=5.7 screening=0.3,0.24,0.1818,3.2,0.5099,0.9423,0.2802,0.4028,0.02817,0.2016"
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +75,14 @@ def test_values(graph: dict, layer: int) -> None:
     w = random(2, 38)
     same(OPS.species_linear(x, w, types, g, layer, LINEAR), reference_ops.species_linear(x, w, types, g, layer, LINEAR))
     x = random(n, 29)
-    same(OPS.gate(x, g, layer, GATE), reference_ops.gate(x, g, layer, GATE))
+    for text in (GATE, SIGMOID_GATE):
+        same(OPS.gate(x, g, layer, text), reference_ops.gate(x, g, layer, text))
     parameters = [graph["radial"][2], torch.tensor([8.0, 1.0], dtype=F64)]
-    same(
-        OPS.pair_repulsion(graph["vec"], g, types, parameters, ZBL),
-        reference_ops.pair_repulsion(graph["vec"], g, types, parameters, ZBL),
-    )
+    for text in (ZBL, MACE_ZBL):
+        same(
+            OPS.pair_repulsion(graph["vec"], g, types, parameters, text),
+            reference_ops.pair_repulsion(graph["vec"], g, types, parameters, text),
+        )
 
 
 def test_rows_not_computed_are_zero(graph: dict) -> None:
@@ -105,7 +109,7 @@ def test_first_derivatives(graph: dict, layer: int) -> None:
         lambda vec: OPS.edge_embedding(vec, g, types, radial, layer, CONV, F64), (leaf(graph["vec"]),), fast_mode=True
     )
     assert check(
-        lambda vec: OPS.pair_repulsion(vec, g, types, [radial[2], torch.tensor([8.0, 1.0], dtype=F64)], ZBL),
+        lambda vec: OPS.pair_repulsion(vec, g, types, [radial[2], torch.tensor([8.0, 1.0], dtype=F64)], MACE_ZBL),
         (leaf(graph["vec"]),),
         fast_mode=True,
     )
@@ -118,6 +122,7 @@ def test_node_ops_differentiate_twice(graph: dict, layer: int) -> None:
         (lambda x, w: OPS.linear(x, w, g, layer, LINEAR), (leaf(random(n, 23)), leaf(random(38)))),
         (lambda x, w: OPS.species_linear(x, w, types, g, layer, LINEAR), (leaf(random(n, 23)), leaf(random(2, 38)))),
         (lambda x: OPS.gate(x, g, layer, GATE), (leaf(random(n, 29)),)),
+        (lambda x: OPS.gate(x, g, layer, SIGMOID_GATE), (leaf(random(n, 29)),)),
     ]
     for function, inputs in cases:
         assert torch.autograd.gradcheck(function, inputs, fast_mode=True)

@@ -59,6 +59,8 @@ TEST(GateProblem, ConcatenatesBlocks) {
   EXPECT_EQ(problem.out.str(), "128x0e+16x0o+64x1o+32x2e");
   EXPECT_DOUBLE_EQ(problem.silu, 1.679);
   EXPECT_DOUBLE_EQ(problem.tanh, 1.5927);
+  EXPECT_FALSE(problem.sigmoid.has_value());
+  EXPECT_EQ(GateProblem::parse("gate scalars=4x0e gates= gated= silu=1 tanh=1 sigmoid=1.8").sigmoid, 1.8);
 }
 
 TEST(GateProblem, OddGatesFlipParity) {
@@ -77,6 +79,20 @@ TEST(GateProblem, Refusals) {
             std::string::npos);
   EXPECT_NE(got("gate scalars=4x0e gates=1x0e+2x0o gated=3x1o silu=1 tanh=1").find("one parity"), std::string::npos);
   EXPECT_NE(got("gate scalars=4x0e gates= gated= silu=nan tanh=1").find("finite number"), std::string::npos);
+}
+
+TEST(ZblProblem, ScreeningIsRead) {
+  EXPECT_DOUBLE_EQ(ZblProblem::parse("zbl p=6 scale=7.2").exponent, 0.23);
+  const ZblProblem problem = ZblProblem::parse("zbl p=5 scale=7.2 screening=0.3,0.24,0.1,3.2,0.2,0.9,0.3,0.4,0.4,0.2");
+  EXPECT_DOUBLE_EQ(problem.exponent, 0.3);
+  EXPECT_DOUBLE_EQ(problem.length, 0.24);
+  EXPECT_DOUBLE_EQ(problem.weights[1], 0.2);
+  EXPECT_DOUBLE_EQ(problem.rates[3], 0.2);
+  const auto got = [](const char* text) { return message<ZblProblem>(text); };
+  EXPECT_NE(got("zbl p=5 scale=7.2 screening=0.3,0.24").find("4 weights with their rates"), std::string::npos);
+  EXPECT_NE(got("zbl p=5 scale=7.2 screening=0.3,0,1,1,1,1,1,1,1,1").find("a positive length"), std::string::npos);
+  EXPECT_NE(got("zbl p=5 scale=7.2 screening=1,1,1,1,1,1,1,1,1,1,1").find("got more"), std::string::npos);
+  EXPECT_NE(got("zbl p=1 scale=7.2").find("at least 2"), std::string::npos);
 }
 
 TEST(NodeProblems, DamagedTextNeverCrashes) {

@@ -44,6 +44,19 @@ TEST(Problem, ParsesAndDerives) {
   EXPECT_FALSE(problem.radial.has_value());
 }
 
+TEST(Problem, RadialOptionsAreChecked) {
+  const std::string start = std::string(kGood) + " radial=";
+  EXPECT_NE(message(start + "chebyshev,1,5,8-8,silu").find("basis 'bessel' or 'gaussian'"), std::string::npos);
+  EXPECT_NE(message(start + "bessel,1,5,8-8,tanh").find("activation 'silu' or 'norm-silu'"), std::string::npos);
+  EXPECT_NE(message(start + "bessel,1,5,8-8,silu,density,agnesi").find("in this order, got 'agnesi'"),
+            std::string::npos);
+  const Problem norms = Problem::parse(start + "bessel,1,5,6-5-8,norm-silu,soft,cutoff-last,density");
+  EXPECT_EQ(norms.radial->weight_count(), 5 + 6 * 5 + 2 * 5 + 5 * 8 + 8);
+  EXPECT_EQ(norms.radial->network_values(3), norms.radial->weight_count() + 8 * 5);
+  EXPECT_EQ(norms.radial->basis_values(3), 6 + 1 + 3);
+  EXPECT_FALSE(norms.radial->plain());
+}
+
 TEST(Problem, UvwCountsAllThreeMultiplicities) {
   const Problem problem = Problem::parse("conv in1=3x0e in2=2x1o out=5x1o paths=uvw:0,0,0,1");
   EXPECT_EQ(problem.weight_count, 30);

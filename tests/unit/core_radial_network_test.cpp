@@ -82,6 +82,64 @@ TEST(RadialNetwork, DerivativesAreThoseOfTheValue) {
   }
 }
 
+TEST(RadialNetwork, DerivativesOfAllKinds) {
+  // Values are checked against mace-torch (tests/parity); here the derivatives against the values.
+  const char* const kinds[] = {"gaussian,-9,5,6-8-4,silu",
+                               "bessel,0.125,5,6-8-4,silu,agnesi",
+                               "bessel,0.125,5,6-8-4,silu,soft",
+                               "bessel,0.125,5,6-8-4,silu,cutoff-last",
+                               "bessel,0.375,5,6-4,silu,density",
+                               "bessel,0.125,5,6-8-4,norm-silu,cutoff-last",
+                               "gaussian,-9,5,6-8-7-4,norm-silu,soft,cutoff-last,density"};
+  for (const char* kind : kinds) {
+    SCOPED_TRACE(kind);
+    const std::string text = std::string("conv in1=4x0e in2=1x0e out=4x0e paths=uvu:0,0,0,1 radial=") + kind;
+    const Problem problem = Problem::parse(text);
+    EXPECT_EQ(problem.str(), text);
+    const RadialDescription& d = *problem.radial;
+    const int64_t types = 2;
+    std::mt19937 rng(7);
+    std::normal_distribution<double> normal(0.0, 0.4);
+    std::vector<double> weights(static_cast<size_t>(d.network_values(types)));
+    for (double& w : weights) w = normal(rng);
+    std::vector<double> basis;
+    for (int64_t n = 1; n <= d.basis_size(); ++n) basis.push_back(d.basis == RadialBasis::bessel ? 3.14 * n : 0.2 * n);
+    const std::vector<double> transform = d.transform == DistanceTransform::agnesi
+                                              ? std::vector<double>{0.9183, 4.5791, 1.0805}
+                                              : std::vector<double>{4.0};
+    if (d.transform != DistanceTransform::none) {
+      basis.insert(basis.end(), transform.begin(), transform.end());
+      basis.insert(basis.end(), {0.66, 1.1});
+    }
+    ASSERT_EQ(static_cast<int64_t>(basis.size()), d.basis_values(types));
+    const RadialNetworks networks = pair_networks(d, d.pair_weights(), basis, weights, {true, true});
+    const bool pairs = d.transform != DistanceTransform::none || d.pair_weights() > 0;
+    ASSERT_EQ(networks.size(), pairs ? 4u : 1u);
+    EXPECT_EQ(pairs && networks[1] == networks[2], pairs && d.pair_weights() == 0);
+    const RadialNetwork& network = *networks[pairs ? 1 : 0];
+    const double rc = 4.0, h = 1e-3;
+    std::vector<double> value(4), first(4), second(4), alone(4);
+    double largest = 0;
+    for (double r : {0.5, 0.9, 1.7, 2.6, 3.4, 3.9}) {
+      network.evaluate(r, rc, value.data(), first.data(), second.data());
+      network.evaluate(r, rc, nullptr, alone.data(), nullptr);
+      EXPECT_EQ(alone, first);
+      const auto a = value_at(network, r - 2 * h, rc), b = value_at(network, r - h, rc),
+                 c = value_at(network, r + h, rc), e = value_at(network, r + 2 * h, rc);
+      for (size_t k = 0; k < 4; ++k) {
+        largest = std::max({largest, std::abs(first[k]), std::abs(second[k])});
+        EXPECT_NEAR(first[k], (8 * (c[k] - b[k]) - (e[k] - a[k])) / (12 * h), 1e-7 * (1 + largest)) << r;
+        EXPECT_NEAR(second[k], (16 * (b[k] + c[k]) - (a[k] + e[k]) - 30 * value[k]) / (12 * h * h),
+                    1e-5 * (1 + largest))
+            << r;
+      }
+    }
+    EXPECT_GT(largest, 1e-4);
+    const RadialNetworks one_type = pair_networks(d, d.pair_weights(), basis, weights, {false, true});
+    EXPECT_EQ(one_type.front() == nullptr, pairs);
+  }
+}
+
 TEST(RadialNetwork, SmallArgumentsAgreeWithTheSeries) {
   // sin(b x)/x changes formula at b x = 1: value and both derivatives must meet there.
   const test::RandomRadial random(3, {1, 2}, 6.0);

@@ -116,10 +116,13 @@ TEST(EmulatedSpeciesLinear, TypesInAnyOrder) {
 /// e3nn's gate, by its definition: pieces of the rows in the order of the problem's blocks.
 struct SlowGate {
   const GateProblem& p;
-  double activate(bool odd, double v) const { return odd ? p.tanh * std::tanh(v) : p.silu * v / (1 + std::exp(-v)); }
-  double slope(bool odd, double v) const {
+  double activate(bool odd, double v, bool gate) const {
+    if (odd) return p.tanh * std::tanh(v);
+    return (gate && p.sigmoid ? *p.sigmoid : p.silu * v) / (1 + std::exp(-v));
+  }
+  double slope(bool odd, double v, bool gate) const {
     const double step = 1e-5;
-    return (activate(odd, v + step) - activate(odd, v - step)) / (2 * step);
+    return (activate(odd, v + step, gate) - activate(odd, v - step, gate)) / (2 * step);
   }
   /// (block, channel) of every scalar and gate or of every gated channel, in order.
   static std::vector<std::pair<size_t, int64_t>> channels(const Irreps& irreps, size_t first) {
@@ -136,9 +139,9 @@ struct SlowGate {
       const bool odd = p.scalars[b].ir.parity < 0;
       const int64_t at = in[b].offset + c, target = to[b].offset + c;
       if (grad) {
-        grad_x[at] += grad[target] * slope(odd, x[at]);
+        grad_x[at] += grad[target] * slope(odd, x[at], false);
       } else {
-        out[target] = activate(odd, x[at]);
+        out[target] = activate(odd, x[at], false);
       }
     }
     const auto gate_list = channels(p.gates, scalars), gated_list = channels(p.gated, scalars + gates);
@@ -151,10 +154,10 @@ struct SlowGate {
       for (int m = 0; m < in[b].ir.dim(); ++m) {
         const int64_t at = in[b].offset + m * in[b].stride + c, place = target.offset + m * target.stride + c;
         if (grad) {
-          grad_x[at] += grad[place] * activate(odd, x[gate_at]);
-          grad_x[gate_at] += grad[place] * x[at] * slope(odd, x[gate_at]);
+          grad_x[at] += grad[place] * activate(odd, x[gate_at], true);
+          grad_x[gate_at] += grad[place] * x[at] * slope(odd, x[gate_at], true);
         } else {
-          out[place] = activate(odd, x[gate_at]) * x[at];
+          out[place] = activate(odd, x[gate_at], true) * x[at];
         }
       }
     }
@@ -194,10 +197,11 @@ TEST(EmulatedGate, AllKinds) {
   check_gate<double>(text, -1);
   check_gate<float>(text, 17);
   check_gate<float>(text, 0);
+  check_gate<double>("gate scalars=5x0e gates=4x0e+2x0o gated=4x1o+2x2e silu=1.679 tanh=1.594 sigmoid=1.84", -1);
   check_gate<double>("gate scalars=6x0e gates= gated= silu=1.679 tanh=1.594", -1);
 }
 
-TEST(EmulatedPairRepulsion, AsOnTheCpu) {
+void check_repulsion(const std::string& text) {
   const unsigned seed = reference::fresh_seed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -205,7 +209,7 @@ TEST(EmulatedPairRepulsion, AsOnTheCpu) {
   const Graph graph = reference::random_graph(shape, random);
   const GraphView view = graph.view();
   const Values cutoffs = reference::pair_cutoffs(3), charges{1, 8, 17};
-  const cpu::ZblProblem zbl = cpu::ZblProblem::parse("zbl p=6 scale=7.1998225");
+  const ZblProblem zbl = ZblProblem::parse(text);
   Values energy(shape.n_rows), grad(graph.edge_vec.size(), 1e30);
   cpu::pair_repulsion_forward(zbl, view, cutoffs.data(), charges.data(), 3, energy.data(), 1);
   energy.resize(static_cast<size_t>(shape.n_nodes), 0.0);
@@ -224,11 +228,16 @@ TEST(EmulatedPairRepulsion, AsOnTheCpu) {
   o.power = zbl.p;
   o.scale = zbl.scale;
   Values got(energy.size(), NAN), got_grad(grad.size(), 1e30);
-  const auto kernels = cuda::PairRepulsion::make();
+  const auto kernels = cuda::PairRepulsion::make(zbl);
   kernels->forward(o, got.data(), nullptr);
   kernels->backward(o, up.data(), got_grad.data(), nullptr);
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], energy[i], 1e-12 * (1 + std::abs(energy[i])));
   for (size_t i = 0; i < got_grad.size(); ++i) ASSERT_NEAR(got_grad[i], grad[i], 1e-12 * (1 + std::abs(grad[i])));
+}
+
+TEST(EmulatedPairRepulsion, AsOnTheCpu) {
+  check_repulsion("zbl p=6 scale=7.1998225");
+  check_repulsion("zbl p=5 scale=5.7 screening=0.3,0.24,0.1818,3.2,0.5099,0.9423,0.2802,0.4028,0.02817,0.2016");
 }
 
 TEST(EmulatedEdgeForces, AsOnTheCpu) {

@@ -67,9 +67,14 @@ def upstream_mace(model: torch.nn.Module, probe: Probe, numbers: list[int], head
         "ptr": torch.tensor([0, atoms]),
         "head": torch.tensor([0 if head is None else list(model.heads).index(head)]),
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        out = model(data, training=False, compute_force=True, compute_virials=True, compute_stress=True)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)  # as mace's own calculator does: constants of ZBL take it
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out = model(data, training=False, compute_force=True, compute_virials=True, compute_stress=True)
+    finally:
+        torch.set_default_dtype(before)
     virial = out["virials"] if out["virials"] is not None else torch.zeros(1, 3, 3)
     return Values(
         out["node_energy"].detach().double(), out["forces"].detach().double(), virial.detach().double().reshape(3, 3)

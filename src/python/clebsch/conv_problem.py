@@ -113,9 +113,7 @@ def problem_text(irreps_in1: Irreps, irreps_in2: Irreps, irreps_out: Irreps, pat
 
 def weight_count(irreps_in1: Irreps, irreps_out: Irreps, paths: Sequence[Path]) -> int:
     """Columns of W: u of a weighted uvu path, u times w of a uvw path, in the order of the paths."""
-    return sum(
-        irreps_in1[p.in1].mul * (irreps_out[p.out].mul if p.mode == "uvw" else 1) for p in paths if p.weighted
-    )
+    return sum(irreps_in1[p.in1].mul * (irreps_out[p.out].mul if p.mode == "uvw" else 1) for p in paths if p.weighted)
 
 
 def _places(irreps: Irreps) -> dict[int, int]:

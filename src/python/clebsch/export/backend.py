@@ -18,7 +18,7 @@ from ..errors import ClebschError
 from ..irreps import Irreps
 from ..library import ensure_ops
 from . import allegro_modules, mace_modules, modules, problems
-from .description import AllegroNetwork, Description, Layer, ProductLayer, ProductReadout
+from .description import AllegroNetwork, Description, Layer, ProductLayer, ProductReadout, Radial
 
 FORMAT = "clebsch-model"
 FORMAT_VERSION = 1
@@ -67,7 +67,8 @@ def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Mo
         result["energy"] = _readout(d, dtype)
     if d.pair is not None:
         text = problems.pair_repulsion(d.pair)
-        result["pair"] = modules.PairRepulsion(text, d.pair_cutoffs.clone(), d.pair.charges.clone())
+        cutoffs = d.pair_cutoffs if d.pair.cutoffs is None else d.pair.cutoffs
+        result["pair"] = modules.PairRepulsion(text, cutoffs.clone(), d.pair.charges.clone())
     return result
 
 
@@ -91,6 +92,11 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
         "radial": [
             {"module": f"layer{i}.interaction", "problem": problems.interaction(layer)}
             for i, layer in enumerate(d.layers)
+        ]
+        + [
+            {"module": f"layer{i}.density.sum", "problem": problems.density(layer.density)}
+            for i, layer in enumerate(d.layers)
+            if isinstance(layer, ProductLayer) and layer.density is not None
         ],
         "pair_energy": d.pair is not None,
         "upstream": {
@@ -181,20 +187,31 @@ def _readout(d: Description, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def _interaction(index: int, layer: Layer | ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Interaction:
-    radial = layer.radial
-    return modules.Interaction(
-        index,
-        problems.convolution(layer),
-        cutoffs.clone(),
-        radial.roots.clone(),
-        torch.cat([w.flatten() for w in radial.weights]).to(dtype),
-    )
+    return _radial_sum(index, problems.convolution(layer), layer.radial, cutoffs, dtype)
+
+
+def _radial_sum(index: int, text: str, radial: Radial, cutoffs: Tensor, dtype: torch.dtype) -> modules.Interaction:
+    network = problems.radial_network(radial).to(dtype)
+    return modules.Interaction(index, text, cutoffs.clone(), problems.radial_basis(radial), network)
 
 
 def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> mace_modules.ProductLayer:
     def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
         return pair[0], pair[1].to(dtype)
 
+    density = None
+    if layer.density is not None:
+        values = layer.density
+        summed = _radial_sum(index, problems.density(values), values.radial, cutoffs, dtype)
+        density = mace_modules.Density(summed, len(cutoffs), values.alpha, values.beta, dtype)
+    gated = None
+    if layer.gated is not None:
+        gated = mace_modules.GatedMessage(
+            index,
+            cast(problems.linear(layer.gated.residual)),
+            problems.gate(layer.gated.gate),
+            cast(problems.linear(layer.gated.linear)),
+        )
     return mace_modules.ProductLayer(
         index,
         _interaction(index, layer, cutoffs, dtype),
@@ -202,6 +219,8 @@ def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torc
         linear_out=cast(problems.linear(layer.linear_out)),
         basis=(layer.basis_problem, layer.coefficients.to(dtype)),
         product=cast(problems.linear(layer.product)),
+        density=density,
+        gated=gated,
         self_connection=None if layer.self_connection is None else cast(problems.linear(layer.self_connection)),
     )
 

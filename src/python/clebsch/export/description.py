@@ -37,13 +37,40 @@ class Path:
 
 
 @dataclass
+class Transform:
+    """Distance transform of a radial basis (src/core/problem.h): "agnesi" with parameters q, p, a, or "soft" with
+    alpha; radii (T,) of the types in Angstrom."""
+
+    name: str
+    parameters: list[float]
+    radii: Tensor
+
+
+@dataclass
+class NormLayers:
+    """What LayerNorm networks have besides matrices: first biases (T, T, width) [centre][neighbour] and, for every
+    further layer, LayerNorm's factors and shifts before it and its biases."""
+
+    first: Tensor
+    others: list[tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass
 class Radial:
-    """Radial functions of one convolution: basis n is prefactor * sin(roots[n] x) / x * cutoff_p(x), then an MLP."""
+    """Radial functions of one convolution: basis n is prefactor * sin(roots[n] x) / x * cutoff_p(x), then an MLP.
+
+    The rest is as in src/core/problem.h, RadialDescription; `norms` is absent from bias-free networks with silu.
+    """
 
     roots: Tensor
     prefactor: float
     cutoff_p: float
     weights: list[Tensor]
+    basis: str = "bessel"
+    transform: Transform | None = None
+    norms: NormLayers | None = None
+    cutoff_last: bool = False
+    density: bool = False
 
 
 @dataclass
@@ -55,6 +82,7 @@ class Gate:
     gated: Irreps
     silu: float
     tanh: float
+    sigmoid: float | None = None  #: even gates pass sigmoid times this instead of silu
 
     @property
     def irreps_in(self) -> Irreps:
@@ -110,10 +138,29 @@ class AllegroNetwork:
 
 
 @dataclass
+class Density:
+    """What messages are divided by: alpha + beta * (sum of radial(r) over the neighbours)."""
+
+    radial: Radial
+    alpha: float
+    beta: float
+
+
+@dataclass
+class GatedMessage:
+    """What follows in RealAgnosticResidualNonLinearInteractionBlock: A = linear(gate(message + residual(x)))."""
+
+    residual: LinearMap
+    gate: Gate
+    linear: LinearMap
+
+
+@dataclass
 class ProductLayer:
     """One MACE layer:
 
-    A = linear_out(convolution(linear_in(x)));  B = symmetric_contraction(A);  x' = product(B) + self_connection(x)
+    A = linear_out(convolution(linear_in(x))), divided by the density and gated if there are such parts;
+    B = symmetric_contraction(A);  x' = product(B) + self_connection(x)
 
     x and x' carry one even scalar behind their irreps (x of the first layer does not): the energy so far, to which
     product and self_connection add what this layer's linear readout finds.
@@ -130,6 +177,8 @@ class ProductLayer:
     coefficients: Tensor
     product: LinearMap
     self_connection: LinearMap | None
+    density: Density | None = None
+    gated: GatedMessage | None = None
 
 
 @dataclass
@@ -142,11 +191,16 @@ class ProductReadout:
 
 @dataclass
 class PairRepulsion:
-    """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term")."""
+    """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term").
+
+    cutoffs (T, T), if they are not those of the model; screening: exponent, length, four times weight and rate.
+    """
 
     charges: Tensor
     scale: float
     cutoff_p: float
+    cutoffs: Tensor | None = None
+    screening: list[float] | None = None
 
 
 @dataclass

@@ -17,12 +17,21 @@ from ..errors import ClebschError, ExportRefused
 from ..irreps import Block, Irreps
 from ..product_basis import ProductBasis
 from .chemistry import SYMBOLS
-from .description import Description, LinearMap, ProductLayer, ProductReadout, Provenance, Radial
-from .mace_parts import fp64, linear_map, mlp_weights, paths_of, readout_vector, self_connection, silu_constant
+from .description import Description, LinearMap, ProductLayer, ProductReadout, Provenance
+from .mace_nonlinear import gated_message, nonlinear_density, nonlinear_radial, split_columns
+from .mace_parts import fp64, linear_map, paths_of, readout_vector, self_connection, silu_constant
+from .mace_radial import Basis, density_of, pair_repulsion, radial_basis, radial_of
 
 #: What is read here; everything else is refused by its class's name.
 _MODELS = ("MACE", "ScaleShiftMACE")
-_INTERACTIONS = ("RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock")
+_AGNOSTIC = ("RealAgnosticInteractionBlock", "RealAgnosticDensityInteractionBlock")
+_NONLINEAR = "RealAgnosticResidualNonLinearInteractionBlock"
+_INTERACTIONS = (
+    *_AGNOSTIC,
+    "RealAgnosticResidualInteractionBlock",
+    "RealAgnosticDensityResidualInteractionBlock",
+    _NONLINEAR,
+)
 _ENERGY = Irreps([Block(1, 0, 1)])
 
 
@@ -68,7 +77,7 @@ def describe(
     index = _head(heads, head)
     cutoff = float(model.r_max)
     harmonics = Irreps.parse(str(model.spherical_harmonics.irreps_out)).simplify()
-    basis = _radial_basis(model.radial_embedding, cutoff)
+    basis = radial_basis(model.radial_embedding, cutoff, [numbers[k] for k in kept])
 
     embedding = linear_map(model.node_embedding.linear)
     features = embedding.irreps_out.simplify()
@@ -94,7 +103,7 @@ def describe(
         readout=_readout(readouts[-1], features, len(heads), index),
         scale=torch.full((len(kept),), scale, dtype=torch.float64),
         shift=energies + shift,
-        pair=None,
+        pair=pair_repulsion(model, [numbers[k] for k in kept], scale),
         provenance=_provenance(source, training_note, heads[index] if len(heads) > 1 else ""),
     )
 
@@ -104,9 +113,8 @@ def _check_model(model: torch.nn.Module) -> None:
     kind = type(model).__name__
     if kind not in _MODELS:
         raise ExportRefused(kind, f"expected {' or '.join(_MODELS)}, got {kind}")
-    for attribute, option in (("joint_embedding", "embedding_specs"), ("pair_repulsion_fn", "pair_repulsion (ZBL)")):
-        if hasattr(model, attribute):
-            raise ExportRefused(option, f"models with {option} are not supported yet")
+    if hasattr(model, "joint_embedding"):
+        raise ExportRefused("embedding_specs", "models whose energy depends on more than the atoms are not supported")
     for k, interaction in enumerate(model.interactions):
         name = type(interaction).__name__
         if name not in _INTERACTIONS:
@@ -139,21 +147,6 @@ def _head(heads: list[str], head: str | None) -> int:
     return heads.index(head)
 
 
-def _radial_basis(module: torch.nn.Module, cutoff: float) -> tuple[Tensor, float, float]:
-    """prefactor sin(w r) / r times the cutoff: roots w rc, prefactor / rc with x = r / rc."""
-    if hasattr(module, "distance_transform"):
-        name = type(module.distance_transform).__name__
-        raise ExportRefused("distance_transform", f"{name}: transformed distances are not supported yet")
-    if not getattr(module, "apply_cutoff", True):
-        raise ExportRefused("apply_cutoff", "expected the cutoff on the radial basis (apply_cutoff: True)")
-    bessel = module.bessel_fn
-    if type(bessel).__name__ != "BesselBasis":
-        raise ExportRefused("radial_type", f"expected bessel, got {type(bessel).__name__}")
-    if float(module.cutoff_fn.r_max) != cutoff:
-        raise ExportRefused("r_max", f"the radial basis ends at {float(module.cutoff_fn.r_max)}, the model at {cutoff}")
-    return fp64(bessel.bessel_weights) * cutoff, float(bessel.prefactor) / cutoff, float(module.cutoff_fn.p)
-
-
 def _layer(
     index: int,
     interaction: torch.nn.Module,
@@ -161,7 +154,7 @@ def _layer(
     readout: torch.nn.Module | None,
     features: Irreps,
     harmonics: Irreps,
-    basis: tuple[Tensor, float, float],
+    basis: Basis,
     species: tuple[int, list[int]],
     head: int,
 ) -> ProductLayer:
@@ -169,10 +162,19 @@ def _layer(
     total, kept = species
     one_hot = torch.eye(total, dtype=torch.float64)[kept]
     irreps_mid, paths = paths_of(interaction.conv_tp)
-    linear_out = linear_map(interaction.linear)
-    linear_out.blocks = [(a, b, w / float(interaction.avg_num_neighbors)) for a, b, w in linear_out.blocks]
-    residual = type(interaction).__name__ == "RealAgnosticResidualInteractionBlock"
-    if not residual:
+    name = type(interaction).__name__
+    linear_in, gated, connection = linear_map(interaction.linear_up), None, None
+    if name == _NONLINEAR:
+        radial, density = nonlinear_radial(interaction, basis, kept), nonlinear_density(interaction, basis, kept)
+        linear_out = linear_map(interaction.linear_1)
+        gated = gated_message(interaction, linear_in, features)
+        linear_out = LinearMap(linear_out.irreps_in, gated.gate.irreps_in, split_columns(linear_out, gated.gate))
+    else:
+        radial, density = radial_of(interaction.conv_tp_weights, basis), density_of(interaction, basis)
+        linear_out = linear_map(interaction.linear)
+        if density is None:
+            linear_out.blocks = [(a, b, w / float(interaction.avg_num_neighbors)) for a, b, w in linear_out.blocks]
+    if name in _AGNOSTIC:
         linear_out = _chained(linear_out, self_connection(interaction.skip_tp, one_hot))
     contraction = product.symmetric_contractions
     expansion = ProductBasis.from_mace(contraction)
@@ -182,23 +184,25 @@ def _layer(
     else:
         coefficients = coefficients[kept]
     update = linear_map(product.linear)
-    connection = None
-    if product.use_sc and residual:
+    if product.use_sc and name == _NONLINEAR:
+        connection = linear_map(interaction.skip_tp)
+    elif product.use_sc and name not in _AGNOSTIC:
         connection = self_connection(interaction.skip_tp, one_hot)
     reader = None if readout is None else readout_vector(readout, update.irreps_out, head)
-    roots, prefactor, cutoff_p = basis
     return ProductLayer(
         irreps_in=Irreps.parse(str(interaction.conv_tp.irreps_in1)),
         irreps_harmonics=harmonics,
         irreps_mid=irreps_mid,
         paths=paths,
-        radial=Radial(roots, prefactor, cutoff_p, mlp_weights(interaction.conv_tp_weights)),
-        linear_in=_padded(linear_map(interaction.linear_up), features),
+        radial=radial,
+        linear_in=_padded(linear_in, features),
         linear_out=linear_out,
         basis_problem=expansion.problem,
         coefficients=coefficients,
         product=_with_energy(update, reader),
         self_connection=_carried(connection, reader, features, update.irreps_out, index > 0, len(kept)),
+        density=density,
+        gated=gated,
     )
 
 
@@ -246,7 +250,9 @@ def _carried(
         scalar = _scalar_block(irreps_out)
         blocks += [(a, last, weight @ reader) for a, b, weight in connection.blocks if b == scalar]
     if has_energy:
-        blocks.append((len(features) - 1, last, torch.ones(types, 1, 1, dtype=torch.float64)))
+        typed = connection is None or any(w.dim() == 3 for _, _, w in connection.blocks)
+        shape = (types, 1, 1) if typed else (1, 1)
+        blocks.append((len(features) - 1, last, torch.ones(*shape, dtype=torch.float64)))
     return LinearMap(features, irreps_out + _ENERGY, blocks)
 
 

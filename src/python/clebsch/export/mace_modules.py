@@ -16,13 +16,58 @@ from .modules import Dense, Interaction
 ops = torch.ops.clebsch
 
 
+class Density(torch.nn.Module):
+    """(M, 1): one over alpha + beta * (sum of a radial function over the neighbours), what messages are times."""
+
+    alpha: Final[float]
+    beta: Final[float]
+
+    def __init__(self, radial_sum: Interaction, types: int, alpha: float, beta: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.sum = radial_sum
+        self.alpha = alpha
+        self.beta = beta
+        self.register_buffer("ones", torch.ones(types, 1, dtype=dtype))
+
+    def forward(self, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
+        # A convolution of ones with one channel: no op of its own.
+        total = self.sum(self.ones.index_select(0, types), edge_vec, types, graph)
+        return torch.reciprocal(torch.add(torch.mul(total, self.beta), self.alpha))
+
+
+class GatedMessage(torch.nn.Module):
+    """linear(gate(message + residual(x)))."""
+
+    layer: Final[int]
+    residual_problem: Final[str]
+    gate_problem: Final[str]
+    linear_problem: Final[str]
+
+    def __init__(self, layer: int, residual: tuple[str, Tensor], gate: str, linear: tuple[str, Tensor]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.residual_problem, weight = residual
+        self.register_buffer("residual", weight)
+        self.gate_problem = gate
+        self.linear_problem, weight = linear
+        self.register_buffer("linear", weight)
+
+    def forward(self, h: Tensor, x: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
+        h = h + ops.linear(x, self.residual, graph, self.layer, self.residual_problem)
+        h = ops.gate(h, graph, self.layer, self.gate_problem)
+        return ops.linear(h, self.linear, graph, self.layer, self.linear_problem)
+
+
 class ProductLayer(torch.nn.Module):
     """One MACE layer, features (M, d_in) -> (M, d_out): convolution, symmetric contraction, linear maps. Rows at or
     beyond layer_rows[layer] are zero."""
 
     layer: Final[int]
     typed_out: Final[bool]
+    has_density: Final[bool]
+    has_gate: Final[bool]
     has_self_connection: Final[bool]
+    typed_self_connection: Final[bool]
     linear_in_problem: Final[str]
     linear_out_problem: Final[str]
     basis_problem: Final[str]
@@ -38,6 +83,8 @@ class ProductLayer(torch.nn.Module):
         basis: tuple[str, Tensor],
         product: tuple[str, Tensor],
         self_connection: tuple[str, Tensor] | None,
+        density: Density | None,
+        gated: GatedMessage | None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -52,10 +99,18 @@ class ProductLayer(torch.nn.Module):
         self.product_problem, weight = product
         self.register_buffer("product", weight)
         self.has_self_connection = self_connection is not None
+        self.typed_self_connection = False
         self.self_connection_problem = ""
         if self_connection is not None:
             self.self_connection_problem, weight = self_connection
             self.register_buffer("self_connection", weight)
+            self.typed_self_connection = weight.dim() == 2
+        self.has_density = density is not None
+        if density is not None:
+            self.density = density
+        self.has_gate = gated is not None
+        if gated is not None:
+            self.gated = gated
 
     def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
         # Layer -1 (all rows): senders are ghosts too, whether an earlier layer or communication filled them.
@@ -65,10 +120,19 @@ class ProductLayer(torch.nn.Module):
             h = ops.species_linear(h, self.linear_out, types, graph, self.layer, self.linear_out_problem)
         else:
             h = ops.linear(h, self.linear_out, graph, self.layer, self.linear_out_problem)
+        if self.has_density:
+            h = torch.mul(h, self.density(edge_vec, types, graph))
+        if self.has_gate:
+            h = self.gated(h, x, graph)
         h = ops.symmetric_contraction(h, self.coefficients, types, graph, self.layer, self.basis_problem)
         h = ops.linear(h, self.product, graph, self.layer, self.product_problem)
         if self.has_self_connection:
-            h = h + ops.species_linear(x, self.self_connection, types, graph, self.layer, self.self_connection_problem)
+            if self.typed_self_connection:
+                h = h + ops.species_linear(
+                    x, self.self_connection, types, graph, self.layer, self.self_connection_problem
+                )
+            else:
+                h = h + ops.linear(x, self.self_connection, graph, self.layer, self.self_connection_problem)
         return h
 
 

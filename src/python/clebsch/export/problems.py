@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..irreps import Irreps
-from .description import AllegroNetwork, Gate, Layer, LinearMap, PairRepulsion, ProductLayer
+from .description import AllegroNetwork, Density, Gate, Layer, LinearMap, PairRepulsion, ProductLayer, Radial
 
 
 def number(value: float) -> str:
@@ -33,24 +33,55 @@ def allegro(value: AllegroNetwork) -> str:
 
 def convolution(layer: Layer | ProductLayer) -> str:
     paths = ";".join(f"uvu:{p.in1},{p.in2},{p.out},{number(p.coefficient)}" for p in layer.paths)
-    widths = [len(layer.radial.roots)] + [w.shape[1] for w in layer.radial.weights]
-    radial = (
-        f"bessel,{number(layer.radial.prefactor)},{number(layer.radial.cutoff_p)},{'-'.join(map(str, widths))},silu"
-    )
     return (
-        f"conv in1={layer.irreps_in} in2={layer.irreps_harmonics} out={layer.irreps_mid} paths={paths} radial={radial}"
+        f"conv in1={layer.irreps_in} in2={layer.irreps_harmonics} out={layer.irreps_mid} paths={paths} "
+        f"radial={radial(layer.radial)}"
     )
+
+
+def density(value: Density) -> str:
+    """A sum of one radial function over the neighbours: a convolution of ones."""
+    return f"conv in1=1x0e in2=1x0e out=1x0e paths=uvu:0,0,0,1 radial={radial(value.radial)}"
+
+
+def radial(value: Radial) -> str:
+    widths = [len(value.roots)] + [w.shape[1] for w in value.weights]
+    parts = [value.basis, number(value.prefactor), number(value.cutoff_p), "-".join(map(str, widths))]
+    parts.append("silu" if value.norms is None else "norm-silu")
+    if value.transform is not None:
+        parts.append(value.transform.name)
+    parts += ["cutoff-last"] * value.cutoff_last + ["density"] * value.density
+    return ",".join(parts)
+
+
+def radial_basis(value: Radial) -> Tensor:
+    """The `basis` tensor (src/torch/ops.schema): fp64."""
+    if value.transform is None:
+        return value.roots.clone()
+    return torch.cat([value.roots, value.roots.new_tensor(value.transform.parameters), value.transform.radii])
+
+
+def radial_network(value: Radial) -> Tensor:
+    """The `network` tensor: all weights in the order of src/core/problem.h, RadialDescription."""
+    if value.norms is None:
+        return torch.cat([w.flatten() for w in value.weights])
+    parts = [value.norms.first, value.weights[0]]
+    for weight, (factors, shifts, biases) in zip(value.weights[1:], value.norms.others, strict=True):
+        parts += [factors, shifts, weight, biases]
+    return torch.cat([p.flatten() for p in parts])
 
 
 def gate(value: Gate) -> str:
     return (
         f"gate scalars={value.scalars} gates={value.gates} gated={value.gated} "
         f"silu={number(value.silu)} tanh={number(value.tanh)}"
+        + ("" if value.sigmoid is None else f" sigmoid={number(value.sigmoid)}")
     )
 
 
 def pair_repulsion(value: PairRepulsion) -> str:
-    return f"zbl p={number(value.cutoff_p)} scale={number(value.scale)}"
+    text = f"zbl p={number(value.cutoff_p)} scale={number(value.scale)}"
+    return text if value.screening is None else f"{text} screening={','.join(map(number, value.screening))}"
 
 
 def linear(value: LinearMap) -> tuple[str, Tensor]:
