@@ -18,8 +18,8 @@ constexpr const char* kDoubleModule = "edge_embedding_double";
 std::string fp64(double value) { return literal(value, Scalar::f64); }
 
 void write_types(SourceWriter& w, const Problem& problem, Scalar scalar, const char* title) {
-  require(problem.radial.has_value() && problem.radial->basis == RadialBasis::bessel,
-          "cuda edge_embedding: expected a problem with a radial part of Bessel functions");
+  require(problem.radial.has_value() && problem.radial->plain(),
+          "cuda edge_embedding: expected a problem with a plain radial part of Bessel functions");
   w.line("// {}", title);
   w.line("// degrees up to {}, {} basis functions, cutoff polynomial of degree {:.17g}", problem.lmax_in2,
          problem.radial->basis_size(), problem.radial->cutoff_p);

@@ -189,10 +189,6 @@ def split(model: Model, probe: Probe, threads: int, repeats: int) -> dict[str, f
 
 def records(results: list[dict]) -> list[dict]:
     """In the form of tests/gpu/results/summary.json (docs/performance.md)."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout
     from importlib.metadata import version
 
     out = []
@@ -222,13 +218,23 @@ def records(results: list[dict]) -> list[dict]:
                     "machine": f"{cpu_name()}, {os.cpu_count()} cores",
                     "torch": torch.__version__,
                     "driver": "",
-                    "commit": commit.strip(),
-                    "dirty": bool(dirty.strip()),
-                    "date": time.strftime("%Y-%m-%d", time.gmtime()),
+                    **commit_state(),
                     "command": "tests/bench/cpu_nequip.py",
                 }
             )
     return out
+
+
+def commit_state() -> dict:
+    """Fields of a record: which code was measured, and when."""
+    run = dict(cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], **run).stdout
+    dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], **run).stdout
+    return {
+        "commit": commit.strip(),
+        "dirty": bool(dirty.strip()),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
 
 
 def cpu_name() -> str:
