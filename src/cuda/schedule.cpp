@@ -367,6 +367,11 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   while (twice && !best.fits && launches < 8) spread(kWarpsOfLargeProblems * ++launches, 13);
   if (!best.fits) launches = 1;
   while (!best.fits && launches < kMaxLaunches) spread(kWarpsOfLargeProblems * ++launches, kWarpsOfLargeProblems);
+  // Last, any number of units, each in a launch of its own: there may be no multiple that leaves none without work.
+  for (int units = 2; !best.fits && units <= kWarpsOfLargeProblems * kMaxLaunches; ++units) {
+    spread(units, kWarpsOfLargeProblems);
+    launches = units;
+  }
   require(best.fits,
           "cuda convolution: no schedule for '{}' ({} paths): it has more channels and paths than {} warps hold",
           problem.str(), problem.paths.size(), kWarpsOfLargeProblems * kMaxLaunches);

@@ -26,13 +26,16 @@ void for_each_case(F&& f) {
   for (const NamedProblem& named : named_problems()) {
     const auto problem = cached_problem(named.problem);
     if (!uvu_alone(*problem)) continue;
-    for (Pass pass : {Pass::forward, Pass::backward}) {
+    for (Pass pass : {Pass::forward, Pass::backward, Pass::double_backward}) {
       for (Scalar scalar : {Scalar::f32, Scalar::f64}) f(named.name, *problem, pass, scalar);
     }
   }
 }
 
 KernelSource generate(const Problem& problem, Pass pass, Scalar scalar) {
+  if (pass == Pass::double_backward) {
+    return conv_double_backward_source(problem, scalar, DoubleBackwardOutputs{}, DeviceLimits{});
+  }
   return pass == Pass::forward ? conv_forward_source(problem, scalar, DeviceLimits{})
                                : conv_backward_source(problem, scalar, BackwardOutputs{}, DeviceLimits{});
 }
