@@ -52,7 +52,8 @@ GraphView complete(Model::Impl& model, GraphView graph) {
   }
   require(graph.n_layers == metadata.layers, "model {}: expected layer_rows of {} layers, got {}", model.name,
           metadata.layers, graph.n_layers);
-  const bool on_gpu = !model.device.device.is_cpu();
+  // A model that is to run on a GPU is tried on the CPU first, when it is loaded: then there is no `run` yet.
+  const bool on_gpu = model.run && !model.device.device.is_cpu();
   if (on_gpu) graph.receivers = graph.col_ptr = graph.col_edge = nullptr;  // made there
   validate_graph(graph, static_cast<int>(metadata.type_names.size()));
   for (int32_t i = 0; i < graph.n_nodes; ++i) {
@@ -212,7 +213,7 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
       compute_on_cpu(model, graph, request, result);
     }
   } catch (const Error&) {
-    if (!model.device.device.is_cpu()) require_finite(model, graph);
+    if (model.run) require_finite(model, graph);
     throw;
   } catch (const c10::OutOfMemoryError& error) {
     fail(
