@@ -11,10 +11,11 @@
 #   bench64    1000 atoms, fp64
 #   more       1000 atoms, fp32: other problems of the registry (uneven, DiffDock, tetris, roofline)
 #   bench8000  8000 atoms, fp32 and fp64
+#   double     1000 atoms, fp32: our double backward against its composition alone (not part of all)
 #   sweep, sweep_double   other plans than the planner's, 1000 atoms, fp32 (not part of all)
 #   ncu        occupancy and limiter of mace-M forward and backward
 #
-# All of them but the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All of them but double and the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_PEERS: a folder or .tar.xz that holds the other libraries' packages
 # (.gpu/peers.tar.xz). CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent.
 set -u
@@ -81,14 +82,21 @@ bench() { # bench NAME SECONDS ARGUMENTS...
     --deadline $((seconds - 45)) "$@" 2>&1 | tee "$out/$name.txt"
 }
 
+six=mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5
+warm() { # warm PASSES PROBLEMS [PLAN...]: compiles side by side; an empty plan is the planner's own
+  local passes=$1 problems=$2
+  shift 2
+  for problem in ${problems//,/ }; do
+    for plan in "$@"; do echo "$problem" "${plan:-prefetch=-1}"; done
+  done | limited 100 xargs -P 14 -L 1 bash -c 'timeout 90 "$0" "$1" --library "$2" --device cuda --libraries clebsch \
+    --passes "$3" --problems "$4" --schedules "$5" --plans-only --repeats 1 > /dev/null 2>&1 || echo "no kernel: $4 $5"' \
+    "$python" "$root/tests/bench/conv" "$library" "$passes"
+}
+
 sweep() { # sweep NAME PASSES PROBLEMS PLAN...: compiled side by side first, timed alone
   local name=$1 passes=$2 problems=$3
   shift 3
-  for problem in ${problems//,/ }; do
-    for plan in "$@"; do echo "$problem $plan"; done
-  done | limited 100 xargs -P 14 -L 1 bash -c 'timeout 80 "$0" "$1" --library "$2" --device cuda --libraries clebsch \
-    --passes "$3" --problems "$4" --schedules "$5" --plans-only --repeats 1 > /dev/null 2>&1 || echo "no kernel: $4 $5"' \
-    "$python" "$root/tests/bench/conv" "$library" "$passes"
+  warm "$passes" "$problems" "$@"
   bench "$name" 130 --cells 5 --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" --repeats 10
 }
 
@@ -104,7 +112,7 @@ torch.ops.load_library(sys.argv[1])
 problems = sorted(torch.classes.clebsch.Model.named_problems().items(), key=lambda item: len(item[1]))
 names = [name for name, text in problems if text.startswith("conv ")]
 print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
-        limited 220 "$python" "$root/tests/gpu/test_conv.py" --library "$library" --only "$names" \
+        limited 200 "$python" "$root/tests/gpu/test_conv.py" --library "$library" --only "$names" \
           > "$scratch/tests_$part.txt" 2>&1 &
       done
       limited 100 "$python" "$root/tests/gpu/test_edge_embedding.py" --library "$library" > "$scratch/tests_4.txt" 2>&1 &
@@ -115,14 +123,17 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
       ;;
     sanitizer)
       if command -v compute-sanitizer > /dev/null; then
-        for tool in memcheck racecheck initcheck synccheck; do
-          PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited 200 compute-sanitizer --tool $tool --error-exitcode 3 "$python" \
-            "$root/tests/gpu/sanitize_conv.py" --library "$library" --seconds 150 > "$scratch/$tool.txt" 2>&1 &
+        tools=${CLEBSCH_SANITIZERS:-memcheck racecheck initcheck synccheck}
+        seconds=${CLEBSCH_SANITIZER_SECONDS:-100}
+        for tool in $tools; do
+          PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited $((seconds + 50)) compute-sanitizer --tool $tool --error-exitcode 3 \
+            "$python" "$root/tests/gpu/sanitize_conv.py" --library "$library" --seconds "$seconds" \
+            > "$scratch/$tool.txt" 2>&1 &
         done
         wait
         {
           stamp
-          for tool in memcheck racecheck initcheck synccheck; do
+          for tool in $tools; do
             echo "== $tool"
             sed 's:/[^ ]*/::g' "$scratch/$tool.txt" | head -c 20000
             echo
@@ -157,6 +168,11 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         --problems nequip-S,nequip-L,nequip-toluene,diffdock-l1,diffdock-l2,tetris-2,roofline-1-1-1,roofline-2-1-2,roofline-3-3-3,roofline-5-5-3,roofline-5-3-5,roofline-6-3-6,roofline-7-4-7,roofline-7-7-7
       "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_more.json" --plot "$out/conv_more.png" > /dev/null
       ;;
+    double) # ours alone, without waiting for compilers
+      warm double "$six" ""
+      bench conv_double 100 --cells 5 --passes double --libraries clebsch
+      "$python" "$root/tests/bench/conv/report.py" "$out/conv_double.json" --summary "$out/summary.json" > /dev/null
+      ;;
     sweep) sweep conv_sweep forward,backward mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5 \
       ahead=0 ahead=4 ahead=8 prefetch=1 units=1 units=2 units=2,ahead=4 units=4,ahead=4 units=8,ahead=4 blocks=4 blocks=6 \
       hoist=0 code=4000,ahead=4 tile=8 ;;
@@ -176,7 +192,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         echo "ncu is not on this machine" | tee "$out/conv_ncu.txt"
       fi
       ;;
-    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, sweep, sweep_double or ncu" ;;
+    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, double, sweep, sweep_double or ncu" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done
