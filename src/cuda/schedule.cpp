@@ -404,9 +404,10 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
       options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
-  // Measured: short rows gain nothing, and launches of their own fetch what only others use.
+  // Measured: short rows gain nothing, launches of their own fetch what only others use, and the double backward pass
+  // needs the registers.
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
-  const bool fetch = !has_table(pass) && schedule.launches == 1 && row_bytes >= 3072;
+  const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
   schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
   // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
   // incoming gradient) and, backward, two buffers of their gradients a unit.
