@@ -34,6 +34,11 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   call.problem = cached_problem(std::string(text));
   const Problem& problem = *call.problem;
   require(problem.radial.has_value(), "{}: expected a problem with a radial part", kOp);
+  require(
+      problem.radial->smooth_end(),
+      "{}: the radial functions jump at the cutoff (a network with LayerNorm behind the cutoff: apply_cutoff True), "
+      "the GPU's kernels need them to end in zero. Run this model on the CPU",
+      kOp);
   const cuda::Scalar scalar = scalar_of(kOp, x);
   const at::ScalarType dtype = x.scalar_type();
   const at::Device device = x.device();
