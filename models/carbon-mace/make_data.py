@@ -142,8 +142,9 @@ def sample(run: Run) -> list[Atoms]:
         # those of crystals.
         weight = 1.0 / (0.1 + np.sqrt((frame.get_forces() ** 2).mean()))
         frame.info["config_forces_weight"] = round(float(np.clip(weight, 0.15, 4.0)), 4)
-        frame.info["config_energy_weight"] = round(float(np.clip(3.0 * weight, 0.5, 2.0)), 4)
-        frame.info["config_stress_weight"] = round(float(np.clip(weight, 0.2, 2.0)), 4)
+        frame.info["config_energy_weight"] = frame.info["config_stress_weight"] = round(
+            float(np.clip(weight, 0.2, 2)), 4
+        )
     kept = [frame for frame in frames if np.abs(frame.get_forces()).max() < LARGEST_FORCE]
     print(f"{run}: {len(kept)} of {len(frames)}", flush=True)
     return kept

@@ -33,7 +33,7 @@ LOSS = """--loss universal --energy_weight 20 --forces_weight 10 --stress_weight
     --swa_energy_weight 1000 --swa_forces_weight 10 --swa_stress_weight 5000 --error_table PerAtomRMSEstressvirials"""
 STEPS = """--batch_size 16 --valid_batch_size 32 --ema --ema_decay 0.995 --amsgrad --clip_grad 10
     --scheduler ExponentialLR --patience 1000 --eval_interval 1 --seed 7"""
-FIRST_RATE, LAST_RATE, STAGE_TWO_RATE = 0.01, 0.0003, 0.0004
+FIRST_RATE, LAST_RATE, STAGE_TWO_RATE = 0.01, 0.0003, 0.0002
 STAGE_TWO_SHARE = 0.2
 EPOCH = re.compile(r"INFO: Epoch (\d+): ")
 
