@@ -231,7 +231,9 @@ def main():
         plot(result, arguments.plot)
     if arguments.summary:
         path = Path(arguments.summary)
-        new = {r["name"]: r for r in summary_records(result)}
+        targets = json.loads((Path(__file__).resolve().parents[1] / "targets.json").read_text())["targets"]
+        named = {target["name"] for target in targets}
+        new = {r["name"]: r for r in summary_records(result) if r["name"] in named}
         old = json.loads(path.read_text()) if path.exists() else []
         path.write_text(json.dumps([r for r in old if r["name"] not in new] + list(new.values()), indent=1) + "\n")
     return 0
