@@ -96,7 +96,46 @@ void Graph::assign(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t 
   finish();
 }
 
+bool Graph::refer_to_sorted(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t edges, const int64_t* receiver,
+                            const int64_t* sender, const double* vectors, const int64_t* type, int layers,
+                            int threads) {
+  check_counts(n_local_, n_rows_, n_nodes_);
+  require(edges >= 0 && edges <= kMaxEdges, "graph: expected 0 to {} edges, got {}", kMaxEdges, edges);
+  if (!all_below(type, n_nodes_, std::numeric_limits<int32_t>::max())) return false;
+  row_ptr.resize(static_cast<size_t>(n_rows_) + 1);
+  senders.resize(edges);
+  constexpr int64_t kPiece = 1 << 15;
+  const int64_t pieces = (edges + kPiece - 1) / kPiece;
+  bool sound = true;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(&& : sound) if (threads > 1 && pieces > 4)
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t end = std::min(edges, (piece + 1) * kPiece);
+    for (int64_t e = piece * kPiece; e < end; ++e) {
+      const int64_t row = receiver[e], last = e > 0 ? receiver[e - 1] : -1, node = sender[e];
+      if (row < last || row < 0 || row >= n_rows_ || last < -1 || node < 0 || node >= n_nodes_) {
+        sound = false;
+        break;
+      }
+      senders[e] = static_cast<int32_t>(node);
+      for (int64_t k = last + 1; k <= row; ++k) row_ptr[k] = static_cast<int32_t>(e);
+    }
+  }
+  if (!sound) return false;
+  const int64_t last = edges > 0 ? receiver[edges - 1] : -1;
+  std::fill(row_ptr.begin() + last + 1, row_ptr.end(), static_cast<int32_t>(edges));
+  n_local = n_local_;
+  n_rows = n_rows_;
+  n_nodes = n_nodes_;
+  types.assign(type, type + n_nodes);
+  layer_rows.assign(layers, n_rows);
+  receivers.clear();
+  col_ptr.clear();
+  vectors_ = vectors;
+  return true;
+}
+
 void Graph::finish() {
+  vectors_ = nullptr;
   receivers.resize(senders.size());
   for (int32_t i = 0; i < n_rows; ++i) {
     for (int32_t e = row_ptr[i]; e < row_ptr[i + 1]; ++e) receivers[e] = i;
@@ -117,13 +156,13 @@ GraphView Graph::view() const {
   v.n_layers = static_cast<int32_t>(layer_rows.size());
   v.row_ptr = row_ptr.data();
   v.senders = senders.data();
-  v.receivers = receivers.data();
+  v.receivers = vectors_ ? nullptr : receivers.data();
   const bool transposed = col_ptr.size() == static_cast<size_t>(n_nodes) + 1 && !row_ptr.empty();
   v.col_ptr = transposed ? col_ptr.data() : nullptr;
   v.col_edge = transposed ? col_edge.data() : nullptr;
   v.layer_rows = layer_rows.data();
   v.types = types.data();
-  v.edge_vec = edge_vec.data();
+  v.edge_vec = vectors_ ? vectors_ : edge_vec.data();
   return v;
 }
 

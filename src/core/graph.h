@@ -5,6 +5,9 @@
 
 namespace clebsch {
 
+/// Threads that copy a graph: a few fill the memory's bandwidth, and with all cores one that is busy holds up the rest.
+constexpr int kCopyThreads = 4;
+
 /// Pointers to a graph; nothing is owned. Counts as in docs/architecture.md: n_local <= n_rows (N) <= n_nodes (M).
 /// Owned atoms come first, then ghosts that still feed an owned atom by hop count, then the rest.
 struct GraphView {
@@ -34,9 +37,18 @@ class Graph {
   /// becomes `layers` times n_rows: a caller that knows hop counts lowers it.
   void assign(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t edges, const int64_t* receiver,
               const int64_t* sender, const double* vectors, const int64_t* type, int layers);
+  /// The same from edges that are sorted by receiver, for a device: senders and rows alone are filled, in one pass by
+  /// `threads`, and view() points at `vectors`, which must outlive it. Vectors are not looked at, receivers and
+  /// transpose left out. False, and the graph is then to be assigned again, when receivers fall or an index is out of
+  /// range.
+  bool refer_to_sorted(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t edges, const int64_t* receiver,
+                       const int64_t* sender, const double* vectors, const int64_t* type, int layers, int threads);
   /// Fills receivers from row_ptr, and col_ptr/col_edge from senders.
   void finish();
   GraphView view() const;
+
+ private:
+  const double* vectors_ = nullptr;  ///< of refer_to_sorted
 };
 
 /// Counting-sort transpose of CSR rows: col_ptr (M+1), col_edge (E) with ascending edge ids per sender.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/graph_transpose.h"
@@ -21,16 +22,25 @@ constexpr double kGrowth = 1.3, kEdgeReserve = 1.05;
 
 int64_t edges_of(const GraphView& graph) { return graph.row_ptr[graph.n_rows]; }
 
-/// memcpy by several threads: one alone does not fill the memory's bandwidth.
-void copy(void* to, const void* from, std::size_t bytes, int threads) {
-  constexpr std::size_t kPiece = std::size_t{1} << 20;
-  const std::size_t pieces = (bytes + kPiece - 1) / kPiece;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
-  for (std::size_t p = 0; p < pieces; ++p) {
-    const std::size_t begin = p * kPiece;
-    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
-                std::min(kPiece, bytes - begin));
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+/// All copies in one parallel region, by a few threads.
+void copy_all(const std::vector<Copy>& copies, int threads) {
+  constexpr std::size_t kPiece = std::size_t{1} << 18;
+  std::vector<Copy> pieces;
+  for (const Copy& c : copies) {
+    for (std::size_t begin = 0; begin < c.bytes; begin += kPiece) {
+      pieces.push_back({static_cast<char*>(c.to) + begin, static_cast<const char*>(c.from) + begin,
+                        std::min(kPiece, c.bytes - begin)});
+    }
   }
+  threads = std::min(threads, kCopyThreads);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && pieces.size() > 4)
+  for (const Copy& piece : pieces) std::memcpy(piece.to, piece.from, piece.bytes);
 }
 
 /// Offsets 0 .. count of a graph and, up to the capacity, as many rows without edges.
@@ -113,15 +123,18 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
 
   const int64_t edges = edges_of(graph);
   if (edges > 0) {
-    // The large one first: it is on its way while the others are staged.
     const std::size_t count = static_cast<std::size_t>(edges);
-    copy(staged_edge_vec_.mutable_data_ptr<double>(), graph.edge_vec, 3 * count * sizeof(double), threads);
-    edge_vec_.narrow(0, 0, edges).copy_(staged_edge_vec_.narrow(0, 0, edges), true);
+    int32_t* staged = staged_edges_.mutable_data_ptr<int32_t>();
+    std::vector<Copy> copies{{staged_edge_vec_.mutable_data_ptr<double>(), graph.edge_vec, 3 * count * sizeof(double)}};
     const int32_t* sources[3] = {graph.senders, graph.receivers, graph.col_edge};
-    for (int k = 0; k < (on_gpu_ ? 1 : 3); ++k) {
-      const at::Tensor row = staged_edges_[k].narrow(0, 0, edges);
-      copy(row.mutable_data_ptr<int32_t>(), sources[k], count * sizeof(int32_t), threads);
-      edges_[k].narrow(0, 0, edges).copy_(row, true);
+    const int arrays = on_gpu_ ? 1 : 3;
+    for (int k = 0; k < arrays; ++k) {
+      copies.push_back({staged + k * capacity_.edges, sources[k], count * sizeof(int32_t)});
+    }
+    copy_all(copies, threads);
+    edge_vec_.narrow(0, 0, edges).copy_(staged_edge_vec_.narrow(0, 0, edges), true);
+    for (int k = 0; k < arrays; ++k) {
+      edges_[k].narrow(0, 0, edges).copy_(staged_edges_[k].narrow(0, 0, edges), true);
     }
   }
   if (on_gpu_) transpose_on_gpu();

@@ -183,10 +183,17 @@ class PythonModel : public torch::CustomClassHolder {
     check("senders", senders, at::kLong, {edges});
     require(nodes < (int64_t{1} << 31) && n_local >= 0 && n_local <= n_rows && n_rows <= nodes,
             "compute: expected 0 <= n_local <= n_rows <= {} atoms, got {} and {}", nodes, n_local, n_rows);
-    graph_.with_transpose = model_->device() == "cpu";
-    graph_.assign(static_cast<int32_t>(n_local), static_cast<int32_t>(n_rows), static_cast<int32_t>(nodes), edges,
-                  receivers.const_data_ptr<int64_t>(), senders.const_data_ptr<int64_t>(),
-                  edge_vec.const_data_ptr<double>(), types.const_data_ptr<int64_t>(), model_->metadata().layers);
+    const auto fill = [&](auto&& method) {
+      return method(static_cast<int32_t>(n_local), static_cast<int32_t>(n_rows), static_cast<int32_t>(nodes), edges,
+                    receivers.const_data_ptr<int64_t>(), senders.const_data_ptr<int64_t>(),
+                    edge_vec.const_data_ptr<double>(), types.const_data_ptr<int64_t>(), model_->metadata().layers);
+    };
+    const bool on_gpu = model_->device() != "cpu";
+    const int threads = std::min(at::get_num_threads(), kCopyThreads);
+    if (!on_gpu || !fill([&](auto... arguments) { return graph_.refer_to_sorted(arguments..., threads); })) {
+      graph_.with_transpose = !on_gpu;
+      fill([&](auto... arguments) { return graph_.assign(arguments...), true; });
+    }
     Request request{forces, virial, atom_virial, centroid_virial, outputs};
     model_->compute(graph_.view(), request, result_);
     Values values;

@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,11 +36,11 @@ def relative_error(model: str, structure: Structure, forces: torch.Tensor) -> fl
     return float((forces - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
-def time_one(name: str, label: str, structure: Structure, with_error: bool) -> dict[str, object]:
+def time_one(name: str, label: str, structure: Structure, deterministic: bool) -> dict[str, object]:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    model = load(name, "cuda", "float32", threads=torch.get_num_threads())
+    model = load(name, "cuda", "float32", threads=torch.get_num_threads(), deterministic=deterministic)
     graph = structure.graph(model.r_max)
     start = time.perf_counter()
     forces = model.compute(*graph)["forces"]
@@ -58,7 +59,7 @@ def time_one(name: str, label: str, structure: Structure, with_error: bool) -> d
     device_ms, spread = quartiles(device)
     step_ms, step_spread = quartiles(steps)
     record = {
-        "model": name, "structure": label, "atoms": atoms, "edges": len(graph[0]),
+        "model": name, "structure": label, "deterministic": deterministic, "atoms": atoms, "edges": len(graph[0]),
         "device_ms": device_ms, "device_spread_ms": spread, "step_ms": step_ms, "step_spread_ms": step_spread,
         "device_us_atom": 1e3 * device_ms / atoms, "step_us_atom": 1e3 * step_ms / atoms,
         "kb_atom": memory / atoms / 1e3, "first_step_s": first,
@@ -68,10 +69,10 @@ def time_one(name: str, label: str, structure: Structure, with_error: bool) -> d
         record[part] = statistics.median(p[part] for p in parts)
     del model
     torch.cuda.empty_cache()
-    if with_error:
-        record["error"] = relative_error(name, structure, forces)
+    record["error"] = relative_error(name, structure, forces)
     print(
-        f"{name:13s} {label:8s} {atoms:6d} atoms {record['edges']:8d} edges  device {device_ms:8.3f} +- {spread:.3f} "
+        f"{name:13s} {label:6s} {'det' if deterministic else 'atomic':6s} "
+        f"{atoms:6d} atoms {record['edges']:8d} edges  device {device_ms:8.3f} +- {spread:.3f} "
         f"ms {record['device_us_atom']:7.3f} us/atom  step {step_ms:8.3f} ms (upload "
         f"{record['upload_ms']:.2f}, compute {record['compute_ms']:.2f}, read {record['read_ms']:.2f})  "
         f"{record['kb_atom']:.1f} kB/atom  first {first:.1f} s  replayed {record['replayed']}  "
@@ -79,6 +80,62 @@ def time_one(name: str, label: str, structure: Structure, with_error: bool) -> d
         flush=True,
     )
     return record
+
+
+#: Names of tests/bench/targets.json: model, structure, unit.
+NAMES = {
+    "nequip_s_8000_us_atom": ("nequip-S", "8000", "us/atom"),
+    "nequip_m_8000_us_atom": ("nequip-M", "8000", "us/atom"),
+    "nequip_l_8000_us_atom": ("nequip-L", "8000", "us/atom"),
+    "nequip_s_64_ms": ("nequip-S", "64", "ms"),
+    "nequip_m_64_ms": ("nequip-M", "64", "ms"),
+    "water_nequip_m_us_atom": ("nequip-M", "water", "us/atom"),
+}
+
+
+def named_records(records: list[dict]) -> list[dict]:
+    """For tests/bench/record.py: the step on the device, with atomic sums as peers have them; `step` and
+    `deterministic_value` say what it is from host memory to host memory and with sums in a fixed order."""
+    named = []
+    for name, (model, structure, unit) in NAMES.items():
+        found = {r["deterministic"]: r for r in records if (r["model"], r["structure"]) == (model, structure)}
+        if False not in found or True not in found:
+            continue
+        r, ordered = found[False], found[True]
+        scale = 1e3 / r["atoms"] if unit == "us/atom" else 1.0
+        named.append(
+            {
+                "name": name,
+                "value": scale * r["device_ms"],
+                "unit": unit,
+                "spread": scale * r["device_spread_ms"],
+                "dtype": "float32",
+                "deterministic": False,
+                "error": r["error"],
+                "peer": None,
+                "deterministic_value": scale * ordered["device_ms"],
+                "step": scale * r["step_ms"],
+                "kb_atom": r["kb_atom"],
+                "atoms": r["atoms"],
+                "edges": r["edges"],
+                "machine": r["machine"],
+                "torch": r["torch"],
+                "driver": r["driver"],
+                "commit": r["commit"],
+                "dirty": False,
+                "date": r["date"],
+                "command": "tests/gpu/bench_model.py",
+            }  # fmt: skip
+        )
+    return named
+
+
+def driver() -> str:
+    try:
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")[0]
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def profile(name: str, label: str, structure: Structure) -> list[dict[str, object]]:
@@ -118,6 +175,7 @@ def main() -> int:
     torch.set_num_threads(min(16, os.cpu_count() or 1))
     head = {
         "machine": torch.cuda.get_device_name(), "cpu": platform.processor(), "torch": torch.__version__,
+        "driver": driver(),
         "threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d"), "commit": options.commit,
         "command": " ".join(sys.argv),
     }  # fmt: skip
@@ -131,10 +189,11 @@ def main() -> int:
             continue
         cases = [*sizes, ("water", water(14))] if name != "water-nequip" else [("water", water(14))]
         for label, structure in cases:
-            try:
-                records.append(time_one(name, label, structure, with_error=label in ("64", "1000")) | head)
-            except Exception as error:
-                print(f"FAIL {name} {label}: {type(error).__name__} {str(error)[:600]}", flush=True)
+            for deterministic in (True, False):
+                try:
+                    records.append(time_one(name, label, structure, deterministic) | head)
+                except Exception as error:
+                    print(f"FAIL {name} {label}: {type(error).__name__} {str(error)[:600]}", flush=True)
             save(options.out, records)
         if options.profile:
             for label, structure in (("64", diamond(2)), ("8000", diamond(10))):
@@ -142,6 +201,7 @@ def main() -> int:
                     profiles[f"{name} {label}"] = profile(name, label, structure)
                 except Exception as error:
                     print(f"FAIL profile {name} {label}: {type(error).__name__} {str(error)[:300]}", flush=True)
+    save(options.out.with_suffix(".records.json"), named_records(records))
     if profiles:
         options.out.with_suffix(".profile.json").write_text(json.dumps(profiles, indent=1) + "\n")
     return 0 if records else 1

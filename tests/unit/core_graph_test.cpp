@@ -180,5 +180,46 @@ TEST(Graph, CapacityBeyondTheEdgesIsNeverRead) {
   EXPECT_EQ(col_edge, graph.col_edge);
 }
 
+TEST(Graph, SortedEdgesAreReferredTo) {
+  std::mt19937_64 random(11);
+  for (const int64_t edges : {0, 1, 7, 300000}) {
+    const int32_t rows = 900, nodes = 1000;
+    std::vector<int64_t> receiver(edges), sender(edges), type(nodes, 1);
+    std::vector<double> vectors(3 * edges, 0.5);
+    for (int64_t e = 0; e < edges; ++e) receiver[e] = e * 700 / edges + 3, sender[e] = random() % nodes;
+    Graph expected, got;
+    expected.assign(800, rows, nodes, edges, receiver.data(), sender.data(), vectors.data(), type.data(), 2);
+    const auto refer = [&](int threads) {
+      return got.refer_to_sorted(800, rows, nodes, edges, receiver.data(), sender.data(), vectors.data(), type.data(),
+                                 2, threads);
+    };
+    for (const int threads : {1, 3}) {
+      ASSERT_TRUE(refer(threads));
+      EXPECT_EQ(got.row_ptr, expected.row_ptr);
+      EXPECT_EQ(got.senders, expected.senders);
+      EXPECT_EQ(got.types, expected.types);
+      const GraphView view = got.view();
+      EXPECT_EQ(view.edge_vec, vectors.data());
+      EXPECT_EQ(view.receivers, nullptr);
+      EXPECT_EQ(view.col_ptr, nullptr);
+      EXPECT_EQ(view.n_edges, edges);
+    }
+    if (edges < 7) continue;
+    std::swap(receiver[1], receiver[edges - 2]);
+    EXPECT_FALSE(refer(2)) << "receivers fall";
+    std::swap(receiver[1], receiver[edges - 2]);
+    sender[4] = nodes;
+    EXPECT_FALSE(refer(1)) << "a sender that does not exist";
+    sender[4] = 0;
+    receiver[0] = -1;
+    EXPECT_FALSE(refer(1)) << "a receiver that does not exist";
+    receiver[0] = 0;
+    receiver[edges - 1] = rows;
+    EXPECT_FALSE(refer(2));
+    got.assign(800, rows, nodes, edges - 1, receiver.data(), sender.data(), vectors.data(), type.data(), 2);
+    EXPECT_EQ(got.view().edge_vec, got.edge_vec.data()) << "an assigned graph has its own vectors again";
+  }
+}
+
 }  // namespace
 }  // namespace clebsch
