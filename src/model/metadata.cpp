@@ -147,8 +147,9 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
   const Fields parameters(top.get("parameters"), file, "parameters.");
   result.compute = parameters.texts("compute", 0, kMaxNames);
   result.fp64 = parameters.texts("fp64", 0, kMaxNames);
-  // One entry a layer, then those of density sums beside them.
-  for (const json& layer : top.list("radial", m.layers, 2 * static_cast<std::size_t>(m.layers))) {
+  // One entry a layer, then those of MACE's density sums beside them.
+  const std::size_t most = static_cast<std::size_t>(m.layers) * (m.family == "mace" ? 2 : 1);
+  for (const json& layer : top.list("radial", m.layers, most)) {
     const Fields fields(layer, file, "radial.");
     result.radial.push_back({fields.text("module"), fields.text("problem")});
   }
