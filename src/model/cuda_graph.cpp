@@ -4,8 +4,10 @@
 
 #include "core/errors.h"
 
-// The pool needs torch's CUDA headers, and they CUDA's; nothing of either library is linked.
-#if defined(CLEBSCH_HAS_CUDA) && __has_include(<c10/cuda/CUDACachingAllocator.h>) && __has_include(<cuda_runtime_api.h>)
+// The pool needs torch's CUDA headers, and they CUDA's, which come in two packages; nothing of either library is
+// linked.
+#if defined(CLEBSCH_HAS_CUDA) && __has_include(<c10/cuda/CUDACachingAllocator.h>) && \
+    __has_include(<cuda_runtime_api.h>) && __has_include(<crt/host_config.h>)
 #define CLEBSCH_CUDA_GRAPHS 1
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -115,7 +117,7 @@ void CudaGraph::replay(c10::Stream stream) const { impl_->recording.launch(nativ
 struct CudaGraph::Impl {};
 
 bool CudaGraph::available(std::string* reason) {
-  *reason = "this build was made without torch's CUDA headers";
+  *reason = "Clebsch was built without CUDA's headers (pip install nvidia-cuda-crt has those that torch leaves out)";
   return false;
 }
 CudaGraph::CudaGraph(c10::Device) {}
