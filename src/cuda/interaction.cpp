@@ -21,8 +21,9 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
 constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
 constexpr int64_t kMaxSplits = 64;
 /// Memory that a deterministic backward aims at for a slab of edges, and takes at most where one round of blocks has
-/// more.
+/// more; up to the one between them all edges are one slab.
 constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
+constexpr int64_t kOneSlabBytes = int64_t{384} << 20;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
@@ -111,6 +112,10 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   Slab slab;
   slab.edge_bytes = max_input_parts(*problem_, schedule) * problem_->in1.dim() * scalar_bytes(scalar_);
   const int64_t edges = std::max<int64_t>(operands.edges, 1), rows = std::max<int64_t>(operands.graph_rows, 1);
+  if (edges * slab.edge_bytes <= kOneSlabBytes) {
+    slab.edges = edges;
+    return slab;
+  }
   // Whole rounds of the blocks that a device runs at a time: a slab that fills a little of another round pays for all
   // of it. Two receivers less, since a slab begins and ends inside of one.
   const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
@@ -124,6 +129,11 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   const int64_t wanted = std::max(static_cast<int64_t>(aligned), kSlabBytes / 16 / slab.edge_bytes);
   slab.edges = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, kLargestSlabBytes / slab.edge_bytes));
   slab.edges = std::min(slab.edges, edges);
+  // Equal slabs, so that none has little in it, unless that takes more rounds.
+  const int64_t count = (edges + slab.edges - 1) / slab.edges, share = (edges + count - 1) / count;
+  const auto rounds_of = [&](int64_t part) { return std::ceil(static_cast<double>(part) / round); };
+  const double uneven = static_cast<double>(count - 1) * rounds_of(slab.edges) + rounds_of(edges % slab.edges);
+  if (static_cast<double>(count) * rounds_of(share) <= uneven) slab.edges = share;
   return slab;
 }
 
