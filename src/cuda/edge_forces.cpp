@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "cuda/edge_finder.h"
 #include "cuda/graph_transpose.h"
 #include "cuda/kernel_table.h"
 #include "cuda/source_writer.h"
@@ -116,7 +117,8 @@ std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limit
   return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
              // What every step on a device needs beside the ops.
              return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kThreads, 1},
-                                              {compile_graph_transpose(arch, cache), "", 256, 1}};
+                                              {compile_graph_transpose(arch, cache), "", 256, 1},
+                                              {compile_edge_finder(arch, cache), "", 256, 1}};
            }}};
 }
 
