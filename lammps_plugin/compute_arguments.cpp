@@ -40,10 +40,11 @@ void check_invoked(LAMMPS* lmp, const PairClebsch* pair, const std::string& styl
                     style, lmp->update->ntimestep, pair->last_step());
 }
 
-int columns_of(const clebsch::Result::Named& output, const clebsch::Graph& graph) {
+int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair) {
   if (output.shape.empty() || output.shape[0] == 0) return 0;
   const int64_t first = output.shape[0];
-  if (first != graph.n_local && first != graph.n_rows && first != graph.n_nodes) return 0;
+  const auto nodes = pair.node_counts();
+  if (first != nodes.owned && first != nodes.rows && first != nodes.all) return 0;
   return static_cast<int>(static_cast<int64_t>(output.values.size()) / output.shape[0]);
 }
 

@@ -26,7 +26,8 @@ LAMMPS_NS::PairClebsch* find_pair_clebsch(LAMMPS_NS::LAMMPS* lmp, const std::str
 /// Stops unless the pair style ran at this step.
 void check_invoked(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::PairClebsch* pair, const std::string& style);
 
-/// Columns of a per-atom output (its first dimension is the rows or nodes of the graph), or 0 when it is none.
-int columns_of(const clebsch::Result::Named& output, const clebsch::Graph& graph);
+/// Columns of a per-atom output (its first dimension is the rows or nodes of the graph of `pair`), or 0 when it is
+/// none.
+int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair);
 
 }  // namespace clebsch_lammps

@@ -48,7 +48,7 @@ void ComputeClebsch::evaluate() {
   std::fill(local_.begin(), local_.end(), 0.0);
   if (const auto* output = pair_->output(name_)) {
     const int owned = pair_->owned_nodes();
-    const int columns = clebsch_lammps::columns_of(*output, pair_->graph());
+    const int columns = clebsch_lammps::columns_of(*output, *pair_);
     const int values = columns > 0 ? columns : static_cast<int>(output->values.size());
     if (values != length_)
       error->one(FLERR, "Compute {}: output {} has {} values{}, got length {}", style, name_, values,

@@ -53,7 +53,7 @@ void ComputeClebschAtom::compute_peratom() {
   const auto* output = pair_->output(name_);
   if (!output) return;
   const int owned = pair_->owned_nodes();
-  const int columns = clebsch_lammps::columns_of(*output, pair_->graph());
+  const int columns = clebsch_lammps::columns_of(*output, *pair_);
   if (columns != length_)
     error->one(FLERR, "Compute {}: output {} has {} values an atom, got length {}{}", style, name_, columns, length_,
                columns == 0 ? "; compute clebsch gives outputs of the whole system" : "");

@@ -106,7 +106,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   options.radial = settings_.radial;
   options.deterministic = settings_.deterministic;
   options.threads = comm->nthreads;
-  options.device = clebsch_lammps::choose_device(lmp, settings_.device);
+  options.device = choose_model_device();
   options.cuda_graph = settings_.cuda_graph;
   options.prepare_kernels = false;  // one rank of a node compiles for the others
   for (int k = 3; k < narg; ++k) {
@@ -123,6 +123,17 @@ void PairClebsch::coeff(int narg, char** arg) {
   const auto& meta = model_->metadata();
   builder_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
   reported_ = false;
+}
+
+std::string PairClebsch::choose_model_device() { return clebsch_lammps::choose_device(lmp, settings_.device); }
+
+NeighRequest* PairClebsch::request_list(bool ghost_rows) {
+  return neighbor->add_request(this, NeighConst::REQ_FULL | (ghost_rows ? NeighConst::REQ_GHOST : 0));
+}
+
+PairClebsch::NodeCounts PairClebsch::node_counts() const {
+  const auto& graph = builder_.graph();
+  return {graph.n_local, graph.n_rows, graph.n_nodes};
 }
 
 double PairClebsch::init_one(int i, int j) {
@@ -156,7 +167,7 @@ void PairClebsch::init_style() {
         ghosts, meta.layers, meta.r_max, neighbor->skin);
   own_reverse_ = !fold_ && !force->newton_pair;
 
-  neighbor->add_request(this, NeighConst::REQ_FULL | (ghost_rows ? NeighConst::REQ_GHOST : 0));
+  request_list(ghost_rows);
   model_->set_threads(comm->nthreads);
   request_.outputs.clear();  // computes ask again when they initialise
   check_special_ = true;

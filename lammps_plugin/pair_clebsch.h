@@ -43,11 +43,25 @@ class PairClebsch : public Pair {
   const clebsch::Result::Named* output(const std::string& name) const;
   /// Step of the last compute(), -1 before the first.
   bigint last_step() const { return last_step_; }
+  /// Nodes of the last step's graph: owned, with a row, all.
+  struct NodeCounts {
+    int owned = 0, rows = 0, all = 0;
+  };
+  virtual NodeCounts node_counts() const;
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
-  const std::vector<int>& node_atoms() const { return builder_.atoms(); }
-  const clebsch::Graph& graph() const { return builder_.graph(); }
-  int owned_nodes() const { return builder_.graph().n_local; }
+  virtual const std::vector<int>& node_atoms() const { return builder_.atoms(); }
+  int owned_nodes() const { return node_counts().owned; }
   const clebsch_lammps::StepTimes& times() const { return times_; }
+
+ protected:
+  /// Collective: where the model runs, as LoadOptions::device takes it.
+  virtual std::string choose_model_device();
+  /// The neighbour list of init_style().
+  virtual class NeighRequest* request_list(bool ghost_rows);
+  /// The request of a step, from LAMMPS's flags; checks that come before the first step of a run.
+  void begin_step();
+  /// Stops: `what` of LAMMPS's atom i is not finite. first, second: the atoms of the closest pair, or -1.
+  [[noreturn]] void stop_at_atom(int i, const std::string& what, int first, int second, double distance) const;
 
  private:
   void allocate();
@@ -55,12 +69,12 @@ class PairClebsch : public Pair {
   void report() const;
   void evaluate();
   void check_forces();
-  [[noreturn]] void stop_at_atom(int node, const std::string& what);
+  [[noreturn]] void stop_at_node(int node, const std::string& what) const;
   bigint atom_id(int i) const;
-  std::string describe_closest_pair() const;
   void add_to_atoms(double** target, const std::vector<double>& source, int width);
   void warn_centroid();
 
+ protected:
   clebsch_lammps::PairSettings settings_;
   std::shared_ptr<clebsch::Model> model_;
   std::string model_file_;

@@ -15,14 +15,20 @@
 using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
-void PairClebsch::compute(int eflag, int vflag) {
-  ev_init(eflag, vflag);
+void PairClebsch::begin_step() {
   if (check_special_) {
     clebsch_lammps::check_special_bonds(lmp, model_type_);
     check_special_ = false;
   }
   if (cvflag_atom) warn_centroid();
+  request_.virial = vflag_global != 0;
+  request_.atom_virial = vflag_atom != 0;
+  request_.centroid_virial = cvflag_atom != 0;
+}
 
+void PairClebsch::compute(int eflag, int vflag) {
+  ev_init(eflag, vflag);
+  begin_step();
   times_.start();
   const int atoms = atom->nlocal + atom->nghost;
   if (fold_ && (neighbor->ago == 0 || atoms != known_atoms_)) communication_.find_owners(this);
@@ -30,9 +36,6 @@ void PairClebsch::compute(int eflag, int vflag) {
   builder_.build(list, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
   times_.lap(StepTimes::kGraph);
 
-  request_.virial = vflag_global != 0;
-  request_.atom_virial = vflag_atom != 0;
-  request_.centroid_virial = cvflag_atom != 0;
   evaluate();
   last_step_ = update->ntimestep;
   times_.lap(StepTimes::kModel);
@@ -69,7 +72,7 @@ void PairClebsch::evaluate() {
   } catch (const std::exception& failure) {
     // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
     for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)
-      if (!std::isfinite(result_.atomic_energy[node])) stop_at_atom(static_cast<int>(node), "energy");
+      if (!std::isfinite(result_.atomic_energy[node])) stop_at_node(static_cast<int>(node), "energy");
     error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
   }
   check_forces();
@@ -79,22 +82,25 @@ void PairClebsch::check_forces() {
   const int nodes = builder_.graph().n_nodes;
   for (int node = 0; node < nodes; ++node) {
     const double* f = &result_.forces[3 * static_cast<std::size_t>(node)];
-    if (!std::isfinite(f[0] + f[1] + f[2])) stop_at_atom(node, "force");
+    if (!std::isfinite(f[0] + f[1] + f[2])) stop_at_node(node, "force");
   }
 }
 
-void PairClebsch::stop_at_atom(int node, const std::string& what) {
-  const int i = node_atoms()[node];
+void PairClebsch::stop_at_atom(int i, const std::string& what, int first, int second, double distance) const {
+  std::string closest;
+  if (first >= 0)
+    closest = fmt::format(", where atom IDs {} and {} are the closest pair, {:.4g} Angstrom apart", atom_id(first),
+                          atom_id(second), distance);
   const double* x = atom->x[i];
   error->one(FLERR,
              "Pair style clebsch: expected a finite {}, got one that is not for atom ID {} (type {}, at {:.6g} {:.6g} "
              "{:.6g}) at step {}{}; check for overlapping atoms, the timestep and the model's range of validity",
-             what, atom_id(i), atom->type[i], x[0], x[1], x[2], update->ntimestep, describe_closest_pair());
+             what, atom_id(i), atom->type[i], x[0], x[1], x[2], update->ntimestep, closest);
 }
 
 bigint PairClebsch::atom_id(int i) const { return atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1; }
 
-std::string PairClebsch::describe_closest_pair() const {
+void PairClebsch::stop_at_node(int bad, const std::string& what) const {
   // Message passing spreads a number that is not one to many atoms; the closest pair is usually where it began.
   const auto& graph = builder_.graph();
   double shortest = INFINITY;
@@ -105,12 +111,10 @@ std::string PairClebsch::describe_closest_pair() const {
       const double distance = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
       if (distance >= shortest) continue;
       shortest = distance;
-      first = node_atoms()[node];
-      second = node_atoms()[graph.senders[e]];
+      first = builder_.atoms()[node];
+      second = builder_.atoms()[graph.senders[e]];
     }
-  if (first < 0) return "";
-  return fmt::format(", where atom IDs {} and {} are the closest pair, {:.4g} Angstrom apart", atom_id(first),
-                     atom_id(second), shortest);
+  stop_at_atom(builder_.atoms()[bad], what, first, second, shortest);
 }
 
 void PairClebsch::add_to_atoms(double** target, const std::vector<double>& source, int width) {

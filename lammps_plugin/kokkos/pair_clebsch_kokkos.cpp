@@ -1,0 +1,1 @@
+#include "pair_clebsch_kokkos.h"
