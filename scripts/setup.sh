@@ -123,10 +123,10 @@ ensure_requirements() {
     "check the way to the package index" pip_install --no-deps -r "$list"
 }
 
-# A folder of packages that cannot share .venv: scripts/requirements-mace.txt says why.
-ensure_mace() {
-  local list="$root/scripts/requirements-mace.txt" folder="$deps/mace"
-  stamped requirements-mace "$(key_of "$list" --)" "installing MACE for tests (scripts/requirements-mace.txt)" \
+# ensure_beside NAME: a folder of packages for tests that cannot share .venv: scripts/requirements-NAME.txt says why.
+ensure_beside() {
+  local list="$root/scripts/requirements-$1.txt" folder="$deps/$1"
+  stamped "requirements-$1" "$(key_of "$list" --)" "installing packages for tests (scripts/requirements-$1.txt)" \
     "check the way to the package index" pip_install --no-deps --upgrade --target "$folder" -r "$list"
 }
 

@@ -23,6 +23,9 @@ MPA = {
     "elements": [8, 14, 29],
 }
 
+#: The elements of the models trained on the Materials Project.
+ALL_89 = [z for z in range(1, 95) if z not in (84, 85, 86, 87, 88)]
+
 #: name -> what differs from the common case. The first few are what ctest runs; the others on request.
 CASES: dict[str, dict[str, Any]] = {
     "residual": {},
@@ -83,6 +86,16 @@ CASES: dict[str, dict[str, Any]] = {
         "keep": ["O", "C"],
     },
     "drop-agnostic": {"elements": [1, 6, 8], "keep": ["O"], "first": AGNOSTIC},
+    "max-ell-4": {"max_ell": 4, "hidden": "4x0e+4x1o", "correlation": 2},
+    "hidden-both-parities": {"hidden": "4x0e+4x0o+4x1e+4x1o", "correlation": 2},
+    "correlation-4-vectors": {"correlation": 4, "hidden": "4x0e+4x1o", "max_ell": 1},
+    "four-layers": {"layers": 4, "hidden": "4x0e+4x1o", "correlation": 2},
+    "bessel-trained": {"trained": ("bessel_weights",)},
+    "gaussian-trained": {"radial_type": "gaussian", "num_bessel": 12, "trained": ("gaussian_weights",)},
+    "agnesi-trained": {"distance_transform": "Agnesi", "trained": ("distance_transform.a", "distance_transform.q")},
+    "soft-trained": {"distance_transform": "Soft", "trained": ("distance_transform.alpha",)},
+    "zbl-trained": {"pair_repulsion": True, "elements": [14, 29], "trained": ("a_exp", "a_prefactor")},
+    "elements-89": {**MPA, "elements": ALL_89, "hidden": "4x0e+4x1o", "keep": ["O", "Si", "Cu"]},
 }
 #: What the exporter refuses, by the option that it names.
 REFUSED: dict[str, dict[str, Any]] = {
@@ -126,6 +139,9 @@ def model_of(name: str, seed: int = 1) -> torch.nn.Module:
         for readout in model.readouts:
             last = getattr(readout, "linear_2", None) or readout.linear
             last.weight.mul_(options.get("readout_scale", 40.0))
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith(options.get("trained", ())):
+                value.mul_(1.0 + 0.07 * torch.rand_like(value))
     return model
 
 

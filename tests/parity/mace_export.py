@@ -49,7 +49,7 @@ def errors_of(name: str, folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def message_for(model: torch.nn.Module, folder: Path) -> str:
+def message_for(model: torch.nn.Module | Path, folder: Path) -> str:
     """What the exporter says of a model that it must refuse; "" where it does not."""
     try:
         export.mace(model, folder / "refused.pt")
@@ -97,8 +97,26 @@ def save_file(folder: Path) -> dict:
     }
 
 
+def from_cueq(folder: Path) -> dict[str, dict[str, float]]:
+    """Errors, against the plain model, of files exported from the same model in cuEquivariance's layout, which is left
+    in `folder`. Upstream keeps the values of a radial network and its ZBL; a trained transform it forgets: refused."""
+    from mace.cli.convert_e3nn_cueq import run
+
+    found: dict[str, dict[str, float]] = {}
+    for name in ("residual", "zbl"):
+        model = model_of(name)
+        path = folder / f"{name}.model"
+        torch.save(run(model, device="cpu", return_model=True), path)
+        made = export.mace(path, folder / f"{name}.pt")
+        numbers = made.metadata["atomic_numbers"]
+        found[name] = compare_file(folder / f"{name}.pt", lambda p, m=model, n=numbers: upstream_mace(m, p, n))
+    return found
+
+
 def exact_upstream(model: torch.nn.Module) -> torch.nn.Module:
     """The same weights in float64: what errors of a float32 model are measured against, not upstream's own rounding."""
+    if next(model.parameters()).dtype == torch.float64:
+        return model
     return copy.deepcopy(model).double()
 
 
@@ -111,6 +129,12 @@ def main() -> None:
     if names[0] == "save":
         export.mace(model_of(names[1]), Path(names[2]) / f"{names[1]}.pt")
         print("{}")
+        return
+    if names[0] == "cueq":
+        print(json.dumps(from_cueq(Path(names[1]))))
+        return
+    if names[0] == "load":
+        print(json.dumps(message_for(Path(names[1]), Path(names[1]).parent)))
         return
     if names == ["refused"]:
         with tempfile.TemporaryDirectory() as folder:

@@ -41,6 +41,15 @@ def test_refused() -> None:
         assert words in message, f"{option}: {message!r}"
 
 
+def test_cuequivariance(tmp_path) -> None:
+    """A model saved in cuEquivariance's layout: exported where that package is, refused by name where it is not."""
+    for case, errors in mace_environment.run("mace_export.py", "cueq", str(tmp_path), cueq=True).items():
+        for key, value in errors.items():
+            assert value <= LIMITS["float64 exact"] * (10 if key == "forces_max" else 1), f"{case}: {key} {value:.1e}"
+    message = mace_environment.run("mace_export.py", "load", str(tmp_path / "residual.model"))
+    assert "cuequivariance" in message and "convert_cueq_e3nn" in message, message
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> tuple[Path, dict, dict[str, str]]:
     """A model exported by the command line from the `.model` file of a training, and upstream's answer."""

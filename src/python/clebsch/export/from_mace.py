@@ -18,6 +18,7 @@ from ..irreps import Block, Irreps
 from ..product_basis import ProductBasis
 from .chemistry import SYMBOLS
 from .description import Description, LinearMap, ProductLayer, ProductReadout, Provenance
+from .mace_cueq import as_e3nn
 from .mace_nonlinear import gated_message, nonlinear_density, nonlinear_radial, split_columns
 from .mace_parts import fp64, linear_map, paths_of, readout_vector, self_connection, silu_constant
 from .mace_radial import Basis, density_of, pair_repulsion, radial_basis, radial_of
@@ -33,6 +34,16 @@ _INTERACTIONS = (
     _NONLINEAR,
 )
 _ENERGY = Irreps([Block(1, 0, 1)])
+#: Why a model of another class is refused.
+_OTHERS = {
+    "MACELES": "its energy has a long-range part (latent Ewald summation), which a model file cannot hold",
+    "PolarMACE": "its energy has a long-range part and depends on the total charge and field",
+    "AtomicDipolesMACE": "it gives dipoles, no energy",
+    "AtomicDielectricMACE": "it gives dipoles and polarizabilities, no energy",
+    "EnergyDipolesMACE": "it gives dipoles beside the energy, which no output of a model file holds",
+}
+#: Packages that a `.model` file may need to be read, beside mace-torch.
+_KERNELS = ("cuequivariance", "cuequivariance_torch", "openequivariance", "les")
 
 
 def load(path: str | Path) -> torch.nn.Module:
@@ -52,6 +63,15 @@ def load(path: str | Path) -> torch.nn.Module:
         ) from error
     try:
         model = torch.load(path, map_location="cpu", weights_only=False)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in _KERNELS:
+            raise ClebschError(f"mace-torch could not read {path}: {error}") from error
+        raise ExportRefused(
+            package,
+            f"{path} was saved with modules of {package}, which this Python cannot import: export where it can, or "
+            "save the model as plain e3nn there (python -m mace.cli.convert_cueq_e3nn or convert_oeq_e3nn)",
+        ) from error
     except Exception as error:  # whatever a file that is not upstream's makes its unpickling raise
         raise ClebschError(f"mace-torch could not read {path}: {type(error).__name__}: {error}") from error
     if not isinstance(model, torch.nn.Module):
@@ -70,7 +90,9 @@ def describe(
 
     Raises ExportRefused, naming the option, for what Clebsch does not have.
     """
-    _check_model(model)
+    _check_class(model)
+    model = as_e3nn(model)
+    _check_modules(model)
     numbers = [int(z) for z in model.atomic_numbers.tolist()]
     kept = _kept(numbers, elements)
     heads = list(getattr(model, "heads", ["Default"]))
@@ -108,21 +130,36 @@ def describe(
     )
 
 
-def _check_model(model: torch.nn.Module) -> None:
-    """Refuses what is not here, by the name a user knows it by."""
+def _check_class(model: torch.nn.Module) -> None:
+    """Refuses models that are no MACE of energies, with the reason."""
     kind = type(model).__name__
     if kind not in _MODELS:
-        raise ExportRefused(kind, f"expected {' or '.join(_MODELS)}, got {kind}")
+        reason = f"; {_OTHERS[kind]}" if kind in _OTHERS else ""
+        raise ExportRefused(kind, f"expected {' or '.join(_MODELS)}, got {kind}{reason}")
     if hasattr(model, "joint_embedding"):
-        raise ExportRefused("embedding_specs", "models whose energy depends on more than the atoms are not supported")
+        names = ", ".join(getattr(model, "embedding_specs", None) or [])
+        raise ExportRefused(
+            "embedding_specs", f"its energy depends on more than the atoms ({names}): no input has that"
+        )
+
+
+def _check_modules(model: torch.nn.Module) -> None:
+    """Refuses modules that are not here, by the name a user knows them by."""
     for k, interaction in enumerate(model.interactions):
         name = type(interaction).__name__
         if name not in _INTERACTIONS:
-            raise ExportRefused(name, f"interaction {k}: expected {' or '.join(_INTERACTIONS)}")
+            reason = (
+                "its weights depend on the features of both atoms, not on the distance alone; " if "Att" in name else ""
+            )
+            raise ExportRefused(name, f"interaction {k}: {reason}expected {' or '.join(_INTERACTIONS)}")
     for name, module in model.named_modules():
         package = type(module).__module__.split(".")[0]
         if package in ("cuequivariance_torch", "openequivariance"):
-            raise ExportRefused(package, f"{name} is a module of {package}: convert the model to plain e3nn first")
+            raise ExportRefused(
+                package,
+                f"{name} is a module of {package}: convert the model to plain e3nn first (python -m "
+                "mace.cli.convert_cueq_e3nn or convert_oeq_e3nn)",
+            )
         if "lora" in type(module).__name__.lower():
             raise ExportRefused("LoRA", f"{name}: merge the low-rank updates into the model first")
 
