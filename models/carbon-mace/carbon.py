@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from ase import Atoms
-from ase.build import bulk
+from ase.build import bulk, surface
 
 A_DIAMOND = 3.567  # A
 A_GRAPHITE, C_GRAPHITE = 2.459, 3.35  # A: in the sheet, between sheets
@@ -104,12 +104,49 @@ def turned(atoms: Atoms, rng: np.random.Generator) -> Atoms:
     return out
 
 
+def frenkel(atoms: Atoms, rng: np.random.Generator) -> Atoms:
+    """One atom taken from its site to a random place at least 1.15 A from every other."""
+    trial = interstitial(vacancy(atoms, rng), rng)
+    return trial if len(trial) == len(atoms) else atoms.copy()
+
+
 defects: dict[str, Callable[[Atoms, np.random.Generator], Atoms]] = {
     "vacancy": vacancy,
     "divacancy": divacancy,
     "interstitial": interstitial,
     "turned": turned,
+    "frenkel": frenkel,
 }
+
+
+def pulled(atoms: Atoms, rng: np.random.Generator, share: float) -> Atoms:
+    """One atom `share` of the way from its site to a random place at least 1.3 A from every other: between the perfect
+    crystal and a vacancy with an interstitial, so that forces along the way carry the energy of the defect."""
+    out = atoms.copy()
+    chosen = int(rng.integers(len(out)))
+    others = [k for k in range(len(out)) if k != chosen]
+    for _ in range(1000):
+        way = rng.normal(size=3)
+        way *= rng.uniform(1.5, 3.0) / np.linalg.norm(way)
+        trial = atoms.copy()
+        trial.positions[chosen] += way
+        if trial.get_distances(chosen, others, mic=True).min() > 1.3:
+            out.positions[chosen] += share * way
+            return out
+    return out
+
+
+def cleaved(face: tuple[int, int, int], cut: float, gap: float) -> Atoms:
+    """24 atoms of diamond cut along the plane `face` at `cut` (0 to 1) of their height, the sides `gap` (A) further
+    apart than in the crystal; periodic."""
+    atoms = surface(bulk("C", "diamond", A_DIAMOND, cubic=True), face, 3, periodic=True)
+    atoms.positions += cut * atoms.cell.array[2]
+    atoms.wrap()
+    cell = atoms.cell.array.copy()
+    normal = np.cross(cell[0], cell[1])
+    cell[2] += gap * normal / np.linalg.norm(normal)
+    atoms.set_cell(cell)
+    return atoms
 
 
 def amorphous_start(rng: np.random.Generator, count: int, density: float) -> Atoms:
