@@ -1,0 +1,67 @@
+#!/bin/sh
+# Molecular dynamics in LAMMPS on one GPU, in one call of at most eight minutes: `clebsch device cuda` and `clebsch/kk`
+# against the CPU, speed from 64 to a million atoms with peers beside it, memory and energy over 100,000 steps.
+#
+#   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max peers leak (all by default)
+#
+# LMP, CLEBSCH_PLUGIN: a plain lmp and clebschplugin.so. CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp
+# (cross_compile_lammps.sh) and clebschkkplugin.so; without them only `device cuda` runs. CLEBSCH_LIBRARY,
+# CLEBSCH_GPU_MODELS, PYTHON, CLEBSCH_COMMIT as for run_model.sh; PEERS: a folder with mace-torch, e3nn, ase and
+# cuequivariance for Python. One failing piece does not stop the rest.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+out=$1
+shift
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+python=${PYTHON:-python3}
+export CLEBSCH_LMP="${LMP:-${CLEBSCH_LMP:-$root/.venv/bin/lmp}}"
+export CLEBSCH_PLUGIN="${CLEBSCH_PLUGIN:-$root/build/lib/clebschplugin.so}"
+export CLEBSCH_CACHE_DIR="${CLEBSCH_CACHE_DIR:-/tmp/clebsch-kernels}"
+export PYTHONPATH="$root/src/python${PYTHONPATH:+:$PYTHONPATH}"
+styles=cuda
+[ -z "${CLEBSCH_KK_LMP:-}" ] || styles=cuda,kk
+[ "$styles" = cuda,kk ] || echo "clebsch/kk is left out: CLEBSCH_KK_LMP is not set"
+threads=$(nproc)
+[ "$threads" -le 8 ] || threads=8
+md="$python -W ignore $root/tests/bench/md"
+cd "$root/tests/gpu" || exit 1
+status=0
+# bench NAME LIMIT OPTION...: one run of tests/bench/md into md_NAME.json
+bench() {
+  name=$1 limit=$2
+  shift 2
+  # shellcheck disable=SC2086
+  timeout "$limit" $md --threads "$threads" --json "$out/md_$name.json" --plot "$out/md_$name.png" --logs "$out/logs" \
+    --total "$((limit - 25))" --limit "$limit" "$@" > "$out/md_$name.txt" 2>&1
+}
+for piece in ${*:-tests bench max peers leak}; do
+  start=$(date +%s)
+  case $piece in
+    tests)
+      timeout 150 "$python" -W ignore test_md.py "$out/md_tests.json" --styles "$styles" --threads "$threads" --ranks 2 \
+        --total 120 > "$out/md_tests.txt" 2>&1
+      ;;
+    bench)
+      bench bench 170 --styles "$styles" --cases mace-M,carbon,nequip-M,water --atoms 64,512,8000 --steps 500 --seconds 8 \
+        --no-peers
+      ;;
+    max)
+      bench max 100 --styles "${styles#cuda,}" --cases carbon,mace-M --atoms 64000,1000000 --steps 20 --seconds 25 --no-peers
+      ;;
+    peers)
+      PYTHONPATH="${PEERS:+$PEERS:}$PYTHONPATH"
+      bench peers 80 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms 512,8000 --steps 100 --seconds 6
+      ;;
+    leak)
+      timeout 150 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
+        --seconds 75 > "$out/md_leak.txt" 2>&1
+      ;;
+    *) echo "unknown piece $piece" && false ;;
+  esac
+  rc=$?
+  echo "== md $piece: status $rc, $(($(date +%s) - start)) s"
+  [ $rc = 0 ] || status=1
+  [ ! -f "$out/md_$piece.txt" ] || cut -c1-330 "$out/md_$piece.txt" | tail -n 70
+done
+exit $status
