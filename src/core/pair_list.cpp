@@ -1,6 +1,7 @@
 #include "core/pair_list.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/errors.h"
 
@@ -14,7 +15,7 @@ void visit_row(const PairListView& list, const PointsView& points, const double*
   const double* centre = points.positions + 3 * static_cast<int64_t>(row);
   const double* of_type = cutoffs + static_cast<int64_t>(list.types[row]) * types;
   for (int32_t p = list.row_ptr[row]; p < list.row_ptr[row + 1]; ++p) {
-    const int32_t point = list.neighbors[p];
+    const int32_t point = list.neighbours[p];
     const double* x = points.positions + 3 * static_cast<int64_t>(point);
     double v[3] = {x[0] - centre[0], x[1] - centre[1], x[2] - centre[2]};
     if (list.shifts != nullptr) {
@@ -48,7 +49,7 @@ void validate_pairs(const PairListView& list, int types_count) {
       fail("pair list: expected {} of {} to {}, got {} at {}", what, from, to - 1, *bad, bad - values);
     }
   };
-  within(list.neighbors, list.pairs(), 0, list.n_points, "a neighbor");
+  within(list.neighbours, list.pairs(), 0, list.n_points, "a neighbor");
   if (list.shifts) within(list.shifts, 3 * list.pairs(), -kLargestShift, kLargestShift + 1, "a shift");
   within(list.owners, list.n_points - list.n_nodes, 0, list.n_nodes, "an owner");
   within(list.types, list.n_nodes, 0, types_count, "a type");
@@ -59,6 +60,20 @@ void validate_pairs(const PairListView& list, int types_count) {
             list.layer_rows[k]);
     last = list.layer_rows[k];
   }
+}
+
+void require_finite_points(const PairListView& list, const PointsView& points) {
+  const int64_t count = 3 * int64_t{list.n_points};
+  double probe[4] = {0, 0, 0, 0};  // four sums, so that additions overlap; 0 * infinity is not a number
+  for (int64_t k = 0; k < count; ++k) probe[k & 3] += points.positions[k] * 0.0;
+  for (int k = 0; list.shifts && k < 9; ++k) probe[k & 3] += points.cell[k] * 0.0;
+  if (probe[0] + probe[1] + probe[2] + probe[3] == 0) return;
+  for (int64_t k = 0; k < count; ++k) {
+    if (!std::isfinite(points.positions[k]))
+      fail("expected finite positions, got {} at point {}", points.positions[k], k / 3);
+  }
+  fail("expected a finite cell, got one with {}",
+       *std::find_if(points.cell, points.cell + 9, [](double x) { return !std::isfinite(x); }));
 }
 
 int64_t count_edges(const PairListView& list, const PointsView& points, const double* cutoffs, int types,

@@ -11,7 +11,7 @@ struct PairListView {
   int32_t n_local = 0, n_rows = 0, n_nodes = 0, n_points = 0;
   int32_t n_layers = 0;                 ///< entries of layer_rows
   const int32_t* row_ptr = nullptr;     ///< (N+1), pairs of receiver i are row_ptr[i] .. row_ptr[i+1]-1
-  const int32_t* neighbors = nullptr;   ///< (P) points
+  const int32_t* neighbours = nullptr;  ///< (P) points
   const int32_t* shifts = nullptr;      ///< (P,3) cell vectors that are added to the neighbour, -511 .. 511; or null
   const int32_t* owners = nullptr;      ///< (n_points - n_nodes), the node that an image stands for
   const int32_t* layer_rows = nullptr;  ///< (L) or null: all rows in every layer
@@ -33,6 +33,9 @@ inline int32_t packed_shift(const int32_t* shift) {
 
 /// Checks every index, offset, shift and type of a list. Throws Error with expected/got.
 void validate_pairs(const PairListView& list, int types_count);
+
+/// Throws Error naming the first position, or the cell, that is not finite: a comparison would just drop the pair.
+void require_finite_points(const PairListView& list, const PointsView& points);
 
 /// The edges of a step: pairs nearer than cutoffs[type of receiver * types + type of sender], Angstrom, in list order,
 /// with edge_vec = neighbour + shift . cell - receiver. Counts first: row_ptr (N+1); returns the number of edges.

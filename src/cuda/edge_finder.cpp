@@ -20,13 +20,13 @@ std::string edge_finder_source() {
   w.text(
       "typedef long long int64;\n"
       "struct Pairs {\n"
-      "const int *pair_ptr, *neighbors, *shifts, *owners, *types;\n"
+      "const int *pair_ptr, *neighbours, *shifts, *owners, *types;\n"
       "const double *positions, *cell, *cutoffs;\n"
       "int type_count;\n"
       "};\n"
       "// Vector and sender of a pair; whether it is an edge.\n"
       "__device__ __forceinline__ bool edge_of(const Pairs& s, int row, int64 pair, double* v, int* sender) {\n"
-      "const int point = s.neighbors[pair];\n"
+      "const int point = s.neighbours[pair];\n"
       "const double *from = s.positions + 3 * static_cast<int64>(row), *to = s.positions + 3 * "
       "static_cast<int64>(point);\n"
       "#pragma unroll\n"
@@ -139,12 +139,12 @@ int64_t EdgeFinder::workspace(const EdgeFinderOperands& operands) {
 void EdgeFinder::run(const EdgeFinderOperands& operands, void* workspace, Stream stream) const {
   /// The kernels' struct Pairs.
   struct Pairs {
-    const int32_t *pair_ptr, *neighbors, *shifts, *owners, *types;
+    const int32_t *pair_ptr, *neighbours, *shifts, *owners, *types;
     const double *positions, *cell, *cutoffs;
     int32_t type_count;
   };
   EdgeFinderOperands o = operands;
-  Pairs pairs{o.pair_ptr, o.neighbors, o.shifts, o.owners, o.types, o.positions, o.cell, o.cutoffs, o.type_count};
+  Pairs pairs{o.pair_ptr, o.neighbours, o.shifts, o.owners, o.types, o.positions, o.cell, o.cutoffs, o.type_count};
   int32_t* counts = static_cast<int32_t*>(workspace);
   const int64_t blocks = (int64_t{o.rows} + kWarps - 1) / kWarps;
   count_.launch(blocks, 1, kThreads, stream, {&pairs, &o.rows, &counts});

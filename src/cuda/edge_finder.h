@@ -11,14 +11,14 @@ namespace clebsch::cuda {
 
 /// Device pointers. Sizes are capacities: rows beyond the list's have no pairs.
 struct EdgeFinderOperands {
-  const int32_t* pair_ptr = nullptr;   ///< (rows + 1)
-  const int32_t* neighbors = nullptr;  ///< (pairs) points
-  const int32_t* shifts = nullptr;     ///< (pairs) packed_shift(), or null
-  const int32_t* owners = nullptr;     ///< (points), the node of every point
-  const int32_t* types = nullptr;      ///< (nodes)
-  const double* positions = nullptr;   ///< (points,3) Angstrom
-  const double* cell = nullptr;        ///< (3,3) Angstrom; not read without shifts
-  const double* cutoffs = nullptr;     ///< (type_count, type_count) [receiver][sender], Angstrom
+  const int32_t* pair_ptr = nullptr;    ///< (rows + 1)
+  const int32_t* neighbours = nullptr;  ///< (pairs) points
+  const int32_t* shifts = nullptr;      ///< (pairs) packed_shift(), or null
+  const int32_t* owners = nullptr;      ///< (points), the node of every point
+  const int32_t* types = nullptr;       ///< (nodes)
+  const double* positions = nullptr;    ///< (points,3) Angstrom
+  const double* cell = nullptr;         ///< (3,3) Angstrom; not read without shifts
+  const double* cutoffs = nullptr;      ///< (type_count, type_count) [receiver][sender], Angstrom
   int32_t type_count = 0, rows = 0;
   int32_t room = 0;            ///< edges that fit into senders and edge_vec
   int32_t* row_ptr = nullptr;  ///< (rows + 1), written; ends at `room` when more edges were found

@@ -42,6 +42,15 @@ void require_finite(const Model::Impl& model, const GraphView& graph) {
   }
 }
 
+void require_types_in_use(const Model::Impl& model, const int32_t* types, int32_t nodes) {
+  for (int32_t i = 0; i < nodes; ++i) {
+    if (!model.in_use[types[i]]) {
+      fail("model {}: row {} has type {}, which is not among the types in use; load the model for it", model.name, i,
+           model.metadata.shown.type_names[types[i]]);
+    }
+  }
+}
+
 /// Fills what the caller left out, in buffers of the model.
 GraphView complete(Model::Impl& model, GraphView graph) {
   const auto& metadata = model.metadata.shown;
@@ -56,12 +65,7 @@ GraphView complete(Model::Impl& model, GraphView graph) {
   const bool on_gpu = model.run && !model.device.device.is_cpu();
   if (on_gpu) graph.receivers = graph.col_ptr = graph.col_edge = nullptr;  // made there
   validate_graph(graph, static_cast<int>(metadata.type_names.size()));
-  for (int32_t i = 0; i < graph.n_nodes; ++i) {
-    if (!model.in_use[graph.types[i]]) {
-      fail("model {}: row {} has type {}, which is not among the types in use; load the model for it", model.name, i,
-           metadata.type_names[graph.types[i]]);
-    }
-  }
+  require_types_in_use(model, graph.types, graph.n_nodes);
   const int64_t edges = graph.row_ptr[graph.n_rows];
   require(edges == 0 || graph.edge_vec != nullptr, "model {}: expected edge vectors, got none", model.name);
   if (on_gpu) return graph;  // vectors that are not finite make energies that are not, and are looked for then
@@ -202,27 +206,100 @@ bool wants_gradient(const Request& request) {
   return request.forces || request.virial || request.atom_virial || request.centroid_virial;
 }
 
-void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
-  Impl& model = *impl_;
-  const GraphView graph = complete(model, graph_in);
+namespace {
+
+/// Does the work of a step; what torch throws becomes an Error. `size`: of the system, in words.
+template <typename Work, typename Size>
+void guarded(const Model::Impl& model, const Request& request, const Size& size, const Work& work) {
   const RunGuard guard(model.threads, wants_gradient(request));
   try {
-    if (model.run) {
-      model.run->compute(graph, request, result);
-    } else {
-      compute_on_cpu(model, graph, request, result);
-    }
+    work();
   } catch (const Error&) {
-    if (model.run) require_finite(model, graph);
     throw;
   } catch (const c10::OutOfMemoryError& error) {
     fail(
-        "model {}: out of memory on {} with {} atoms and {} edges: {}. Use fewer atoms a GPU (more GPUs or ranks), "
-        "dtype float32, or device cpu",
-        model.name, model.device.device.str(), graph.n_nodes, graph.row_ptr[graph.n_rows], plain_message(error));
+        "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
+        "device cpu",
+        model.name, model.device.device.str(), size(), plain_message(error));
   } catch (const std::exception& error) {
     fail("model {}: {}", model.name, plain_message(error));
   }
+}
+
+/// The edges of a list at a step, in buffers of the model.
+GraphView graph_of_points(Model::Impl& model, const PointsView& points, GraphView graph) {
+  const PairListView& list = model.pairs;
+  const double* cutoffs = model.metadata.shown.pair_cutoffs.data();
+  const int types = static_cast<int>(model.metadata.shown.type_names.size()), threads = at::get_num_threads();
+  model.row_ptr.resize(static_cast<std::size_t>(list.n_rows) + 1);
+  graph.n_edges = count_edges(list, points, cutoffs, types, model.row_ptr.data(), threads);
+  model.senders.resize(static_cast<std::size_t>(graph.n_edges));
+  model.edge_vec.resize(3 * static_cast<std::size_t>(graph.n_edges));
+  fill_edges(list, points, cutoffs, types, model.row_ptr.data(), model.senders.data(), model.edge_vec.data(), threads);
+  graph.row_ptr = model.row_ptr.data();
+  graph.senders = model.senders.data();
+  graph.edge_vec = model.edge_vec.data();
+  return graph;
+}
+
+}  // namespace
+
+void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
+  Impl& model = *impl_;
+  const GraphView graph = complete(model, graph_in);
+  const auto size = [&] { return fmt::format("{} atoms and {} edges", graph.n_nodes, graph.row_ptr[graph.n_rows]); };
+  guarded(model, request, size, [&] {
+    if (!model.run) {
+      compute_on_cpu(model, graph, request, result);
+      return;
+    }
+    try {
+      model.run->compute(graph, request, result);
+    } catch (const Error&) {
+      require_finite(model, graph);
+      throw;
+    }
+  });
+}
+
+void Model::set_neighbours(const PairListView& list) {
+  Impl& model = *impl_;
+  const Metadata& metadata = model.metadata.shown;
+  validate_pairs(list, static_cast<int>(metadata.type_names.size()));
+  require(list.layer_rows == nullptr || list.n_layers == metadata.layers,
+          "model {}: expected layer_rows of {} layers, got {}", model.name, metadata.layers, list.n_layers);
+  require_types_in_use(model, list.types, list.n_nodes);
+  model.pairs = list;
+  if (list.layer_rows == nullptr) {
+    model.pair_layer_rows.assign(metadata.layers, list.n_rows);
+    model.pairs.layer_rows = model.pair_layer_rows.data();
+    model.pairs.n_layers = metadata.layers;
+  }
+  ++model.pairs_version;
+}
+
+void Model::compute(const PointsView& points, const Request& request, Result& result) {
+  Impl& model = *impl_;
+  const PairListView& list = model.pairs;
+  require(model.pairs_version > 0, "model {}: expected set_neighbours() before positions", model.name);
+  require((points.positions || list.n_points == 0) && (points.cell || !list.shifts),
+          "model {}: expected positions{}, got none", model.name, list.shifts ? " and a cell" : "");
+  GraphView graph;
+  graph.n_local = list.n_local;
+  graph.n_rows = list.n_rows;
+  graph.n_nodes = list.n_nodes;
+  graph.n_layers = list.n_layers;
+  graph.layer_rows = list.layer_rows;
+  graph.types = list.types;
+  require_finite_points(list, points);
+  const auto size = [&] { return fmt::format("{} atoms and {} pairs", list.n_nodes, list.pairs()); };
+  guarded(model, request, size, [&] {
+    if (model.run) {
+      model.run->compute(list, model.pairs_version, graph, points, request, result);
+    } else {
+      compute_on_cpu(model, complete(model, graph_of_points(model, points, graph)), request, result);
+    }
+  });
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -20,8 +20,6 @@ namespace {
 
 constexpr double kGrowth = 1.3, kEdgeReserve = 1.05;
 
-int64_t edges_of(const GraphView& graph) { return graph.row_ptr[graph.n_rows]; }
-
 struct Copy {
   void* to;
   const void* from;
@@ -52,17 +50,18 @@ int32_t* copy_offsets(int32_t* to, const int32_t* from, int64_t count, int64_t c
 
 }  // namespace
 
-bool Capacity::holds(const GraphView& graph) const {
-  return graph.n_rows <= rows && graph.n_nodes <= nodes && edges_of(graph) <= edges;
+Capacity Capacity::of(const GraphView& graph) { return {graph.n_rows, graph.n_nodes, graph.row_ptr[graph.n_rows]}; }
+
+bool Capacity::holds(const Capacity& need) const {
+  return need.rows <= rows && need.nodes <= nodes && need.edges <= edges;
 }
 
-Capacity grown(const Capacity& last, const GraphView& graph) {
-  const Capacity need{graph.n_rows, graph.n_nodes, edges_of(graph)};
+Capacity grown(const Capacity& last, const Capacity& need) {
   const auto reserve = [](int64_t count, double factor) {
     const double wanted = std::ceil(static_cast<double>(count) * factor);
     return std::min<int64_t>(static_cast<int64_t>(wanted), std::numeric_limits<int32_t>::max() - 65536);
   };
-  if (need.nodes > 2 * last.nodes || far_below(last, graph)) {
+  if (need.nodes > 2 * last.nodes || far_below(last, need)) {
     return {need.rows, need.nodes, std::max(need.edges, reserve(need.edges, kEdgeReserve))};
   }
   const auto grow = [&](int64_t have, int64_t count) {
@@ -73,8 +72,8 @@ Capacity grown(const Capacity& last, const GraphView& graph) {
   return result;
 }
 
-bool far_below(const Capacity& capacity, const GraphView& graph) {
-  return graph.n_nodes < capacity.nodes / 4 || graph.n_rows < capacity.rows / 4;
+bool far_below(const Capacity& capacity, const Capacity& need) {
+  return need.nodes < capacity.nodes / 4 || need.rows < capacity.rows / 4;
 }
 
 DeviceBuffers::DeviceBuffers(c10::Device device, const Capacity& capacity, int layers, int32_t padding_type)
@@ -109,19 +108,36 @@ DeviceBuffers::DeviceBuffers(c10::Device device, const Capacity& capacity, int l
   none_ = at::empty({0}, ints);
 }
 
-void DeviceBuffers::upload(const GraphView& graph, int threads) {
+int32_t* DeviceBuffers::stage_nodes(const GraphView& graph) {
   int32_t* place = staged_nodes_.mutable_data_ptr<int32_t>();
   *place++ = graph.n_local;
   place = std::copy_n(graph.layer_rows, layers_, place);
   place = std::copy_n(graph.types, graph.n_nodes, place);
-  place = std::fill_n(place, capacity_.nodes - graph.n_nodes, padding_type_);
+  return std::fill_n(place, capacity_.nodes - graph.n_nodes, padding_type_);
+}
+
+void DeviceBuffers::set_weight(int32_t n_local) {
+  if (owned_ == n_local) return;
+  weight_.zero_();
+  weight_.narrow(0, 0, n_local).fill_(1.0);
+  owned_ = n_local;
+}
+
+void DeviceBuffers::upload_nodes(const GraphView& graph) {
+  const int64_t count = stage_nodes(graph) - staged_nodes_.const_data_ptr<int32_t>();
+  nodes_.narrow(0, 0, count).copy_(staged_nodes_.narrow(0, 0, count), true);
+  set_weight(graph.n_local);
+}
+
+void DeviceBuffers::upload(const GraphView& graph, int threads) {
+  int32_t* place = stage_nodes(graph);
   place = copy_offsets(place, graph.row_ptr, graph.n_rows, capacity_.rows);
   if (!on_gpu_) copy_offsets(place, graph.col_ptr, graph.n_nodes, capacity_.nodes);
   // On a GPU the transpose is made there, over what it has of the last graph.
   const int64_t count = on_gpu_ ? nodes_.numel() - (capacity_.nodes + 1) : nodes_.numel();
   nodes_.narrow(0, 0, count).copy_(staged_nodes_.narrow(0, 0, count), true);
 
-  const int64_t edges = edges_of(graph);
+  const int64_t edges = Capacity::of(graph).edges;
   if (edges > 0) {
     const std::size_t count = static_cast<std::size_t>(edges);
     int32_t* staged = staged_edges_.mutable_data_ptr<int32_t>();
@@ -137,15 +153,26 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
       edges_[k].narrow(0, 0, edges).copy_(staged_edges_[k].narrow(0, 0, edges), true);
     }
   }
-  if (on_gpu_) transpose_on_gpu();
-  if (owned_ != graph.n_local) {
-    weight_.zero_();
-    weight_.narrow(0, 0, graph.n_local).fill_(1.0);
-    owned_ = graph.n_local;
-  }
+  if (on_gpu_) transpose();
+  set_weight(graph.n_local);
 }
 
-void DeviceBuffers::transpose_on_gpu() {
+void DeviceBuffers::transpose() {
+  if (!on_gpu_) {
+    GraphView view;
+    view.n_rows = static_cast<int32_t>(capacity_.rows);
+    view.n_nodes = static_cast<int32_t>(capacity_.nodes);
+    view.row_ptr = row_ptr_.const_data_ptr<int32_t>();
+    view.senders = senders_.const_data_ptr<int32_t>();
+    std::vector<int32_t> col_ptr, col_edge;
+    transpose_graph(view, col_ptr, col_edge);
+    std::copy(col_ptr.begin(), col_ptr.end(), col_ptr_.mutable_data_ptr<int32_t>());
+    std::copy(col_edge.begin(), col_edge.end(), col_edge_.mutable_data_ptr<int32_t>());
+    int32_t* receivers = receivers_.mutable_data_ptr<int32_t>();
+    for (int32_t i = 0; i < view.n_rows; ++i)
+      std::fill(receivers + view.row_ptr[i], receivers + view.row_ptr[i + 1], i);
+    return;
+  }
 #ifdef CLEBSCH_HAS_CUDA
   cuda::TransposeOperands o;
   o.row_ptr = row_ptr_.const_data_ptr<int32_t>();

@@ -9,14 +9,16 @@ namespace clebsch {
 
 struct Capacity {
   int64_t rows = 0, nodes = 0, edges = 0;
-  bool holds(const GraphView& graph) const;
+  /// What a graph needs.
+  static Capacity of(const GraphView& graph);
+  bool holds(const Capacity& need) const;
 };
 
-/// Capacities for a graph: none of a last system to speak of (much smaller, or none): as many atoms as there are and
+/// Capacities for a need: none of a last system to speak of (much smaller, or none): as many atoms as there are and
 /// some more edges, since their number changes from step to step; else what has become too small grows by 1.3.
-Capacity grown(const Capacity& last, const GraphView& graph);
+Capacity grown(const Capacity& last, const Capacity& need);
 /// Whether a graph is so small beside the capacities that its padding costs more than new buffers.
-bool far_below(const Capacity& capacity, const GraphView& graph);
+bool far_below(const Capacity& capacity, const Capacity& need);
 
 /// Rows beyond the graph's have no edges, nodes beyond it have the type of `padding_type` and receive and send nothing.
 /// Edge vectors beyond it are not numbers: nothing may read them.
@@ -27,6 +29,10 @@ class DeviceBuffers {
   /// Copies a graph into the staging area and starts the transfers on torch's current stream; `threads` copy. The last
   /// transfers must have ended. Receivers and transpose are made on a GPU; on the CPU the graph must have them.
   void upload(const GraphView& graph, int threads);
+  /// Counts, layer_rows and types alone, for edges that are found on the device; then transpose().
+  void upload_nodes(const GraphView& graph);
+  /// Receivers and transpose of the rows and senders that are there. On a GPU it can be recorded.
+  void transpose();
 
   const Capacity& capacity() const { return capacity_; }
   /// The graph list of ops.schema; without its transpose when that is not wanted, so that gradients use atomics.
@@ -40,7 +46,8 @@ class DeviceBuffers {
   const at::Tensor& weight() const { return weight_; }  ///< (N) fp64, one for owned rows, else zero
 
  private:
-  void transpose_on_gpu();
+  int32_t* stage_nodes(const GraphView& graph);
+  void set_weight(int32_t n_local);
 
   Capacity capacity_;
   int layers_;

@@ -8,7 +8,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -26,8 +25,7 @@ constexpr int kWarmSteps = 1;
 /// Graphs far below the capacities, one after the other, before the buffers shrink.
 constexpr int kSmallSteps = 8;
 
-using Clock = std::chrono::steady_clock;
-double milliseconds(Clock::time_point from, Clock::time_point to) {
+double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
@@ -65,16 +63,32 @@ void DeviceRun::synchronize() const {
   if (stream_) stream_->synchronize();
 }
 
-void DeviceRun::fit_buffers(const GraphView& graph) {
-  small_steps_ = buffers_ && far_below(buffers_->capacity(), graph) ? small_steps_ + 1 : 0;
-  if (buffers_ && buffers_->capacity().holds(graph) && small_steps_ < kSmallSteps) return;
-  const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, graph);
+bool DeviceRun::outgrown(const Capacity& need) {
+  small_steps_ = buffers_ && far_below(buffers_->capacity(), need) ? small_steps_ + 1 : 0;
+  return !buffers_ || !buffers_->capacity().holds(need) || small_steps_ >= kSmallSteps;
+}
+
+void DeviceRun::forget_recording() {
+  graph_.reset();
+  last_.reset();
+  warm_steps_ = 0;
+}
+
+void DeviceRun::take_edges_from(bool points) {
+  if (points == from_points_) return;
+  forget_recording();
+  from_points_ = points;
+  list_version_ = -1;
+}
+
+void DeviceRun::make_buffers(const Capacity& need) {
+  const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
   const bool recorded = graph_ && graph_->recorded();
   // What the old buffers hold is freed before the new ones are made.
-  graph_.reset();
-  last_.reset();
+  forget_recording();
   buffers_.reset();
+  points_.reset();
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
   buffers_ = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
                                              static_cast<int32_t>(in_use - model_.in_use.begin()));
@@ -83,7 +97,7 @@ void DeviceRun::fit_buffers(const GraphView& graph) {
   results_ = at::zeros({count}, reals.device(device));
   staged_results_ = at::empty({count}, reals.pinned_memory(!device.is_cpu()));
   extra_ = staged_extra_ = at::Tensor();
-  warm_steps_ = small_steps_ = 0;
+  small_steps_ = 0;
   report_.rows = capacity.rows;
   report_.nodes = capacity.nodes;
   report_.edges = capacity.edges;
@@ -96,6 +110,10 @@ void DeviceRun::fit_buffers(const GraphView& graph) {
 }
 
 void DeviceRun::evaluate(bool gradients) {
+  if (from_points_) {
+    points_->find_edges(*buffers_, at::get_num_threads());
+    buffers_->transpose();
+  }
   const DeviceBuffers& b = *buffers_;
   const Capacity& capacity = b.capacity();
   at::Tensor edge_vec = b.edge_vec().detach();
@@ -250,13 +268,73 @@ void DeviceRun::compute(const GraphView& graph, const Request& request, Result& 
   const c10::OptionalStreamGuard stream_guard(stream_);
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
-  fit_buffers(graph);
+  take_edges_from(false);
+  if (const Capacity need = Capacity::of(graph); outgrown(need)) make_buffers(need);
   buffers_->upload(graph, at::get_num_threads());
   const Clock::time_point uploaded = Clock::now();
+  run_to_the_end(request);
+  finish(start, uploaded, graph, request, result);
+}
+
+void DeviceRun::compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
+                        const Request& request, Result& result) {
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  synchronize();
+  const Clock::time_point start = Clock::now();
+  take_edges_from(true);
+  Capacity need{list.n_rows, list.n_nodes, 0};
+  if (outgrown(need)) {
+    // How many edges there are is known on the device alone; for its first buffers it is found here.
+    std::vector<int32_t> row_ptr(static_cast<std::size_t>(list.n_rows) + 1);
+    const Metadata& metadata = model_.metadata.shown;
+    need.edges = count_edges(list, points, metadata.pair_cutoffs.data(), static_cast<int>(metadata.type_names.size()),
+                             row_ptr.data(), at::get_num_threads());
+    make_buffers(need);
+  }
+  Clock::time_point uploaded;
+  for (;;) {
+    fit_points(list);
+    if (list_version_ != version) {
+      buffers_->upload_nodes(graph);
+      points_->upload(list);
+      list_version_ = version;
+    }
+    points_->upload(list, points);
+    uploaded = Clock::now();
+    run_to_the_end(request);
+    if (points_->found() <= buffers_->capacity().edges) break;
+    // The last rows lost edges: again with more room.
+    need.edges = points_->found();
+    make_buffers(need);
+  }
+  finish(start, uploaded, graph, request, result);
+}
+
+void DeviceRun::fit_points(const PairListView& list) {
+  const int64_t rows = buffers_->capacity().rows;
+  if (points_ && points_->holds(list, rows)) return;
+  // Ghosts and pairs come and go with every list.
+  const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
+  const Metadata& metadata = model_.metadata.shown;
+  forget_recording();
+  points_.reset();
+  points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),
+                                           list.shifts != nullptr, metadata.pair_cutoffs,
+                                           static_cast<int>(metadata.type_names.size()));
+  list_version_ = -1;
+}
+
+void DeviceRun::run_to_the_end(const Request& request) {
   run(wants_gradient(request));
   staged_results_.copy_(results_, true);
+  if (from_points_) points_->fetch_found();
   if (request.atom_virial || request.centroid_virial) extra_virials(request);
   synchronize();
+}
+
+void DeviceRun::finish(Clock::time_point start, Clock::time_point uploaded, const GraphView& graph,
+                       const Request& request, Result& result) {
   const Clock::time_point computed = Clock::now();
   read(graph, request, result);
   report_.upload_ms = milliseconds(start, uploaded);

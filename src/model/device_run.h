@@ -2,12 +2,14 @@
 // Evaluating a model on a device: padded buffers, one transfer in, forward and gradient, forces, one transfer out.
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
 #include "model/cuda_graph.h"
 #include "model/device_buffers.h"
 #include "model/forward.h"
+#include "model/point_buffers.h"
 
 namespace clebsch {
 
@@ -19,6 +21,10 @@ class DeviceRun {
 
   /// As Model::compute; the graph is complete and checked.
   void compute(const GraphView& graph, const Request& request, Result& result);
+  /// The same from a neighbour list, which is checked, and positions: edges are found on the device. `version` changes
+  /// with the list; graph has the list's counts, types and layer_rows, and no edges.
+  void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
+               const Request& request, Result& result);
   const RunReport& report() const { return report_; }
   /// Milliseconds a repeat of the last step's work on the device, without transfers.
   double time(int repeats);
@@ -26,7 +32,14 @@ class DeviceRun {
  private:
   struct Evaluation;  ///< tensors that a step leaves on the device
 
-  void fit_buffers(const GraphView& graph);
+  /// Whether buffers have to be made for a need; counts small ones.
+  bool outgrown(const Capacity& need);
+  void make_buffers(const Capacity& need);
+  void fit_points(const PairListView& list);
+  /// What was recorded is not what the next step does.
+  void forget_recording();
+  /// Where a step's edges come from, an uploaded graph or positions.
+  void take_edges_from(bool points);
   /// Forward, gradient, and the results that every step wants, into results_.
   void evaluate(bool gradients);
   /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
@@ -38,11 +51,18 @@ class DeviceRun {
   void extra_virials(const Request& request);
   void read(const GraphView& graph, const Request& request, Result& result);
   void synchronize() const;
+  using Clock = std::chrono::steady_clock;
+  void run_to_the_end(const Request& request);
+  void finish(Clock::time_point start, Clock::time_point uploaded, const GraphView& graph, const Request& request,
+              Result& result);
 
   Model::Impl& model_;
   bool deterministic_, wants_graph_;
   std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
   std::unique_ptr<DeviceBuffers> buffers_;
+  std::unique_ptr<PointBuffers> points_;
+  bool from_points_ = false;
+  int64_t list_version_ = -1;  ///< of the list in points_
   std::unique_ptr<CudaGraph> graph_;
   std::unique_ptr<Evaluation> last_;
   at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)

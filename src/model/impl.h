@@ -29,8 +29,11 @@ struct Model::Impl {
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
   std::unique_ptr<DeviceRun> run;                           ///< on the CPU without padding: none
   std::vector<std::string> messages;                        ///< for the caller to show
+  PairListView pairs;                                       ///< of set_neighbours()
+  int64_t pairs_version = 0;                                ///< counts lists; 0: none yet
   // Buffers of compute(), kept between calls.
-  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows;
+  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
+  std::vector<double> edge_vec;
 };
 
 /// Message of an exception thrown through torch, without the interpreter's traceback.

@@ -10,6 +10,7 @@
 
 #include "core/edge_forces.h"
 #include "core/graph.h"
+#include "core/pair_list.h"
 
 namespace clebsch {
 
@@ -143,6 +144,14 @@ class Model {
   /// Energies, forces and virials of one graph. `graph.edge_vec`, `types` etc. are host pointers; the transpose
   /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
   void compute(const GraphView& graph, const Request& request, Result& result);
+
+  /// A neighbour list for the steps to come, whose edges compute() then finds among its pairs: on a GPU a step uploads
+  /// positions alone. All pairs that may come within their cutoff must be in it until the next list; others may. Host
+  /// pointers, which must stay valid as long as the list is used. Throws Error on an invalid list.
+  void set_neighbours(const PairListView& list);
+  /// Energies, forces and virials with the points of the last set_neighbours() at these positions. Forces and per-atom
+  /// virials of images are those of the nodes they stand for. Throws Error as compute() of a graph, and without a list.
+  void compute(const PointsView& points, const Request& request, Result& result);
 
   ~Model();
   struct Impl;

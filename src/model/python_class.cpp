@@ -194,22 +194,75 @@ class PythonModel : public torch::CustomClassHolder {
       graph_.with_transpose = !on_gpu;
       fill([&](auto... arguments) { return graph_.assign(arguments...), true; });
     }
-    Request request{forces, virial, atom_virial, centroid_virial, outputs};
-    model_->compute(graph_.view(), request, result_);
+    model_->compute(graph_.view(), {forces, virial, atom_virial, centroid_virial, outputs}, result_);
+    return results({forces, virial, atom_virial, centroid_virial, outputs}, n_local, nodes);
+  }
+
+  void set_neighbours(const at::Tensor& types, const at::Tensor& receivers, const at::Tensor& senders,
+                      const at::Tensor& shifts, int64_t n_local, int64_t n_rows) {
+    const int64_t pairs = receivers.numel(), nodes = types.numel();
+    check("types", types, at::kLong, {nodes});
+    check("receivers", receivers, at::kLong, {pairs});
+    check("senders", senders, at::kLong, {pairs});
+    check("shifts", shifts, at::kInt, {pairs, 3});
+    require(nodes < (int64_t{1} << 31) && pairs < (int64_t{1} << 31) && n_local >= 0 && n_local <= n_rows &&
+                n_rows <= nodes,
+            "set_neighbours: expected 0 <= n_local <= n_rows <= {} atoms and fewer than 2^31 pairs, got {}, {} and {}",
+            nodes, n_local, n_rows, pairs);
+    const int64_t *receiver = receivers.const_data_ptr<int64_t>(), *sender = senders.const_data_ptr<int64_t>();
+    const int32_t* shift = shifts.const_data_ptr<int32_t>();
+    pair_rows_.assign(static_cast<std::size_t>(n_rows) + 1, 0);
+    for (int64_t p = 0; p < pairs; ++p) {
+      require(receiver[p] >= 0 && receiver[p] < n_rows && sender[p] >= 0 && sender[p] < nodes,
+              "set_neighbours: expected receivers below {} and senders below {}, got {} and {} at pair {}", n_rows,
+              nodes, receiver[p], sender[p], p);
+      ++pair_rows_[static_cast<std::size_t>(receiver[p]) + 1];
+    }
+    for (std::size_t i = 1; i < pair_rows_.size(); ++i) pair_rows_[i] += pair_rows_[i - 1];
+    std::vector<int32_t> next(pair_rows_.begin(), pair_rows_.end());
+    pair_senders_.resize(static_cast<std::size_t>(pairs));
+    pair_shifts_.resize(3 * static_cast<std::size_t>(pairs));
+    for (int64_t p = 0; p < pairs; ++p) {
+      const std::size_t place = static_cast<std::size_t>(next[static_cast<std::size_t>(receiver[p])]++);
+      pair_senders_[place] = static_cast<int32_t>(sender[p]);
+      std::copy_n(shift + 3 * p, 3, pair_shifts_.begin() + 3 * static_cast<std::ptrdiff_t>(place));
+    }
+    pair_types_.assign(types.const_data_ptr<int64_t>(), types.const_data_ptr<int64_t>() + nodes);
+    pairs_.n_local = static_cast<int32_t>(n_local);
+    pairs_.n_rows = static_cast<int32_t>(n_rows);
+    pairs_.n_nodes = pairs_.n_points = static_cast<int32_t>(nodes);
+    pairs_.row_ptr = pair_rows_.data();
+    pairs_.neighbours = pair_senders_.data();
+    pairs_.shifts = pair_shifts_.data();
+    pairs_.types = pair_types_.data();
+    model_->set_neighbours(pairs_);
+  }
+
+  Values compute_positions(const at::Tensor& positions, const at::Tensor& cell, bool forces, bool virial,
+                           bool atom_virial, bool centroid_virial, const std::vector<std::string>& outputs) {
+    check("positions", positions, at::kDouble, {pairs_.n_points, 3});
+    check("cell", cell, at::kDouble, {3, 3});
+    const Request request{forces, virial, atom_virial, centroid_virial, outputs};
+    model_->compute(PointsView{positions.const_data_ptr<double>(), cell.const_data_ptr<double>()}, request, result_);
+    return results(request, pairs_.n_local, pairs_.n_nodes);
+  }
+
+ private:
+  Values results(const Request& request, int64_t n_local, int64_t nodes) const {
     Values values;
     values.insert("energy", to_tensor(&result_.energy, {}));
     values.insert("atomic_energy", to_tensor(result_.atomic_energy.data(), {n_local}));
-    if (forces) values.insert("forces", to_tensor(result_.forces.data(), {nodes, 3}));
-    if (virial) values.insert("virial", to_tensor(result_.virial, {3, 3}));
-    if (atom_virial) values.insert("atom_virial", to_tensor(result_.atom_virial.data(), {nodes, 6}));
-    if (centroid_virial) values.insert("centroid_virial", to_tensor(result_.centroid_virial.data(), {nodes, 9}));
+    if (request.forces) values.insert("forces", to_tensor(result_.forces.data(), {nodes, 3}));
+    if (request.virial) values.insert("virial", to_tensor(result_.virial, {3, 3}));
+    if (request.atom_virial) values.insert("atom_virial", to_tensor(result_.atom_virial.data(), {nodes, 6}));
+    if (request.centroid_virial)
+      values.insert("centroid_virial", to_tensor(result_.centroid_virial.data(), {nodes, 9}));
     for (const auto& named : result_.outputs) {
       if (named.name != "atomic_energy") values.insert(named.name, to_tensor(named.values.data(), named.shape));
     }
     return values;
   }
 
- private:
   static void check(const char* name, const at::Tensor& tensor, at::ScalarType dtype, at::IntArrayRef shape) {
     require(
         tensor.device().is_cpu() && tensor.scalar_type() == dtype && tensor.sizes() == shape && tensor.is_contiguous(),
@@ -219,6 +272,9 @@ class PythonModel : public torch::CustomClassHolder {
 
   std::shared_ptr<Model> model_;
   Graph graph_;
+  // The list that the model reads as long as it is used.
+  std::vector<int32_t> pair_rows_, pair_senders_, pair_shifts_, pair_types_;
+  PairListView pairs_;
   Result result_;
 };
 
@@ -262,7 +318,9 @@ const auto kRegistration =
              {torch::arg("edge_vec"), torch::arg("types"), torch::arg("receivers"), torch::arg("senders"),
               torch::arg("n_local"), torch::arg("n_rows"), torch::arg("forces") = true, torch::arg("virial") = true,
               torch::arg("atom_virial") = false, torch::arg("centroid_virial") = false,
-              torch::arg("outputs") = std::vector<std::string>{}});
+              torch::arg("outputs") = std::vector<std::string>{}})
+        .def("set_neighbours", &PythonModel::set_neighbours)
+        .def("compute_positions", &PythonModel::compute_positions);
 
 }  // namespace
 }  // namespace clebsch

@@ -29,7 +29,7 @@ TEST(PairList, EdgesAreThePairsWithinTheirCutoff) {
     for (int32_t i = 0; i < shape.n_rows; ++i) {
       ASSERT_EQ(row_ptr[i], edge);
       for (int32_t p = c.row_ptr[i]; p < c.row_ptr[i + 1]; ++p) {
-        const int32_t point = c.neighbors[p], node = point < shape.n_nodes ? point : c.owners[point - shape.n_nodes];
+        const int32_t point = c.neighbours[p], node = point < shape.n_nodes ? point : c.owners[point - shape.n_nodes];
         std::array<double, 3> v;
         for (int d = 0; d < 3; ++d) {
           v[d] = c.positions[3 * point + d] - c.positions[3 * i + d];
@@ -74,7 +74,7 @@ TEST(PairList, WrongListsAreRefused) {
   refused([](PairListCase& c) { c.shape.n_local = 24; }, "n_local <= n_rows");
   refused([](PairListCase& c) { c.row_ptr[0] = 1; }, "row_ptr[0] = 0");
   refused([](PairListCase& c) { c.row_ptr[3] = c.row_ptr[23] + 1; }, "not to fall");
-  refused([](PairListCase& c) { c.neighbors[7] = 45; }, "a neighbor of 0 to 44, got 45 at 7");
+  refused([](PairListCase& c) { c.neighbours[7] = 45; }, "a neighbor of 0 to 44, got 45 at 7");
   refused([](PairListCase& c) { c.shifts[8] = 512; }, "a shift of -511 to 511, got 512 at 8");
   refused([](PairListCase& c) { c.owners[2] = 30; }, "an owner of 0 to 29");
   refused([](PairListCase& c) { c.types[2] = -1; }, "a type of 0 to 1");

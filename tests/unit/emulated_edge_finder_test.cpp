@@ -29,7 +29,7 @@ void compare(const PairListCase& c, int32_t padding, bool short_of_room) {
   for (int32_t i = 0; i < list.n_points; ++i) owners.push_back(i < list.n_nodes ? i : list.owners[i - list.n_nodes]);
   cuda::EdgeFinderOperands o;
   o.pair_ptr = pair_ptr.data();
-  o.neighbors = list.neighbors;
+  o.neighbours = list.neighbours;
   o.shifts = list.shifts ? packed.data() : nullptr;
   o.owners = owners.data();
   o.types = list.types;

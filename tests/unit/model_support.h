@@ -83,6 +83,7 @@ inline Graph folded_graph(const System& s, double cutoff, int layers) {
 struct GhostGraph {
   Graph graph;
   std::vector<int> owner;
+  std::vector<double> positions;  ///< (M,3)
 };
 
 inline GhostGraph ghost_graph(const System& s, double cutoff, int layers) {
@@ -141,6 +142,7 @@ inline GhostGraph ghost_graph(const System& s, double cutoff, int layers) {
   for (const Atom& atom : atoms) {
     types.push_back(s.type[atom.owner]);
     result.owner.push_back(atom.owner);
+    result.positions.insert(result.positions.end(), atom.x.begin(), atom.x.end());
   }
   result.graph.assign(n, rows, nodes, static_cast<int64_t>(edges.receiver.size()), edges.receiver.data(),
                       edges.sender.data(), edges.vec.data(), types.data(), layers);

@@ -18,7 +18,7 @@ struct PairListShape {
 
 struct PairListCase {
   PairListShape shape;
-  std::vector<int32_t> row_ptr{0}, neighbors, shifts, owners, types;
+  std::vector<int32_t> row_ptr{0}, neighbours, shifts, owners, types;
   std::vector<double> positions, cell{5.0, 0.3, -0.2, 0.1, 4.5, 0.4, -0.3, 0.2, 5.5}, cutoffs;
 
   PairListCase(const PairListShape& s, std::mt19937_64& random) : shape(s) {
@@ -27,10 +27,10 @@ struct PairListCase {
     for (int32_t i = 0; i < s.n_rows; ++i) {
       const int32_t pairs = s.n_points == 0 ? 0 : below(s.most_pairs + 1);
       for (int32_t k = 0; k < pairs; ++k) {
-        neighbors.push_back(below(s.n_points));
+        neighbours.push_back(below(s.n_points));
         for (int d = 0; s.shifts && d < 3; ++d) shifts.push_back(below(3) - 1);
       }
-      row_ptr.push_back(static_cast<int32_t>(neighbors.size()));
+      row_ptr.push_back(static_cast<int32_t>(neighbours.size()));
     }
     for (int32_t i = s.n_nodes; i < s.n_points; ++i) owners.push_back(below(s.n_nodes));
     for (int32_t i = 0; i < s.n_nodes; ++i) types.push_back(below(s.types));
@@ -44,7 +44,7 @@ struct PairListCase {
     v.n_nodes = shape.n_nodes;
     v.n_points = shape.n_points;
     v.row_ptr = row_ptr.data();
-    v.neighbors = neighbors.data();
+    v.neighbours = neighbours.data();
     v.shifts = shape.shifts ? shifts.data() : nullptr;
     v.owners = owners.data();
     v.types = types.data();

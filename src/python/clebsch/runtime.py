@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -144,11 +144,59 @@ class Model:
         """
         n_local = len(types) if n_local is None else n_local
         n_rows = n_local if n_rows is None else n_rows
-        try:
-            return self._model.compute(
+        return self._step(
+            lambda: self._model.compute(
                 edge_vec, types, receivers, senders, n_local, n_rows, forces, virial, atom_virial, centroid_virial,
                 list(outputs),
-            )  # fmt: skip
+            )
+        )  # fmt: skip
+
+    def set_neighbours(
+        self,
+        types: Tensor,
+        receivers: Tensor,
+        senders: Tensor,
+        shifts: Tensor,
+        *,
+        n_local: int | None = None,
+        n_rows: int | None = None,
+    ) -> None:
+        """A neighbour list for compute_positions: all pairs that may come within their cutoff before the next list.
+
+        types (M,) int64; receivers, senders (P,) int64 in any order; shifts (P, 3) int32, cell vectors that are added
+        to the sender's position.
+        """
+        n_local = len(types) if n_local is None else n_local
+        n_rows = n_local if n_rows is None else n_rows
+        try:
+            self._model.set_neighbours(types, receivers, senders, shifts, n_local, n_rows)
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+
+    def compute_positions(
+        self,
+        positions: Tensor,
+        cell: Tensor,
+        *,
+        forces: bool = True,
+        virial: bool = True,
+        atom_virial: bool = False,
+        centroid_virial: bool = False,
+        outputs: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
+        """As compute, for the atoms of the last set_neighbours at positions (M, 3) in a cell (3, 3), float64, Angstrom.
+
+        Edges are found where the model runs: a step on a GPU uploads positions alone.
+        """
+        return self._step(
+            lambda: self._model.compute_positions(
+                positions, cell, forces, virial, atom_virial, centroid_virial, list(outputs)
+            )
+        )
+
+    def _step(self, work: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        try:
+            return work()
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
         finally:
