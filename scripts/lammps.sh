@@ -191,3 +191,30 @@ install_lammps() {
     "read the log; a second run continues where this one stopped" \
     lammps_configure_build_install "$lammps_build"
 }
+
+lammps_configure_build_kokkos() {
+  local build=$1 package options=()
+  for package in "${lammps_packages[@]}"; do options+=("-DPKG_$package=ON"); done
+  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  cmake -S "$lammps_source/cmake" -B "$build" -G Ninja "${lammps_options[@]}" "${options[@]}" \
+    -DPKG_KOKKOS=ON -DEXTERNAL_KOKKOS=ON -DKokkos_ROOT="$Kokkos_ROOT"
+  ninja -C "$build" -j "$jobs"
+  "$build/lmp" -help | sed -n '/^KOKKOS package/p'
+}
+
+# Sets lammps_kokkos_build: the build folder of a Kokkos LAMMPS, or nothing when neither it nor a Kokkos was given.
+get_kokkos_lammps() {
+  lammps_kokkos_build=${LAMMPS_KOKKOS_BUILD_DIR:-}
+  if [[ -n $lammps_kokkos_build ]]; then
+    say "-- Kokkos LAMMPS from LAMMPS_KOKKOS_BUILD_DIR: $lammps_kokkos_build"
+  elif [[ -n ${Kokkos_ROOT:-} ]]; then
+    lammps_kokkos_build="$deps/lammps-kokkos-build"
+    local key
+    key=$(key_of "$lammps_source/src/version.h" -- "$lammps_source" "$Kokkos_ROOT" "${lammps_packages[*]}" "${lammps_options[*]}")
+    [[ -x $lammps_kokkos_build/lmp ]] || rm -f "$stamps/lammps-kokkos"
+    stamped lammps-kokkos "$key" "building LAMMPS with the Kokkos in Kokkos_ROOT (12 minutes on 2 cores)" \
+      "read the log; unset Kokkos_ROOT to leave clebsch/kk out" lammps_configure_build_kokkos "$lammps_kokkos_build"
+  else
+    say "-- clebsch/kk will not be tested: neither Kokkos_ROOT nor LAMMPS_KOKKOS_BUILD_DIR is set"
+  fi
+}
