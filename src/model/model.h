@@ -34,7 +34,7 @@ struct Metadata {
 struct LoadOptions {
   std::optional<Dtype> dtype;  ///< none: the model's own
   RadialMode radial = RadialMode::table;
-  int table_pieces = 0;  ///< 0: the default (core/radial_table.h)
+  int table_pieces = 0;  ///< 0: the default, more where the network needs them (model/tables.h)
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
   bool deterministic = true;

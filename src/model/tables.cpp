@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 
 #include "core/errors.h"
 #include "core/radial_table.h"
@@ -15,6 +16,10 @@ constexpr int kLeastPieces = 16;
 constexpr int kMostPieces = 4096;
 /// Samples of the error report: between knots the error is smooth, so a few a piece find its largest value.
 constexpr int kErrorSamples = 400;
+/// Shortest distance of it, Angstrom.
+constexpr double kErrorFrom = 0.8;
+constexpr std::size_t kTablesLookedAt = 8;
+constexpr int kMostAutomaticPieces = 1024;
 
 /// Pieces of Allegro's tables: its whole two-body energy goes through one table, so the same force error needs a finer
 /// one than core/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
@@ -30,6 +35,36 @@ int default_pieces(const RadialDescription& radial, const std::string& family, a
   if (radial.transform == DistanceTransform::agnesi) return wide ? kTablePieces : kAgnesiPieces;
   // LayerNorm makes W steeper: 3e-6 with 96 in tests/parity.
   return radial.activation == Activation::norm_silu && wide ? 2 * kTablePieces : kTablePieces;
+}
+
+/// Largest slope error, relative to the largest slope, of tables whose pieces nobody asked for. The force error of a
+/// model is at most about that (0.3 to 0.8 of it on rattled and compressed crystals). Most networks are far below it
+/// with their default; one that was trained where distances are few can be a hundred times steeper than it looks there.
+double wanted_slope_error(const RadialDescription& radial, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return 1e-6;
+  return radial.transform == DistanceTransform::agnesi ? 1e-5 : 3e-6;
+}
+
+TableError error_of(const RadialLayer& layer, std::size_t table, int pieces) {
+  const double cutoff = layer.cutoffs[table];
+  return radial_table_error(*layer.networks[table], cutoff, pieces, std::min(kErrorFrom, 0.5 * cutoff), kErrorSamples);
+}
+
+/// Pieces from `pieces` on, each time a quarter more, until the tables are as good as wanted. Of many tables it looks
+/// at some, evenly spread: networks that differ in the pair alone are about equally steep.
+int enough_pieces(const RadialLayer& layer, int pieces, double slope_error) {
+  const std::size_t stride = (layer.cutoffs.size() + kTablesLookedAt - 1) / kTablesLookedAt;
+  for (std::size_t t = 0; t < layer.cutoffs.size(); t += stride) {
+    double before = std::numeric_limits<double>::infinity();
+    while (pieces < kMostAutomaticPieces) {
+      const double now = error_of(layer, t, pieces).slope;
+      // A smooth network's error falls to a third each time; one with a kink is not worth the memory.
+      if (now <= slope_error || now > 0.9 * before) break;
+      before = now;
+      pieces = std::min(kMostAutomaticPieces, pieces + pieces / 4);
+    }
+  }
+  return pieces;
 }
 
 std::size_t table_bytes(const RadialLayer& layer, std::size_t item_bytes) {
@@ -74,6 +109,7 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
     layer.pieces = wanted == 0 ? default_pieces(radial, family, dtype) : wanted;
     // A density is steeper than what it divides, and has one column.
     if (radial.density) layer.pieces = std::min(4 * layer.pieces, kMostPieces);
+    if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(radial, dtype));
     total += table_bytes(layer, item_bytes);
     least += table_bytes(layer, item_bytes) / (static_cast<std::size_t>(layer.pieces) + 1) * (kLeastPieces + 1);
   }
@@ -128,7 +164,7 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at:
 TableReport report_tables(const RadialLayer& layer, int index, std::size_t bytes) {
   TableReport report{index, static_cast<int>(layer.cutoffs.size()), layer.pieces, bytes, 0, 0};
   for (std::size_t t = 0; t < layer.cutoffs.size(); ++t) {
-    const TableError error = radial_table_error(*layer.networks[t], layer.cutoffs[t], layer.pieces, 0.8, kErrorSamples);
+    const TableError error = error_of(layer, t, layer.pieces);
     report.value_error = std::max(report.value_error, error.value);
     report.slope_error = std::max(report.slope_error, error.slope);
   }
