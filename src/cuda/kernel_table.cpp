@@ -19,7 +19,8 @@ constexpr Row kTable[] = {
     {"symmetric_contraction", symmetric_jobs}, {"linear", linear_jobs},
     {"species_linear", linear_jobs},           {"gate", gate_jobs},
     {"pair_repulsion", pair_repulsion_jobs},   {kEdgeForces, edge_forces_jobs},
-    {"edge_embedding", edge_embedding_jobs},
+    {"edge_embedding", edge_embedding_jobs},   {"allegro_energy", allegro_jobs},
+    {"allegro_energy_gradient", allegro_jobs},
 };
 
 }  // namespace

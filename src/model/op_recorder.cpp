@@ -40,6 +40,10 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
     const std::string& name = arguments[i].name();
     if (name == "problem") call.problem = inputs[i].toStringRef();
     if (name == "x" || name == "grad_harmonics") call.scalar = scalar_of(inputs[i].toTensor().scalar_type());
+    if (name == "weights" && inputs[i].isTensorList()) {
+      const auto weights = inputs[i].toTensorVector();
+      if (!weights.empty()) call.scalar = scalar_of(weights[0].scalar_type());
+    }
     if (name == "dtype") call.scalar = scalar_of(inputs[i].toScalarType());
     if (name == "graph") {
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length

@@ -24,7 +24,7 @@ TEST(KernelTable, OneJobForEachKernel) {
       {"tensor_product_conv_backward", text, Scalar::f32, {true, true, true}, false},
       {"tensor_product_conv_backward", text, Scalar::f64, {false, true, true}, true},
       {"tensor_product_conv_backward", text, Scalar::f32, {false, false, false}, true},
-      {"allegro_energy", "", Scalar::f32, {}, true},
+      {"edge_graph", "", Scalar::f32, {}, true},
   };
   const std::vector<KernelJob> jobs = kernel_jobs(calls, limits);
   std::vector<std::string> labels;
@@ -59,6 +59,14 @@ TEST(KernelTable, NodeOps) {
   // Both maps share theirs, in two tilings and with the transposes of derivatives; so do both directions of the last.
   EXPECT_EQ(kernel_jobs(calls, limits).size(), 4u + 1);
   EXPECT_EQ(kernel_jobs(OpCall{kEdgeForces, "", Scalar::f64, {}, true}, limits).size(), 1u);
+}
+
+TEST(KernelTable, AllegroEnergiesAndGradientsShareKernels) {
+  const std::string text = named_problem("allegro-l2").problem;
+  const std::vector<OpCall> calls{{"allegro_energy", text, Scalar::f32, {}, true},
+                                  {"allegro_energy_gradient", text, Scalar::f32, {}, true},
+                                  {"allegro_energy_backward", "", Scalar::f64, {}, true}};
+  EXPECT_EQ(kernel_jobs(calls, limits_of_architecture(90)).size(), 2u);
 }
 
 TEST(KernelTable, RefusesWhatIsNotAProblem) {

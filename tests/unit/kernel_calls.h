@@ -73,6 +73,12 @@ inline void add_edges(std::vector<NamedCall>& calls, Scalar scalar) {
   }
 }
 
+/// Whole Allegro networks.
+inline void add_allegro(std::vector<NamedCall>& calls, Scalar scalar) {
+  for (const NamedProblem& named : named_allegro_problems())
+    calls.push_back({named.name, {"allegro_energy", named.problem, scalar, {}, true}});
+}
+
 }  // namespace registry
 
 inline std::vector<NamedCall> registry_calls() {
@@ -82,8 +88,10 @@ inline std::vector<NamedCall> registry_calls() {
     registry::add_products(calls, scalar);
     registry::add_node_ops(calls, scalar);
     registry::add_edges(calls, scalar);
+    registry::add_allegro(calls, scalar);
   }
   calls.push_back({"forces", {"pair_repulsion", "zbl p=6 scale=7.1998225", Scalar::f64, {}, true}});
+  calls.push_back({"forces", {"allegro_energy_backward", "", Scalar::f64, {}, true}});
   calls.push_back({"forces", {kEdgeForces, "", Scalar::f64, {}, true}});
   return calls;
 }
