@@ -104,9 +104,10 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!kernels_) {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, limits_);
-    const auto edges = load_module(
-        made.edges.code, {"allegro_plan", "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
-    Kernels all{edges[0], edges[1], edges[2], edges[3], load_module(made.dense.code, {"allegro_dense"}).front(), {}, {}};
+    const auto edges =
+        load_module(made.edges.code, {"allegro_plan", "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
+    Kernels all{edges[0], edges[1], edges[2], edges[3], load_module(made.dense.code, {"allegro_dense"}).front(),
+                {},       {}};
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
       all.product.push_back(product[0]);
@@ -134,9 +135,9 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   int64_t capacity = cut.capacity;
   int count = cut.count, longest = cut.longest, gradients = gradient != nullptr, chunk = 0;
   void *table = workspace, *work = static_cast<char*>(workspace) + cut.table_bytes();
-  kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
-                      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table,
-                       &energy, &gradient});
+  kernels.plan.launch(
+      std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
+      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table, &energy, &gradient});
   if (o.edges == 0) return;
   const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
   // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
@@ -177,8 +178,8 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   }
 }
 
-void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr,
-                       const int32_t* row_limit, int32_t rows, double* result, Stream stream) {
+void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
+                       int32_t rows, double* result, Stream stream) {
   static std::mutex mutex;
   static std::map<int, Kernel> made;
   const int device = current_device();

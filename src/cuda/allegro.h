@@ -86,7 +86,7 @@ class AllegroEnergy {
 };
 
 /// result (E,3), up to row_ptr[rows], = grad_out[row] * gradient, zero from *row_limit (null: rows) on.
-void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr,
-                       const int32_t* row_limit, int32_t rows, double* result, Stream stream);
+void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
+                       int32_t rows, double* result, Stream stream);
 
 }  // namespace clebsch::cuda

@@ -24,7 +24,8 @@ void write_plan(SourceWriter& w) {
       "return low;\n"
       "}\n"
       "// A row that the workspace has no room for after the others of its chunk, of which it is then the last.\n"
-      "__device__ __forceinline__ bool overflows(const int* __restrict__ row_ptr, int limit, int row, int chunk_edges,\n"
+      "__device__ __forceinline__ bool overflows(const int* __restrict__ row_ptr, int limit, int row, int "
+      "chunk_edges,\n"
       "int64 capacity, int longest) {\n"
       "const int begin = __ldg(row_ptr + row), end = __ldg(row_ptr + row + 1);\n"
       "if (end - begin <= longest) return false;\n"
@@ -60,7 +61,8 @@ void write_plan(SourceWriter& w) {
 /// The same arithmetic as core/radial_table.h.
 void write_place(SourceWriter& w) {
   w.text(
-      "// An edge's place in its table: row (-1: from the cutoff on), t and dt/dr. A vector that is not a number, or a\n"
+      "// An edge's place in its table: row (-1: from the cutoff on), t and dt/dr. A vector that is not a number, or "
+      "a\n"
       "// pair without a table, gives a t that is not a number.\n"
       "struct Place {\n"
       "int row;\n"

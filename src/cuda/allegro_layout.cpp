@@ -9,7 +9,9 @@ namespace {
 int padded(int64_t width) { return static_cast<int>((width + 3) / 4 * 4); }
 
 /// Widths of a network's hidden layers.
-std::vector<int64_t> hidden_widths(const std::vector<int64_t>& widths) { return {widths.begin() + 1, widths.end() - 1}; }
+std::vector<int64_t> hidden_widths(const std::vector<int64_t>& widths) {
+  return {widths.begin() + 1, widths.end() - 1};
+}
 
 const std::vector<int64_t>& network_widths(const AllegroProblem& problem, int network) {
   return network < problem.layers() ? problem.latents[static_cast<size_t>(network)] : problem.readout;
@@ -93,8 +95,8 @@ AllegroDense::AllegroDense(const AllegroProblem& problem, const AllegroLayout& l
 }
 
 std::vector<PairGroup> pair_groups(const AllegroProduct& product, bool by_input, Scalar scalar) {
-  // As many sums as a thread keeps in registers besides an edge's features.
-  const size_t most = scalar == Scalar::f32 ? 96 : 48;
+  // As many sums as a thread keeps in registers besides an edge's features; 81 are all pairs of degrees up to 2.
+  const size_t most = scalar == Scalar::f32 ? 81 : 48;
   const auto component = [&](int p) {
     const auto& [in, out] = product.pairs[static_cast<size_t>(p)];
     return by_input ? in : out;

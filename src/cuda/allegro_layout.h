@@ -43,11 +43,12 @@ struct EdgeColumns {
 /// C = A W or A W^T over the edges of a chunk, A and C being columns of rows that follow each other.
 struct DenseCall {
   std::vector<EdgeColumns> in, out;
-  int64_t weight = 0;  ///< place of the matrix in AllegroWeights::dense, row-major [forward's inputs][forward's outputs]
-  int leading = 0;     ///< its row length
+  int64_t weight =
+      0;            ///< place of the matrix in AllegroWeights::dense, row-major [forward's inputs][forward's outputs]
+  int leading = 0;  ///< its row length
   bool transposed = false;
-  std::optional<EdgeArray> keeps_slope;   ///< C becomes silu(C), its slope goes there
-  std::optional<EdgeArray> times_slope;   ///< C is multiplied by it
+  std::optional<EdgeArray> keeps_slope;  ///< C becomes silu(C), its slope goes there
+  std::optional<EdgeArray> times_slope;  ///< C is multiplied by it
   int columns() const;
 };
 

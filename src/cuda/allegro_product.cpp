@@ -1,10 +1,10 @@
 // A layer's tensor product with the environment of the centre, a block a receiver, a lane a channel.
 //
-// The environment sum is the same for all edges of a receiver, so it is first multiplied with couplings and path weights
-// to a matrix [pair of components], which lies in shared memory and which the receiver's edges then apply. Warps share
-// the edges; the matrix is made in groups of pairs that fit. Backward: the gradient of the matrix is summed over the
-// edges in registers, then over warps in fixed order, and goes through the couplings once a receiver; gradients of the
-// features follow from the matrix again.
+// The environment sum is the same for all edges of a receiver, so it is first multiplied with couplings and path
+// weights to a matrix [pair of components], which lies in shared memory and which the receiver's edges then apply.
+// Warps share the edges; the matrix is made in groups of pairs that fit. Backward: the gradient of the matrix is summed
+// over the edges in registers, then over warps in fixed order, and goes through the couplings once a receiver;
+// gradients of the features follow from the matrix again.
 #include <algorithm>
 #include <set>
 
@@ -48,7 +48,7 @@ class ProductEmitter {
 
   void tables();
   void term_table(const std::string& name, const std::vector<PairGroup>& groups);
-  void kernel_begin(const char* name);
+  void kernel_begin(const char* name, int min_blocks);
   void environment();
   void couple(const std::string& table, size_t group, const std::vector<PairGroup>& groups);
   void forward_group(size_t group);
@@ -134,9 +134,9 @@ void ProductEmitter::tables() {
           count);
 }
 
-void ProductEmitter::kernel_begin(const char* name) {
+void ProductEmitter::kernel_begin(const char* name, int min_blocks) {
   w_.blank();
-  w_.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", scalar_ == Scalar::f32 ? 4 : 2);
+  w_.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", min_blocks);
   w_.line("{}(real* __restrict__ work, int64 capacity,", name);
   w_.text(
       "const int4* __restrict__ chunks, int chunk,\n"
@@ -345,7 +345,8 @@ void ProductEmitter::environment_gradient() {
 }
 
 std::string ProductEmitter::source() {
-  const int64_t shared = (int64_t{kWarps + 1} * components_ + static_cast<int64_t>(widest_)) * 32 * scalar_bytes(scalar_);
+  const int64_t shared =
+      (int64_t{kWarps + 1} * components_ + static_cast<int64_t>(widest_)) * 32 * scalar_bytes(scalar_);
   require(shared <= kMostShared,
           "cuda allegro: layer {}: features of {} components need {} bytes of a block's shared memory, there are {}",
           layer_, std::max(product_.in_dim, product_.out_dim), shared, kMostShared);
@@ -353,7 +354,7 @@ std::string ProductEmitter::source() {
   w_.line("constexpr int kWarps = kThreads / 32, kComponents = {}, kPairs = {}, kChannels = {};", components_, widest_,
           p_.channels);
   tables();
-  kernel_begin("allegro_product");
+  kernel_begin("allegro_product", scalar_ == Scalar::f32 ? 3 : 2);
   environment();
   for (size_t g = 0; g < by_output_.size(); ++g) {
     couple("by_output", g, by_output_);
@@ -361,7 +362,7 @@ std::string ProductEmitter::source() {
     w_.text("__syncthreads();");
   }
   w_.text("}\n}\n}");
-  kernel_begin("allegro_product_backward");
+  kernel_begin("allegro_product_backward", scalar_ == Scalar::f32 ? 3 : 2);
   environment();
   for (size_t g = 0; g < by_output_.size(); ++g) matrix_gradient(g);
   for (size_t g = 0; g < by_input_.size(); ++g) {

@@ -59,7 +59,7 @@ int count_gpus() {
 #endif
 }
 
-c10::Device find_gpu(const std::string& text, const std::string& family) {
+c10::Device find_gpu(const std::string& text, const std::string& refusal) {
   int index = 0;
   if (text != "cuda") {
     const char *begin = text.data() + 5, *end = text.data() + text.size();
@@ -67,9 +67,7 @@ c10::Device find_gpu(const std::string& text, const std::string& family) {
     require(begin < end && parsed.ec == std::errc() && parsed.ptr == end && index >= 0,
             "device: expected auto, cpu, cuda or cuda:N, got '{}'", text);
   }
-  require(family != "allegro",
-          "device cuda: models of family allegro run on the CPU only in this version. Use device "
-          "cpu");
+  require(refusal.empty(), "device cuda: {}. Use device cpu", refusal);
   const int count = count_gpus();
   require(index < count, "device {}: expected a number below {}, as many GPUs are visible", text, count);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
@@ -85,16 +83,16 @@ int visible_gpus() {
   }
 }
 
-RunDevice choose_device(const std::string& text, const std::string& family) {
+RunDevice choose_device(const std::string& text, const std::string& refusal) {
   if (text == "cpu") return {};
   if (text == "cpu:padded") return {c10::Device(c10::kCPU), true};
   if (text == "auto" || text.rfind("auto:", 0) == 0) {
-    if (family == "allegro" || visible_gpus() == 0) return {};
-    return {find_gpu("cuda" + text.substr(4), family), true};
+    if (!refusal.empty() || visible_gpus() == 0) return {};
+    return {find_gpu("cuda" + text.substr(4), refusal), true};
   }
   require(text.rfind("cuda", 0) == 0 && (text == "cuda" || text.rfind("cuda:", 0) == 0),
           "device: expected auto, cpu, cuda or cuda:N, got '{}'", text);
-  return {find_gpu(text, family), true};
+  return {find_gpu(text, refusal), true};
 }
 
 }  // namespace clebsch

@@ -11,10 +11,10 @@ struct RunDevice {
   bool padded = false;  ///< the arrays of a device, padded to capacities; always so on a GPU
 };
 
-/// "cpu"; "cuda", "cuda:N"; "auto": a GPU when there is a usable one and the family runs on it, else the CPU
-/// ("auto:N": that GPU);
-/// "cpu:padded": the CPU through the buffers of a GPU, for tests. Loads torch's CUDA part where needed. Throws Error
-/// that says why there is no such device.
-RunDevice choose_device(const std::string& text, const std::string& family);
+/// "cpu"; "cuda", "cuda:N"; "auto": a GPU when there is a usable one and the model runs on it, else the CPU ("auto:N":
+/// that GPU); "cpu:padded": the CPU through the buffers of a GPU, for tests. `refusal`: why the model does not run on a
+/// GPU as it is loaded, "" when it does. Loads torch's CUDA part where needed. Throws Error that says why there is no
+/// such device.
+RunDevice choose_device(const std::string& text, const std::string& refusal);
 
 }  // namespace clebsch

@@ -245,7 +245,10 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->module.eval();
   impl->metadata = std::move(file.metadata);
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
-  impl->device = choose_device(options.device, impl->metadata.shown.family);
+  const bool no_tables = impl->metadata.shown.family == "allegro" && options.radial == RadialMode::exact;
+  impl->device = choose_device(
+      options.device,
+      no_tables ? "the two-body part of an Allegro model runs there from tables alone (radial table)" : "");
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
   std::vector<RadialNetworks> networks;

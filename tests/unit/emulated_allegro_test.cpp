@@ -65,12 +65,12 @@ struct Case {
     const GraphView& view = graph.view;
     Result result{Values(view.n_nodes, 0.0), Values(3 * view.n_edges, kUntouched)};
     cpu::AllegroRadial<T> radial;
-    radial.table = {table.data(), index.data(), cutoffs.data(), types, types * types, kPieces,
-                    problem->radial.columns()};
+    radial.table = {table.data(),  index.data(), cutoffs.data(),           types,
+                    types * types, kPieces,      problem->radial.columns()};
     GraphView cut = view;
     cut.n_edges = graph.graph.row_ptr.back();
-    cpu::allegro_energy<T>(*problem, cut, radial, {dense.data(), paths.data(), norm.data()}, rows,
-                           result.energy.data(), result.gradient.data(), 1);
+    cpu::allegro_energy<T>(*problem, cut, radial, {dense.data(), paths.data(), norm.data()}, rows, result.energy.data(),
+                           result.gradient.data(), 1);
     return result;
   }
 

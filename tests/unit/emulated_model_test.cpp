@@ -27,7 +27,8 @@ struct Redirection {
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
       autograd.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::AutogradCUDA>>());
     }
-    for (const char* op : {"interaction", "interaction_backward", "pair_repulsion", "pair_repulsion_backward"})
+    for (const char* op : {"interaction", "interaction_backward", "pair_repulsion", "pair_repulsion_backward",
+                           "allegro_energy", "allegro_energy_gradient", "allegro_energy_backward"})
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
   }
 };
@@ -76,6 +77,11 @@ TEST(EmulatedModel, PlainInBothPrecisions) {
 }
 
 TEST(EmulatedModel, ParityAndRepulsion) { check("parity", Dtype::float64); }
+
+TEST(EmulatedModel, AllegroInBothPrecisions) {
+  check("allegro", Dtype::float64);
+  check("allegro", Dtype::float32);
+}
 
 }  // namespace
 }  // namespace clebsch::testing
