@@ -246,7 +246,11 @@ def check_host(report: Report, args: argparse.Namespace) -> list[str]:
         "the source tree is needed: an installed LAMMPS lacks the headers of KOKKOS",
     )
     report.check("LAMMPS version", bool(version), "a version", version, f"no LAMMPS source in {source}")
-    if version and version != RELEASE:
+    year = int(version[-4:]) if version[-4:].isdigit() else 0
+    if year > 2025:
+        advice = "KOKKOS's classes have changed since: use a LAMMPS of 2025"
+        report.check("LAMMPS version", False, "a release of 2025", version, advice)
+    elif version and version != RELEASE:
         report.note(f"warning: clebsch/kk is tested with LAMMPS {RELEASE}")
     report.same("PKG_PLUGIN", True, on(cache.get("PKG_PLUGIN")), "configure LAMMPS with -D PKG_PLUGIN=ON and build it")
     report.same("PKG_KOKKOS", True, on(cache.get("PKG_KOKKOS")), "configure LAMMPS with -D PKG_KOKKOS=ON and build it")

@@ -184,6 +184,11 @@ def test_another_source_and_no_source(host):
     refused(subprocess.run(command, capture_output=True, text=True), "CMakeCache.txt")
 
 
+def test_a_release_whose_kokkos_differs(host):
+    host.write("lammps source/src/version.h", '#define LAMMPS_VERSION "4 Jul 2026"\n')
+    refused(host.run("--no-run"), "expected a release of 2025, got 4Jul2026")
+
+
 def test_a_kokkos_inside_lammps(host):
     host.cache["EXTERNAL_KOKKOS:BOOL"] = "OFF"
     host.write_kokkos(host.kokkos)
