@@ -67,7 +67,7 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
 }
 
 std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device) {
-  if (device == "cpu") return device;
+  if (device == "cpu" || device == "cpu:padded") return device;
   int visible = clebsch::visible_gpus(), fewest = 0;
   MPI_Allreduce(&visible, &fewest, 1, MPI_INT, MPI_MIN, lmp->world);
   if (fewest == 0) return device == "auto" ? "cpu" : device;  // the load says what is missing

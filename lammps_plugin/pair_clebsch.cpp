@@ -23,7 +23,8 @@ using clebsch_lammps::CommMode;
 using clebsch_lammps::Communication;
 using clebsch_lammps::StepTimes;
 
-PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp) {
+PairClebsch::PairClebsch(LAMMPS* lmp)
+    : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp) {
   single_enable = 0;
   restartinfo = 0;
   one_coeff = 1;
@@ -122,6 +123,9 @@ void PairClebsch::coeff(int narg, char** arg) {
   map_element2type(narg - 3, arg + 3);
   const auto& meta = model_->metadata();
   builder_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
+  pairs_.set_types(model_type_, meta.layers);
+  finds_edges_ = options.device != "cpu" && (model_->device() != "cpu" || options.device == "cpu:padded");
+  known_atoms_ = -1;
   reported_ = false;
 }
 
@@ -132,6 +136,7 @@ NeighRequest* PairClebsch::request_list(bool ghost_rows) {
 }
 
 PairClebsch::NodeCounts PairClebsch::node_counts() const {
+  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_rows, pairs_.view().n_nodes};
   const auto& graph = builder_.graph();
   return {graph.n_local, graph.n_rows, graph.n_nodes};
 }
@@ -227,5 +232,5 @@ int PairClebsch::pack_reverse_comm(int n, int first, double* buf) { return commu
 void PairClebsch::unpack_reverse_comm(int n, int* list, double* buf) { communication_.unpack_reverse(n, list, buf); }
 
 double PairClebsch::memory_usage() {
-  return Pair::memory_usage() + builder_.memory_usage() + communication_.memory_usage();
+  return Pair::memory_usage() + builder_.memory_usage() + pairs_.memory_usage() + communication_.memory_usage();
 }

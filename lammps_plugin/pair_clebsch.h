@@ -9,6 +9,7 @@
 #include "graph_builder.h"
 #include "model/model.h"
 #include "pair.h"
+#include "pair_list_builder.h"
 #include "pair_settings.h"
 #include "run_checks.h"
 #include "step_times.h"
@@ -49,7 +50,7 @@ class PairClebsch : public Pair {
   };
   virtual NodeCounts node_counts() const;
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
-  virtual const std::vector<int>& node_atoms() const { return builder_.atoms(); }
+  virtual const std::vector<int>& node_atoms() const { return finds_edges_ ? pairs_.atoms() : builder_.atoms(); }
   int owned_nodes() const { return node_counts().owned; }
   const clebsch_lammps::StepTimes& times() const { return times_; }
 
@@ -69,7 +70,9 @@ class PairClebsch : public Pair {
   void report() const;
   void evaluate();
   void check_forces();
-  [[noreturn]] void stop_at_node(int node, const std::string& what) const;
+  [[noreturn]] void stop_at_node(int node, const std::string& what);
+  void make_graph();
+  void build_graph();
   bigint atom_id(int i) const;
   void add_to_atoms(double** target, const std::vector<double>& source, int width);
   void warn_centroid();
@@ -82,16 +85,19 @@ class PairClebsch : public Pair {
   clebsch::Request request_;
   clebsch::Result result_;
   clebsch_lammps::GraphBuilder builder_;
+  clebsch_lammps::PairListBuilder pairs_;
   clebsch_lammps::Communication communication_;
   clebsch_lammps::GhostCutoff ghost_cutoff_;
   clebsch_lammps::StepTimes times_;
   double energy_factor_ = 1;
+  bool finds_edges_ = false;   ///< the model finds a step's edges among LAMMPS's pairs
   bool fold_ = true;           ///< ghosts stand for their owners (one rank)
   bool own_reverse_ = false;   ///< newton off on several ranks
   bool check_special_ = true;  ///< before the first step of a run
   bool reported_ = false, centroid_warned_ = false;
   int known_atoms_ = -1;  ///< local + ghost atoms when the owners were found
   bigint last_step_ = -1;
+  bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
 };
 
 }  // namespace LAMMPS_NS

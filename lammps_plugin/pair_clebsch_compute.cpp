@@ -30,10 +30,7 @@ void PairClebsch::compute(int eflag, int vflag) {
   ev_init(eflag, vflag);
   begin_step();
   times_.start();
-  const int atoms = atom->nlocal + atom->nghost;
-  if (fold_ && (neighbor->ago == 0 || atoms != known_atoms_)) communication_.find_owners(this);
-  known_atoms_ = atoms;
-  builder_.build(list, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
+  make_graph();
   times_.lap(StepTimes::kGraph);
 
   evaluate();
@@ -57,6 +54,28 @@ void PairClebsch::compute(int eflag, int vflag) {
   if (update->setupflag) times_.reset();  // the evaluation before the first step is not in LAMMPS's loop time
 }
 
+void PairClebsch::make_graph() {
+  const int atoms = atom->nlocal + atom->nghost;
+  const bool new_list = neighbor->ago == 0 || neighbor->lastcall != known_list_ || atoms != known_atoms_;
+  if (fold_ && new_list) communication_.find_owners(this);
+  known_atoms_ = atoms;
+  known_list_ = neighbor->lastcall;
+  if (!finds_edges_) {
+    build_graph();
+  } else if (new_list) {
+    pairs_.build(list, fold_ ? communication_.owner().data() : nullptr);
+    try {
+      model_->set_neighbours(pairs_.view());
+    } catch (const std::exception& failure) {
+      error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
+    }
+  }
+}
+
+void PairClebsch::build_graph() {
+  builder_.build(list, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
+}
+
 void PairClebsch::evaluate() {
   if (owned_nodes() == 0) {
     result_.energy = 0;
@@ -66,20 +85,25 @@ void PairClebsch::evaluate() {
   }
   try {
     result_.atomic_energy.clear();
-    model_->compute(builder_.graph().view(), request_, result_);
+    if (finds_edges_) {
+      model_->compute(pairs_.gather(comm->nthreads), request_, result_);
+    } else {
+      model_->compute(builder_.graph().view(), request_, result_);
+    }
     for (const std::string& message : model_->take_messages())
       if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch: step {}: {}\n", update->ntimestep, message);
   } catch (const std::exception& failure) {
     // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
     for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)
       if (!std::isfinite(result_.atomic_energy[node])) stop_at_node(static_cast<int>(node), "energy");
+    if (finds_edges_) build_graph();  // stops with the ID of an atom whose position is not finite
     error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
   }
   check_forces();
 }
 
 void PairClebsch::check_forces() {
-  const int nodes = builder_.graph().n_nodes;
+  const int nodes = node_counts().all;
   for (int node = 0; node < nodes; ++node) {
     const double* f = &result_.forces[3 * static_cast<std::size_t>(node)];
     if (!std::isfinite(f[0] + f[1] + f[2])) stop_at_node(node, "force");
@@ -100,7 +124,9 @@ void PairClebsch::stop_at_atom(int i, const std::string& what, int first, int se
 
 bigint PairClebsch::atom_id(int i) const { return atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1; }
 
-void PairClebsch::stop_at_node(int bad, const std::string& what) const {
+void PairClebsch::stop_at_node(int bad, const std::string& what) {
+  const int atom_of_bad = node_atoms()[bad];
+  if (finds_edges_) build_graph();
   // Message passing spreads a number that is not one to many atoms; the closest pair is usually where it began.
   const auto& graph = builder_.graph();
   double shortest = INFINITY;
@@ -114,13 +140,13 @@ void PairClebsch::stop_at_node(int bad, const std::string& what) const {
       first = builder_.atoms()[node];
       second = builder_.atoms()[graph.senders[e]];
     }
-  stop_at_atom(builder_.atoms()[bad], what, first, second, shortest);
+  stop_at_atom(atom_of_bad, what, first, second, shortest);
 }
 
 void PairClebsch::add_to_atoms(double** target, const std::vector<double>& source, int width) {
   const auto& atoms = node_atoms();
   const int owned = owned_nodes();
-  const int nodes = owned == 0 ? 0 : builder_.graph().n_nodes;
+  const int nodes = owned == 0 ? 0 : node_counts().all;
   if (own_reverse_) communication_.begin_reverse(width);
   for (int node = 0; node < nodes; ++node) {
     // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody does.

@@ -57,7 +57,9 @@ PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
       settings.radial = value == "table" ? clebsch::RadialMode::table : clebsch::RadialMode::exact;
     }
     if (keyword == "device") {
-      if (value != "auto" && value != "cpu" && value != "cuda") wrong_value(lmp, keyword, "auto, cpu or cuda", value);
+      // cpu:padded takes a GPU's way through the step on the CPU: for tests.
+      if (value != "auto" && value != "cpu" && value != "cuda" && value != "cpu:padded")
+        wrong_value(lmp, keyword, "auto, cpu or cuda", value);
       settings.device = value;
     }
     if (keyword == "graph") settings.cuda_graph = parse_yes_no(lmp, keyword, value);

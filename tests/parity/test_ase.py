@@ -184,3 +184,32 @@ def test_empty_and_single(calculator):
     assert Atoms(calculator=calculator).get_potential_energy() == 0.0
     atoms = with_calculator("one_atom", calculator)
     assert np.all(atoms.get_forces() == 0) and np.isfinite(atoms.get_potential_energy())
+
+
+@pytest.mark.parametrize("structure", ["triclinic", "slab", "open_cluster"])
+def test_a_list_serves_several_steps(structure, exported):
+    from clebsch.ase import ClebschCalculator
+
+    atoms = with_calculator(structure, ClebschCalculator(exported(CASE), dtype="float64"))
+    without_skin = ClebschCalculator(exported(CASE), dtype="float64", skin=0.0)
+    atoms.get_potential_energy()
+    lists = []
+    keep = atoms.calc.model.set_neighbours
+    atoms.calc.model.set_neighbours = lambda *args: (lists.append(len(args[1])), keep(*args))
+    random = np.random.default_rng(3)
+    for step in range(12):
+        atoms.positions += 0.03 * random.standard_normal(atoms.positions.shape)
+        if step == 8 and atoms.pbc.any():  # as if it had diffused for long
+            atoms.positions[1] += 700 * atoms.cell[int(np.argmax(atoms.pbc))]
+        other = atoms.copy()
+        other.calc = without_skin
+        np.testing.assert_allclose(atoms.get_forces(), other.get_forces(), rtol=0, atol=1e-8)
+        assert atoms.get_potential_energy() == pytest.approx(other.get_potential_energy(), abs=1e-8)
+    assert 1 <= len(lists) <= 4
+
+
+def test_a_negative_skin_is_refused(exported):
+    from clebsch.ase import ClebschCalculator
+
+    with pytest.raises(ClebschError, match="skin"):
+        ClebschCalculator(exported(CASE), skin=-1.0)

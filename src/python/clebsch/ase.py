@@ -17,7 +17,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 
 from . import library
 from .errors import ClebschError
-from .neighbours import NeighbourFinder
+from .neighbours import NeighbourList
 from .runtime import Model, check_device, inspect
 
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
@@ -34,6 +34,7 @@ class ClebschCalculator(Calculator):
     radial: "table", or "exact" for the radial network itself (slow, the reference).
     types: model type name for each chemical symbol, where they differ, e.g. {"H": "H_water"}.
     threads: threads of the model; None for torch's current setting.
+    skin: Angstrom by which neighbour lists reach beyond the cutoff, so that a list serves several steps of a run.
 
     energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
     -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
@@ -54,6 +55,7 @@ class ClebschCalculator(Calculator):
         radial: str = "table",
         types: Mapping[str, str] | None = None,
         threads: int | None = None,
+        skin: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -69,7 +71,8 @@ class ClebschCalculator(Calculator):
                 raise ClebschError(f"types: expected one of {', '.join(names)} for {symbol}, got {name!r}")
         self._type_of.update({symbol: names.index(name) for symbol, name in (types or {}).items()})
         self._in_use: set[str] = set()
-        self._finder = NeighbourFinder(self.metadata["r_max"])
+        self._list = NeighbourList(self.metadata["r_max"], skin)
+        self._list_types = torch.empty(0, dtype=torch.int64)
         self._model: Model | None = None
         # A handful of types costs little: load now, so that a bad option shows here. With many types the radial
         # tables of all pairs would be large: those of the elements that turn up are built then.
@@ -87,6 +90,7 @@ class ClebschCalculator(Calculator):
         self._in_use |= set(names)
         in_use = [n for n in self.metadata["type_names"] if n in self._in_use]
         self._model = Model(self._path, types_in_use=in_use, **self._options)
+        self._list.forget()
 
     def _types(self, atoms: Atoms) -> torch.Tensor:
         symbols = atoms.get_chemical_symbols()
@@ -115,12 +119,15 @@ class ClebschCalculator(Calculator):
             raise PropertyNotImplementedError("stress needs a cell with three vectors")
         gradients = bool(wanted & _FORCE_PROPERTIES)
         types = self._types(atoms)
-        edges = self._finder.find(atoms.positions, atoms.cell, atoms.pbc)
-        result = self.model.compute(
-            edges.vectors,
-            types,
-            edges.receivers,
-            edges.senders,
+        if not torch.equal(types, self._list_types):
+            self._list.forget()
+        pairs = self._list.update(atoms.positions, atoms.cell, atoms.pbc)
+        if pairs is not None:
+            self.model.set_neighbours(types, pairs.receivers, pairs.senders, pairs.shifts)
+            self._list_types = types
+        result = self.model.compute_positions(
+            torch.from_numpy(self._list.points),
+            torch.from_numpy(self._list.box),
             forces=gradients,
             virial=gradients and volume > 0,
             atom_virial="stresses" in wanted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,26 @@ class Edges:
 
     def __len__(self) -> int:
         return len(self.receivers)
+
+
+@dataclass
+class Pairs:
+    """Directed pairs: receiver, sender (P,) int64, shift (P, 3) int32 in cell vectors, added to the sender."""
+
+    receivers: Tensor
+    senders: Tensor
+    shifts: Tensor
+
+    def __len__(self) -> int:
+        return len(self.receivers)
+
+
+def finite_positions(positions: ArrayLike) -> NDArray[np.float64]:
+    positions = np.ascontiguousarray(positions, dtype=np.float64)
+    if not np.all(np.isfinite(positions)):
+        atom = int(np.argwhere(~np.isfinite(positions))[0, 0])
+        raise ClebschError(f"expected finite positions, got {positions[atom].tolist()} for atom {atom}")
+    return positions
 
 
 def completed_cell(cell: ArrayLike, pbc: ArrayLike) -> NDArray[np.float64]:
@@ -56,20 +77,67 @@ class NeighbourFinder:
         self._vesin = vesin
 
     def find(self, positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike) -> Edges:
-        positions = np.ascontiguousarray(positions, dtype=np.float64)
-        if not np.all(np.isfinite(positions)):
-            atom = int(np.argwhere(~np.isfinite(positions))[0, 0])
-            raise ClebschError(f"expected finite positions, got {positions[atom].tolist()} for atom {atom}")
+        positions = finite_positions(positions)
         periodic = np.broadcast_to(np.asarray(pbc, dtype=bool), (3,)).copy()
         box = completed_cell(cell, periodic)
         if len(positions) == 0:
             return Edges(
                 torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.empty(0, 3).double()
             )
-        finder = self._vesin.NeighborList(
-            cutoff=self.cutoff, full_list=True, sorted=True, n_threads=torch.get_num_threads()
-        )
-        i, j, vectors = finder.compute(positions, box, periodic, "ijD")
-        return Edges(
-            torch.from_numpy(i.astype(np.int64)), torch.from_numpy(j.astype(np.int64)), torch.from_numpy(vectors)
-        )
+        i, j, vectors = self._search(self.cutoff, positions, box, periodic, "ijD")
+        return Edges(torch.from_numpy(i), torch.from_numpy(j), torch.from_numpy(vectors))
+
+    def find_pairs(
+        self, positions: NDArray[np.float64], box: NDArray[np.float64], pbc: ArrayLike, skin: float
+    ) -> Pairs:
+        """Pairs nearer than cutoff + skin of finite positions in a complete cell."""
+        periodic = np.broadcast_to(np.asarray(pbc, dtype=bool), (3,)).copy()
+        if len(positions) == 0:
+            none = torch.empty(0, dtype=torch.int64)
+            return Pairs(none, none, torch.empty(0, 3, dtype=torch.int32))
+        i, j, shifts = self._search(self.cutoff + skin, positions, box, periodic, "ijS")
+        return Pairs(torch.from_numpy(i), torch.from_numpy(j), torch.from_numpy(shifts.astype(np.int32)))
+
+    def _search(self, cutoff: float, positions: Any, box: Any, periodic: Any, quantities: str) -> tuple[Any, Any, Any]:
+        finder = self._vesin.NeighborList(cutoff=cutoff, full_list=True, sorted=True, n_threads=torch.get_num_threads())
+        i, j, third = finder.compute(positions, box, periodic, quantities)
+        return i.astype(np.int64), j.astype(np.int64), third
+
+
+class NeighbourList:
+    """Pairs of a structure that is calculated again and again: they hold until an atom has moved by half the skin.
+
+    The first time a structure is seen its list has no skin, so that single calculations pay for none.
+    """
+
+    def __init__(self, cutoff: float, skin: float) -> None:
+        if not skin >= 0:
+            raise ClebschError(f"skin: expected a distance of at least 0 Angstrom, got {skin}")
+        self._finder = NeighbourFinder(cutoff)
+        self._skin = float(skin)
+        self._held = -1.0  # skin of the list, -1: there is none
+        self._system: tuple[Any, ...] = ()
+
+    def forget(self) -> None:
+        """The next update gives a new list."""
+        self._held = -1.0
+
+    def update(self, positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike) -> Pairs | None:
+        """For positions (N, 3) Angstrom: a new list, or None when the last one still holds; then see points, box."""
+        positions = finite_positions(positions)
+        periodic = np.broadcast_to(np.asarray(pbc, dtype=bool), (3,)).copy()
+        self.box = completed_cell(cell, periodic)
+        system = (len(positions), self.box.tobytes(), periodic.tobytes())
+        known = system == self._system
+        if known and self._held >= 0:
+            self.points = positions - self._unwrapped
+            moved = np.square(self.points - self._built_at).sum(axis=1).max(initial=0.0)
+            if 4.0 * moved <= self._held**2:
+                return None
+        # Atoms that have left the cell are put back, so that shifts stay small however far they diffuse.
+        cells = np.floor(positions @ np.linalg.inv(self.box)) * periodic
+        self._unwrapped = cells @ self.box
+        self.points = self._built_at = positions - self._unwrapped
+        self._held = self._skin if known else 0.0
+        self._system = system
+        return self._finder.find_pairs(self.points, self.box, periodic, self._held)

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// From LAMMPS's neighbour list to the list of pairs that a model keeps between two of LAMMPS's: for models on a GPU,
+// which find a step's edges themselves.
+#include <vector>
+
+#include "core/pair_list.h"
+#include "pointers.h"
+
+namespace LAMMPS_NS {
+class NeighList;
+}
+
+namespace clebsch_lammps {
+
+/// Nodes are numbered breadth first as by GraphBuilder, but along all pairs of the list, the skin included: the numbers
+/// hold as long as LAMMPS's list does. Buffers keep their capacity.
+class PairListBuilder : protected LAMMPS_NS::Pointers {
+ public:
+  explicit PairListBuilder(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
+
+  /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1.
+  void set_types(const std::vector<int>& model_type, int layers);
+  /// With `owner`, ghosts are images of their owners (one rank alone); with null they are nodes, and the list must hold
+  /// rows of ghosts unless there is one layer only.
+  void build(const LAMMPS_NS::NeighList* list, const int* owner);
+  /// Valid until the next build().
+  const clebsch::PairListView& view() const { return view_; }
+  /// Where the list's points are now; valid until the next call.
+  clebsch::PointsView gather(int threads);
+  /// LAMMPS's index of each node.
+  const std::vector<int>& atoms() const { return atoms_; }
+  double memory_usage() const;
+
+ private:
+  int node_of(int i);
+  void fold_images(const int* owner);
+
+  std::vector<int> model_type_;
+  int layers_ = 1;
+  std::vector<int> atoms_;   ///< node -> LAMMPS index
+  std::vector<int> images_;  ///< image -> LAMMPS index of the ghost
+  std::vector<int> number_;  ///< LAMMPS index -> node or -1; of ghosts that are images: image or -1
+  std::vector<int> row_ptr_, neighbours_, owners_, layer_rows_, types_;
+  std::vector<double> positions_;  ///< nodes, then images
+  clebsch::PairListView view_;
+};
+
+}  // namespace clebsch_lammps
