@@ -4,10 +4,12 @@
 #
 #   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max peers leak (all by default)
 #
-# LMP, CLEBSCH_PLUGIN: a plain lmp and clebschplugin.so. CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp
-# (cross_compile_lammps.sh) and clebschkkplugin.so; without them only `device cuda` runs. CLEBSCH_LIBRARY,
-# CLEBSCH_GPU_MODELS, PYTHON, CLEBSCH_COMMIT as for run_model.sh; PEERS: a folder with mace-torch, e3nn, ase and
-# cuequivariance for Python. One failing piece does not stop the rest.
+# CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so
+# one folder above it; without them only `device cuda` runs. LMP, CLEBSCH_PLUGIN: a plain lmp (default: the Kokkos one,
+# which serves as well) and clebschplugin.so, with libclebsch.so beside it. CLEBSCH_LIBRARY, CLEBSCH_GPU_MODELS, PYTHON,
+# CLEBSCH_COMMIT as for run_model.sh. PEERS: a folder with mace-torch, e3nn, ase, cuequivariance for Python. TORCH_LIBS:
+# folders for the run-time linker, by default those of clebschplugin.so and of Python's torch. One failing piece does not
+# stop the rest.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$1
@@ -15,10 +17,13 @@ shift
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 python=${PYTHON:-python3}
-export CLEBSCH_LMP="${LMP:-${CLEBSCH_LMP:-$root/.venv/bin/lmp}}"
+export CLEBSCH_LMP="${LMP:-${CLEBSCH_LMP:-${CLEBSCH_KK_LMP:-$root/.venv/bin/lmp}}}"
 export CLEBSCH_PLUGIN="${CLEBSCH_PLUGIN:-$root/build/lib/clebschplugin.so}"
 export CLEBSCH_CACHE_DIR="${CLEBSCH_CACHE_DIR:-/tmp/clebsch-kernels}"
 export PYTHONPATH="$root/src/python${PYTHONPATH:+:$PYTHONPATH}"
+[ -n "${TORCH_LIBS:-}" ] ||
+  TORCH_LIBS=$(dirname "$CLEBSCH_PLUGIN"):$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib
+export TORCH_LIBS
 styles=cuda
 [ -z "${CLEBSCH_KK_LMP:-}" ] || styles=cuda,kk
 [ "$styles" = cuda,kk ] || echo "clebsch/kk is left out: CLEBSCH_KK_LMP is not set"
@@ -35,27 +40,28 @@ bench() {
   timeout "$limit" $md --threads "$threads" --json "$out/md_$name.json" --plot "$out/md_$name.png" --logs "$out/logs" \
     --total "$((limit - 25))" --limit "$limit" "$@" > "$out/md_$name.txt" 2>&1
 }
-for piece in ${*:-tests bench max peers leak}; do
+[ $# -gt 0 ] || set -- tests bench max peers leak
+for piece in "$@"; do
   start=$(date +%s)
   case $piece in
     tests)
-      timeout 150 "$python" -W ignore test_md.py "$out/md_tests.json" --styles "$styles" --threads "$threads" --ranks 2 \
-        --total 120 > "$out/md_tests.txt" 2>&1
+      timeout 100 "$python" -W ignore test_md.py "$out/md_tests.json" --styles "$styles" --threads 2 --ranks 2 --jobs 6 \
+        --limit 60 --total 75 > "$out/md_tests.txt" 2>&1
       ;;
     bench)
-      bench bench 170 --styles "$styles" --cases mace-M,carbon,nequip-M,water --atoms 64,512,8000 --steps 500 --seconds 8 \
+      bench bench 190 --styles "$styles" --cases mace-M,carbon,nequip-M,water --atoms 64,512,8000 --steps 500 --seconds 8 \
         --no-peers
       ;;
     max)
-      bench max 100 --styles "${styles#cuda,}" --cases carbon,mace-M --atoms 64000,1000000 --steps 20 --seconds 25 --no-peers
+      bench max 90 --styles "${styles#cuda,}" --cases carbon,mace-M --atoms 64000,1000000 --steps 20 --seconds 25 --no-peers
       ;;
     peers)
       PYTHONPATH="${PEERS:+$PEERS:}$PYTHONPATH"
-      bench peers 80 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms 512,8000 --steps 100 --seconds 6
+      bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms 512,8000 --steps 100 --seconds 6
       ;;
     leak)
-      timeout 150 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
-        --seconds 75 > "$out/md_leak.txt" 2>&1
+      timeout 110 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
+        --seconds 65 > "$out/md_leak.txt" 2>&1
       ;;
     *) echo "unknown piece $piece" && false ;;
   esac

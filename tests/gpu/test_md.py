@@ -15,8 +15,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,7 @@ import numpy as np  # noqa: E402
 
 from cases import BASES, CASES, Case  # noqa: E402
 
+FAILURES = (RuntimeError, OSError, KeyError, IndexError, ValueError, subprocess.SubprocessError)
 PRESSURE = ("pxx", "pyy", "pzz", "pxy", "pxz", "pyz")
 LJ = "lj/cut 4.0"
 
@@ -58,6 +61,7 @@ VARIANTS = [
     Variant("nequip-M", "nequip-M"),
     Variant("mace-M", "mace-M"),
     Variant("nequip-M, water", "nequip-M-water"),
+    Variant("allegro", "allegro"),
     Variant("radial exact", "water", keywords="radial exact"),
     Variant("more atoms", "carbon", copies="3 2 2"),
     Variant("triclinic", "water", box="change_box all triclinic\nchange_box all xy delta 1.5 xz delta -0.8 remap\n"),
@@ -160,6 +164,7 @@ def main() -> int:
     parser.add_argument("--only", help="variants whose name holds this")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
+    parser.add_argument("--jobs", type=int, default=1, help="variants at a time")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for one run")
     parser.add_argument("--total", type=float, default=1e9, help="no new variant is begun after so many seconds")
     parser.add_argument("--lmp", default=os.environ.get("CLEBSCH_LMP", str(ROOT / ".venv/bin/lmp")))
@@ -175,44 +180,49 @@ def main() -> int:
     left_out = [name for name in args.styles.split(",") if name not in known]
     if left_out:
         print(f"left out: {', '.join(left_out)} (no --lmp-kk)")
-    start, results, bad = time.monotonic(), [], 0
+    start, results, lock = time.monotonic(), [], threading.Lock()
+    failed: list[str] = []
 
-    def judge(label: str, variant: Variant, style: engine.Style, dtype: str, exact: dict, ranks: int) -> None:
-        nonlocal bad
-        begin, entry = time.monotonic(), {"variant": label, "style": style.name, "dtype": dtype, "ranks": ranks}
+    def judge(variant: Variant, style: engine.Style, dtype: str, exact: dict, ranks: int) -> None:
+        begin, entry = time.monotonic(), {"variant": variant.name, "style": style.name, "dtype": dtype, "ranks": ranks}
         try:
             entry["error"] = differences(run(variant, style, dtype, args, ranks), exact)
             over = [k for k, v in entry["error"].items() if not v <= limit_of(variant, dtype, k)]
             text = ", ".join(f"{k} {v:.1e}" for k, v in entry["error"].items())
-        except (RuntimeError, OSError, KeyError, subprocess.SubprocessError) as error:
+        except FAILURES as error:
             over, text = ["run"], f"{type(error).__name__} {str(error)[:700]}"
         entry |= {"ok": not over, "seconds": time.monotonic() - begin}
-        bad += bool(over)
         word = "ok  " if not over else f"FAIL ({', '.join(over)})"
-        print(f"{word} {label:20s} {style.name:5s} {dtype} {ranks} rank{'s'[: ranks > 1]}: {text}", flush=True)
-        results.append(entry)
-        args.out.write_text(json.dumps(results, indent=1) + "\n")
+        with lock:
+            print(
+                f"{word} {variant.name:20s} {style.name:5s} {dtype} {ranks} rank{'s'[: ranks > 1]}: {text}", flush=True
+            )
+            failed.extend([variant.name] if over else [])
+            results.append(entry)
+            args.out.write_text(json.dumps(results, indent=1) + "\n")
 
-    for variant in VARIANTS:
-        if args.only and args.only not in variant.name:
-            continue
+    def compare(variant: Variant) -> None:
         if time.monotonic() - start > args.total:
-            print(f"not run (no time): {variant.name}")
-            continue
+            print(f"not run (no time): {variant.name}", flush=True)
+            return
         if not CASES[variant.case].path.exists():
-            print(f"not run: {variant.name}, no model file {CASES[variant.case].path}")
-            continue
+            print(f"not run: {variant.name}, no model file {CASES[variant.case].path}", flush=True)
+            return
         try:
             exact = run(variant, known["cpu"], "float64", args)
-        except (RuntimeError, OSError, KeyError, subprocess.SubprocessError) as error:
-            print(f"FAIL {variant.name}: reference: {str(error)[:700]}", flush=True)
-            bad += 1
-            continue
+        except FAILURES as error:
+            print(f"FAIL {variant.name}: reference: {type(error).__name__} {str(error)[:700]}", flush=True)
+            failed.append(variant.name)
+            return
         for style in styles:
             for dtype in args.dtypes.split(","):
-                judge(variant.name, variant, style, dtype, exact, 1)
+                judge(variant, style, dtype, exact, 1)
             if args.ranks > 1 and style.name == "kk" and variant.name in ("water", "nve, carbon"):
-                judge(variant.name, replace(variant), style, "float64", exact, args.ranks)
+                judge(variant, style, "float64", exact, args.ranks)
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(compare, [v for v in VARIANTS if not args.only or args.only in v.name]))
+    bad = len(failed)
     print(f"{len(results)} comparisons, {bad} failed")
     return 1 if bad else 0
 

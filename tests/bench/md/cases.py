@@ -41,6 +41,7 @@ CASES = {
         Case("carbon", "carbon-mace", "C", "diamond", 1.0),
         Case("mace-M", "mace-M", "C", "diamond", None, ("mace", "mace-cueq")),
         Case("nequip-M", "nequip-M", "C", "diamond", None, ("nequip",)),
+        Case("allegro", "water-allegro", "O H", "water", 0.5),
         Case("nequip-M-water", "nequip-M", "O C", "water", None),
     )
 }
