@@ -84,10 +84,12 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
 std::shared_ptr<const AllegroEnergy> AllegroEnergy::make(const std::shared_ptr<const AllegroProblem>& problem,
                                                          Scalar scalar) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, const AllegroProblem*, Scalar>, std::shared_ptr<const AllegroEnergy>> made;
+  static std::map<std::tuple<int, const AllegroProblem*, Scalar, std::string>, std::shared_ptr<const AllegroEnergy>>
+      made;
+  const char* text = std::getenv(kVariable);
   const std::lock_guard<std::mutex> lock(mutex);
   // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar}];
+  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
   if (!entry) entry.reset(new AllegroEnergy(problem, scalar));
   return entry;
 }

@@ -1,4 +1,4 @@
-"""Energy and forces of whole NequIP and MACE models on a GPU: milliseconds a step, microseconds and bytes an atom.
+"""Energy and forces of whole models of all families on a GPU: milliseconds a step, microseconds and bytes an atom.
 
 python3 tests/gpu/bench_model.py OUT.json [--models S M L] [--profile]     with CLEBSCH_LIBRARY
 
@@ -95,6 +95,10 @@ NAMES = {
     "mace_m_1000_ms": ("mace-M", "1000", "ms"),
     "mace_m_64_ms": ("mace-M", "64", "ms"),
     "mace_s_8000_us_atom": ("mace-S", "8000", "us/atom"),
+    "allegro_8000_us_atom": ("allegro-l2", "8000", "us/atom"),
+    "allegro_8000_mb_atom": ("allegro-l2", "8000", "MB/atom"),
+    "allegro_1000_ms": ("allegro-l2", "1000", "ms"),
+    "allegro_64_ms": ("allegro-l2", "64", "ms"),
 }
 
 

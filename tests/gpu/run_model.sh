@@ -1,7 +1,8 @@
 #!/bin/sh
 # Whole models on one GPU, in one call of less than four minutes: tests, then times and where they go.
 #
-#   tests/gpu/run_model.sh RESULTS_FOLDER [PIECE ...]      pieces: tests bench (both by default), quick
+#   tests/gpu/run_model.sh RESULTS_FOLDER [PIECE ...]      pieces: tests bench (both by default), quick,
+#                                                          allegro (tests, times, sizes of a chunk: 2 minutes)
 #
 # Needs CLEBSCH_LIBRARY, ase and vesin in PYTHONPATH, model files of random NequIP presets in CLEBSCH_GPU_MODELS
 # (tests/gpu/make_models.py makes them where nequip is). PYTHON: the interpreter, python3 by default.
@@ -22,6 +23,14 @@ for piece in ${*:-tests bench}; do
     quick) timeout 120 "$python" -W ignore test_model.py --quick > "$out/model_quick.txt" 2>&1 ;;
     tests) timeout 170 "$python" -W ignore test_model.py > "$out/model_tests.txt" 2>&1 ;;
     bench) timeout 170 "$python" -W ignore bench_model.py "$out/model_bench.json" --profile > "$out/model_bench.txt" 2>&1 ;;
+    allegro)
+      timeout 100 "$python" -W ignore test_allegro.py > "$out/model_allegro.txt" 2>&1
+      tests=$?
+      timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench.json" --models allegro-l2 --profile \
+        > "$out/allegro_bench.txt" 2>&1
+      bench=$?
+      timeout 40 "$python" -W ignore sweep_allegro.py > "$out/allegro_sweep.txt" 2>&1
+      [ $tests = 0 ] && [ $bench = 0 ] ;;
     *) echo "unknown piece $piece"; false ;;
   esac
   rc=$?
@@ -29,6 +38,10 @@ for piece in ${*:-tests bench}; do
   [ $rc = 0 ] || status=1
   case $piece in
     bench) cut -c1-260 "$out/model_bench.txt" ;;
+    allegro)
+      grep -v '^ok' "$out/model_allegro.txt" | tail -60 | cut -c1-400
+      grep -c '^ok' "$out/model_allegro.txt"
+      cut -c1-260 "$out/allegro_bench.txt" "$out/allegro_sweep.txt" ;;
     *) grep -v '^ok' "$out/model_$piece.txt" | tail -60 | cut -c1-400; grep -c '^ok' "$out/model_$piece.txt" ;;
   esac
 done
