@@ -9,7 +9,7 @@
 # which serves as well) and clebschplugin.so, with libclebsch.so beside it. CLEBSCH_LIBRARY, CLEBSCH_GPU_MODELS, PYTHON,
 # CLEBSCH_COMMIT as for run_model.sh. PEERS: a folder with mace-torch, e3nn, ase, cuequivariance for Python. TORCH_LIBS:
 # folders for the run-time linker, by default those of clebschplugin.so and of Python's torch. One failing piece does not
-# stop the rest.
+# stop the rest. CLEBSCH_MD_QUICK=1: tiny sizes, to rehearse the script where there is no GPU.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$1
@@ -31,6 +31,8 @@ threads=$(nproc)
 [ "$threads" -le 8 ] || threads=8
 md="$python -W ignore $root/tests/bench/md"
 cd "$root/tests/gpu" || exit 1
+small=64,512,8000 large=64000,1000000 peer=512,8000 steps=500 leak=100000
+[ -z "${CLEBSCH_MD_QUICK:-}" ] || small=64 large=64 peer=64 steps=10 leak=100
 status=0
 # bench NAME LIMIT OPTION...: one run of tests/bench/md into md_NAME.json
 bench() {
@@ -49,19 +51,19 @@ for piece in "$@"; do
         --limit 60 --total 75 > "$out/md_tests.txt" 2>&1
       ;;
     bench)
-      bench bench 190 --styles "$styles" --cases mace-M,carbon,nequip-M,water --atoms 64,512,8000 --steps 500 --seconds 8 \
+      bench bench 190 --styles "$styles" --cases mace-M,carbon,nequip-M,water --atoms $small --steps $steps --seconds 8 \
         --no-peers
       ;;
     max)
-      bench max 90 --styles "${styles#cuda,}" --cases carbon,mace-M --atoms 64000,1000000 --steps 20 --seconds 25 --no-peers
+      bench max 90 --styles "${styles#cuda,}" --cases carbon,mace-M --atoms $large --steps 20 --seconds 25 --no-peers
       ;;
     peers)
       PYTHONPATH="${PEERS:+$PEERS:}$PYTHONPATH"
-      bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms 512,8000 --steps 100 --seconds 6
+      bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms $peer --steps 100 --seconds 6
       ;;
     leak)
       timeout 110 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
-        --seconds 65 > "$out/md_leak.txt" 2>&1
+        --steps $leak --seconds 65 > "$out/md_leak.txt" 2>&1
       ;;
     *) echo "unknown piece $piece" && false ;;
   esac

@@ -119,8 +119,11 @@ def run(variant: Variant, style: engine.Style, dtype: str, args, ranks: int = 1)
         flags = [*style.flags, *(variant.flags if style.flags else ())]
         command = [style.program.lmp, *flags, "-in", "in.md", "-log", "log.md"]
         if ranks > 1:
-            command = [args.mpirun or str(Path(style.program.lmp).parent / "mpirun"), "-n", str(ranks), *command]
+            beside = Path(style.program.lmp).parent / "mpirun"
+            command = [args.mpirun or (str(beside) if beside.exists() else "mpirun"), "-n", str(ranks), *command]
         environment = os.environ | {"OMP_NUM_THREADS": str(args.threads), "OMP_PROC_BIND": "false"}
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=args.limit, env=environment)
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-3:]
@@ -171,7 +174,7 @@ def main() -> int:
     parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
     parser.add_argument("--lmp-kk", default=os.environ.get("CLEBSCH_KK_LMP", ""))
     parser.add_argument("--plugin-kk", default=os.environ.get("CLEBSCH_KK_PLUGIN", ""))
-    parser.add_argument("--mpirun", default="", help="default: the one beside the Kokkos lmp")
+    parser.add_argument("--mpirun", default="", help="default: the one beside the Kokkos lmp, or in PATH")
     args = parser.parse_args()
     plain = engine.Program(args.lmp, args.plugin)
     kokkos = engine.Program(args.lmp_kk, args.plugin_kk) if args.lmp_kk else None
