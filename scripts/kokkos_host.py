@@ -218,6 +218,19 @@ def check_kokkos(report: Report, kokkos: Kokkos, cache: dict[str, str], build: P
         report.same("compiler of Kokkos", f"{name} {number}", of_kokkos, "build Kokkos with the compiler of LAMMPS")
 
 
+def device_compiler(report: Report, folders: list[Path]) -> list[str]:
+    """Options that name Kokkos's compiler for device code, from the first folder that holds it."""
+    tools = ("kokkos_launch_compiler", "nvcc_wrapper")
+    for folder in folders:
+        if all((folder / tool).is_file() for tool in tools):
+            return [f"CLEBSCH_KOKKOS_LAUNCHER={folder / tools[0]}", f"CLEBSCH_NVCC_WRAPPER={folder / tools[1]}"]
+    places = " nor in ".join(map(str, folders))
+    report.check(
+        "compiler of Kokkos", False, " and ".join(tools), f"none in {places}", "install Kokkos with its bin folder"
+    )
+    return []
+
+
 def check_host(report: Report, args: argparse.Namespace) -> list[str]:
     """All checks before anything is configured; returns CMake's options."""
     build = args.lammps_build.resolve()
@@ -327,6 +340,8 @@ def check_host(report: Report, args: argparse.Namespace) -> list[str]:
     if kokkos:
         options.append(f"Kokkos_ROOT={kokkos.folder}")
         options.append(f"Kokkos_DIR={kokkos.folder}")
+        if "CUDA" in kokkos.words("Kokkos_DEVICES"):
+            options += device_compiler(report, [kokkos.folder.parents[2] / "bin", source / "lib/kokkos/bin"])
     if Path(compiler).name != "nvcc_wrapper":
         options.append(f"CMAKE_CXX_COMPILER={compiler}")
     if on(cache.get("BUILD_MPI")) and cache.get("MPI_CXX_COMPILER", "").startswith("/"):

@@ -159,6 +159,8 @@ KOKKOS_DAMAGE = {
 def test_damaged_kokkos(host, name):
     old, new, words = KOKKOS_DAMAGE[name]
     host.write_kokkos(host.kokkos, common=COMMON.replace(old, new))
+    for tool in ("kokkos_launch_compiler", "nvcc_wrapper"):
+        host.write(host.kokkos / "bin" / tool, "")
     refused(host.run("--no-run"), words)
 
 
@@ -194,6 +196,18 @@ def test_a_kokkos_inside_lammps(host):
     host.write_kokkos(host.kokkos)
     shutil.copytree(host.kokkos / "lib/cmake/Kokkos", host.build / "lib/kokkos")
     assert host.run().returncode == 0
+
+
+def test_device_code_has_its_compiler(host):
+    host.write_kokkos(
+        host.kokkos, common=COMMON.replace("OPENMP;SERIAL", "CUDA;SERIAL").replace("ARCH )", "ARCH HOPPER90)")
+    )
+    refused(host.run("--no-run"), "compiler of Kokkos: expected kokkos_launch_compiler and nvcc_wrapper")
+    for tool in ("kokkos_launch_compiler", "nvcc_wrapper"):
+        host.write(host.source / "lib/kokkos/bin" / tool, "")
+    options = host.folder / "options"
+    assert host.run("--no-run", "--options", options).returncode == 0
+    assert f"-DCLEBSCH_NVCC_WRAPPER={host.source}/lib/kokkos/bin/nvcc_wrapper" in options.read_text().splitlines()
 
 
 def test_what_cmake_took(host):
