@@ -213,3 +213,11 @@ def test_a_negative_skin_is_refused(exported):
 
     with pytest.raises(ClebschError, match="skin"):
         ClebschCalculator(exported(CASE), skin=-1.0)
+
+
+def test_unknown_keywords_are_refused(exported):
+    from clebsch.ase import ClebschCalculator
+
+    with pytest.raises(TypeError, match="table_pieces"):
+        ClebschCalculator(exported(CASE), table_pieces=128)
+    ClebschCalculator(exported(CASE), label="water", directory=".")

@@ -52,7 +52,7 @@ def test_card(diamond):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("scale", [1.0, 0.8])
 def test_tables_follow_a_steep_network(dtype, scale):
-    """The model's first layer is steep where its data had few distances: the default pieces missed its forces by 3e-4."""
+    """The first layer is steep where its data had few distances: the default pieces missed its forces by 3e-4."""
     atoms = bulk("C", "diamond", 3.567 * scale, cubic=True) * (2, 2, 2)
     atoms.rattle(0.12, seed=3)
     forces = {}

@@ -20,6 +20,7 @@ from .errors import ClebschError
 from .neighbours import NeighbourList
 from .runtime import Model, check_device, inspect
 
+_CALCULATOR_KEYWORDS = {"restart", "ignore_bad_restart_file", "label", "atoms", "directory"}
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
 # atom_virial has xx yy zz xy xz yz, ASE's Voigt order is xx yy zz yz xz xy.
 _VOIGT = [0, 1, 2, 5, 4, 3]
@@ -58,6 +59,9 @@ class ClebschCalculator(Calculator):
         skin: float = 1.0,
         **kwargs: Any,
     ) -> None:
+        # ase's Calculator takes any keyword as a parameter of its own, and nobody would notice a wrong one.
+        for unknown in kwargs.keys() - _CALCULATOR_KEYWORDS:
+            raise TypeError(f"ClebschCalculator got an unexpected keyword argument {unknown!r}")
         super().__init__(**kwargs)
         device = check_device(device)
         library.require()
