@@ -53,6 +53,22 @@ def time_one(name: str, label: str, structure: Structure, deterministic: bool) -
         model.compute(*graph)
         steps.append(1e3 * (time.perf_counter() - start))
         parts.append(model.last_run)
+    # The same from a neighbour list that reaches 1 A farther: positions up, edges found on the GPU, forces back.
+    model.set_neighbours(structure.types, *structure.pairs(model.r_max + 1.0))
+    points, from_points = structure.points(), []
+    listed = model.compute_positions(*points)["forces"]
+    for _ in range(3):
+        model.compute_positions(*points)
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        model.compute_positions(*points)
+        from_points.append(1e3 * (time.perf_counter() - start))
+    points_device = [model.time_device(max(2, min(50, int(200 / max(steps[0], 0.1))))) for _ in range(REPEATS)]
+    scale = float(forces.square().mean().sqrt()) or 1.0
+    listed_error = float((listed - forces).square().mean().sqrt()) / scale
+    if not listed_error < 1e-5:
+        raise RuntimeError(f"forces from positions differ by {listed_error:.1e}")
+    model.compute(*graph)
     device = [model.time_device(max(2, min(50, int(200 / max(steps[0], 0.1))))) for _ in range(REPEATS)]
     memory = torch.cuda.max_memory_allocated() - before
     atoms = len(structure)
@@ -61,6 +77,8 @@ def time_one(name: str, label: str, structure: Structure, deterministic: bool) -
     record = {
         "model": name, "structure": label, "deterministic": deterministic, "atoms": atoms, "edges": len(graph[0]),
         "device_ms": device_ms, "device_spread_ms": spread, "step_ms": step_ms, "step_spread_ms": step_spread,
+        "points_step_ms": statistics.median(from_points), "points_device_ms": statistics.median(points_device),
+        "points_error": listed_error,
         "device_us_atom": 1e3 * device_ms / atoms, "step_us_atom": 1e3 * step_ms / atoms,
         "kb_atom": memory / atoms / 1e3, "first_step_s": first,
         "replayed": parts[-1]["replayed"], "captures": parts[-1]["captures"],
@@ -125,6 +143,8 @@ def named_records(records: list[dict]) -> list[dict]:
                 "peer": None,
                 "deterministic_value": ordered["kb_atom"] / 1e3 if memory else scale * ordered["device_ms"],
                 "step": scale * r["step_ms"],
+                "points_step": scale * r["points_step_ms"],
+                "points_device": scale * r["points_device_ms"],
                 "kb_atom": r["kb_atom"],
                 "atoms": r["atoms"],
                 "edges": r["edges"],

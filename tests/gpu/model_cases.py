@@ -16,7 +16,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src/python")]
 
-from clebsch.neighbours import NeighbourFinder  # noqa: E402
+from clebsch.neighbours import NeighbourFinder, completed_cell  # noqa: E402
 from clebsch.runtime import Model  # noqa: E402
 
 #: Model files that are not committed: random weights of NequIP's presets, from make_models.py.
@@ -51,6 +51,17 @@ class Structure:
         edges = NeighbourFinder(cutoff).find(self.positions, np.eye(3) * self.length, [self.length > 0] * 3)
         order = torch.argsort(edges.receivers, stable=True)
         return edges.vectors[order].contiguous(), self.types, edges.receivers[order], edges.senders[order]
+
+    def pairs(self, reach: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Receivers, senders and shifts of all pairs within `reach`, for Model.set_neighbours."""
+        box = completed_cell(np.eye(3) * self.length, [self.length > 0] * 3)
+        pairs = NeighbourFinder(reach).find_pairs(self.positions, box, [self.length > 0] * 3, 0.0)
+        return pairs.receivers, pairs.senders, pairs.shifts
+
+    def points(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions and cell for Model.compute_positions."""
+        cell = torch.eye(3, dtype=torch.float64) * (self.length or 1.0)
+        return torch.from_numpy(np.ascontiguousarray(self.positions)), cell
 
 
 def diamond(cells: int, seed: int = 0, rattle: float = 0.05) -> Structure:

@@ -1,0 +1,204 @@
+"""The shipped water model at constant energy in LAMMPS: energy drift, and averages on a GPU beside those of the CPU.
+
+    python3 tests/gpu/nve_water.py OUT_FOLDER --ps 100 --seconds 220 --lmp LMP --plugin clebschplugin.so
+
+192 atoms (tests/bench/md/water192.data), float32, steps of 0.5 fs after 5 ps at 300 K. A run on the CPU goes on beside
+the GPU's, as far as it gets; both are stopped when time is up, and what they wrote until then is judged. The drift is
+|slope| of a straight line through the total energy plus twice the standard error from the means of ten blocks. Writes
+nve_water.json and nve_water_records.json (for tests/bench/record.py) after every look at the logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = 10
+INPUT = """plugin load "{plugin}"
+units metal
+atom_style atomic
+read_data "{data}"
+mass 1 15.999
+mass 2 1.008
+pair_style clebsch device {device} dtype float32 timing yes
+pair_coeff * * "{model}" O H
+neighbor 1.0 bin
+neigh_modify every 1 delay 0 check yes
+timestep 0.0005
+velocity all create 300 {seed} mom yes
+fix motion all nve
+fix bath all langevin 300 300 0.1 {seed}
+thermo 2000
+run {warm}
+unfix bath
+velocity all zero linear
+reset_timestep 0 time 0.0
+thermo_style custom step time temp press pe etotal
+thermo_modify norm no format float %.10g flush yes
+thermo 20
+run {steps}
+"""
+
+
+def read_log(path: Path) -> dict[str, np.ndarray]:
+    """Columns of the log's last table, also of a run that was stopped."""
+    header: list[str] = []
+    rows: list[list[float]] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        words = line.split()
+        if words[:1] == ["Step"]:
+            header, rows = words, []
+        elif header and len(words) == len(header):
+            try:
+                rows.append([float(word) for word in words])
+            except ValueError:
+                continue
+    if "TotEng" not in header or "Time" not in header:
+        return {}
+    return dict(zip(header, np.array(rows).reshape(-1, len(header)).T, strict=True))
+
+
+def block_means(values: np.ndarray) -> np.ndarray:
+    return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
+
+
+def drift(time_ps: np.ndarray, energy: np.ndarray) -> tuple[float, float]:
+    """Slope and its standard error, meV per atom and ns, of energies (eV per atom) at times (ps)."""
+    t, e = block_means(time_ps), block_means(energy)
+    residual = e - np.polyval(np.polyfit(t, e, 1), t)
+    error = np.sqrt((residual**2).sum() / (BLOCKS - 2) / ((t - t.mean()) ** 2).sum())
+    return float(np.polyfit(time_ps, energy, 1)[0] * 1e6), float(error * 1e6)
+
+
+def judge(log: Path, atoms: int) -> dict[str, float]:
+    """Drift and averages with their standard errors; empty when there is too little."""
+    table = read_log(log)
+    if not table or len(table["Time"]) < 4 * BLOCKS:
+        return {}
+    slope, error = drift(table["Time"], table["TotEng"] / atoms)
+    report = {"ps": float(table["Time"][-1]), "slope_meV_atom_ns": slope, "slope_error_meV_atom_ns": error}
+    report["drift_meV_atom_ns"] = abs(slope) + 2 * error
+    report["energy_std_meV_atom"] = float(1000 * table["TotEng"].std() / atoms)
+    quantities = {
+        "temperature_K": ("Temp", 1.0),
+        "pressure_bar": ("Press", 1.0),
+        "pe_meV_atom": ("PotEng", 1e3 / atoms),
+    }
+    for name, (column, scale) in quantities.items():
+        means = block_means(table[column] * scale)
+        report[name] = float(means.mean())
+        report[name + "_error"] = float(means.std(ddof=1) / np.sqrt(BLOCKS))
+    return report
+
+
+class Simulation:
+    """A run of LAMMPS in a folder of its own."""
+
+    def __init__(self, args: argparse.Namespace, device: str, threads: int) -> None:
+        self.folder = args.out / f"nve_water_{device}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / "log.lammps"
+        text = INPUT.format(
+            plugin=args.plugin, data=ROOT / "tests/bench/md/water192.data", device=device, model=args.model,
+            seed=args.seed, warm=round(args.warm_ps / 0.0005), steps=round(args.ps / 0.0005),
+        )  # fmt: skip
+        (self.folder / "in.nve").write_text(text)
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        with open(self.folder / "screen.txt", "w") as screen:
+            self.process = subprocess.Popen(
+                [args.lmp, "-in", "in.nve", "-log", "log.lammps"], cwd=self.folder, env=environment,
+                stdout=screen, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    def failure(self) -> str:
+        """The end of the screen when LAMMPS has failed, else nothing."""
+        if self.process.poll() in (None, 0, -15):
+            return ""
+        return (self.folder / "screen.txt").read_text()[-1500:]
+
+
+def write(args: argparse.Namespace, reports: dict[str, dict[str, float]]) -> None:
+    (args.out / "nve_water.json").write_text(json.dumps(reports, indent=1) + "\n")
+    found = reports.get(args.device)
+    if not found:
+        return
+    import torch
+
+    git = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    commit = os.environ.get("CLEBSCH_COMMIT") or git.stdout.strip() or "unknown"
+    on_gpu = args.device == "cuda" and torch.cuda.is_available()
+    record = {
+        "name": "nve_drift_water", "value": found["drift_meV_atom_ns"], "unit": "meV/atom/ns",
+        "spread": found["slope_error_meV_atom_ns"], "dtype": "float32", "deterministic": True, "error": None,
+        "peer": None, "machine": torch.cuda.get_device_name() if on_gpu else platform.machine(),
+        "torch": torch.__version__.split("+")[0], "driver": "", "commit": commit.removesuffix("-dirty"),
+        "dirty": commit.endswith("-dirty"), "date": datetime.now(UTC).date().isoformat(),
+        "command": "python3 " + " ".join(sys.argv), "details": reports,
+    }  # fmt: skip
+    (args.out / "nve_water_records.json").write_text(json.dumps([record], indent=1) + "\n")
+
+
+def main() -> int:
+    """Runs, and judges every ten seconds; status 1 when the device's run has failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--ps", type=float, default=100.0)
+    parser.add_argument("--warm-ps", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=220.0)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cpu-threads", type=int, default=8, help="0: no run on the CPU beside it")
+    parser.add_argument("--seed", type=int, default=4711)
+    parser.add_argument("--model", type=Path, default=ROOT / "models/water-nequip.pt")
+    parser.add_argument("--lmp", default=os.environ.get("LMP", str(ROOT / ".venv/bin/lmp")))
+    parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
+    args = parser.parse_args()
+    args.out = args.out.resolve()
+    end = time.monotonic() + args.seconds
+    runs = {args.device: Simulation(args, args.device, 2)}
+    if args.cpu_threads and args.device != "cpu":
+        runs["cpu"] = Simulation(args, "cpu", args.cpu_threads)
+    main_run, reports = runs[args.device], {}
+    try:
+        while main_run.process.poll() is None and time.monotonic() < end:
+            time.sleep(min(10.0, args.seconds / 20))
+            reports = {device: judge(run.log, 192) for device, run in runs.items()}
+            write(args, reports)
+    finally:
+        for run in runs.values():
+            run.stop()
+    reports = {device: judge(run.log, 192) for device, run in runs.items()}
+    write(args, reports)
+    for device, report in reports.items():
+        print(device, json.dumps({k: round(v, 4) for k, v in report.items()}), runs[device].failure(), flush=True)
+        screen = (runs[device].folder / "screen.txt").read_text().splitlines()
+        timing = [line for line in screen if "ms per step" in line or "Performance" in line]
+        print("\n".join(timing[-2:]))
+    if all(reports.values()) and len(reports) == 2:
+        a, b = reports.values()
+        for name in ("temperature_K", "pressure_bar", "pe_meV_atom"):
+            error = float(np.hypot(a[name + "_error"], b[name + "_error"]))
+            apart = (a[name] - b[name]) / max(error, 1e-12)
+            print(f"{name}: {a[name]:.3f} and {b[name]:.3f}, {apart:+.1f} standard errors apart")
+    return 1 if main_run.failure() or not reports[args.device] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
