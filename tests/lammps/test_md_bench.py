@@ -84,6 +84,13 @@ def test_wrong_answers_are_refused():
     assert check.verdict(1e-6, 1e-8, 1e-3, "float64") == ""
 
 
+def test_parts_of_a_run_are_joined():
+    (part,) = engine.read_log(LOG)
+    whole = engine.join([part, part])
+    assert (whole.seconds, whole.steps, whole.builds, whole.sections["Pair"]) == (1.0, 40, 2, 0.8)
+    assert len(whole.thermo) == 4 and check.drift(whole) == 0
+
+
 def test_records_of_targets_come_from_the_kokkos_style_on_a_gpu():
     point = {"case": "mace-M", "style": "kk", "dtype": "float32", "atoms": 8000, "failure": ""}
     point |= {"katom_steps_s": 600.0, "step_ms": 13.0, "overhead_percent": 5.0}

@@ -65,21 +65,24 @@ def measure(plan, exact, args) -> dict:
     if outcome.failure:
         return point
     point["error"], point["energy_error"] = check.start_errors(outcome, exact, int(np.prod(plan.copies)))
-    loops = outcome.loops[2:]
-    point["drift"] = check.drift(loops[0]) if loops else None
+    parts, rest = outcome.loops[2 : 2 + plan.chunks], outcome.loops[2 + plan.chunks :]
+    timed = engine.join(parts) if parts else None
+    point["drift"] = check.drift(timed) if timed else None
     point["failure"] = check.verdict(point["error"], point["energy_error"], point["drift"], plan.dtype)
-    if point["failure"] or not loops:
+    if point["failure"] or not timed or not timed.steps:
         return point
-    timed = loops[0]
     rate = timed.steps / timed.seconds
     point |= {
         "steps": timed.steps, "builds": timed.builds, "step_ms": 1e3 / rate, "steps_s": rate,
         "katom_steps_s": rate * plan.atoms / 1e3, "ns_day": rate * plan.timestep * 1e-6 * 86400,
         "sections_percent": {k: 100 * v / timed.seconds for k, v in timed.sections.items()},
     }  # fmt: skip
-    if len(loops) > 1 and loops[1].style:
-        point["phases_ms"] = {("rest" if k == "LAMMPS" else k): v for k, v in loops[1].style.items()}
-        point["overhead_percent"] = 100 * (1 - loops[1].style["model"] / sum(loops[1].style.values()))
+    if len(parts) >= 5:  # the middle half of the parts' speeds, relative
+        cuts = np.quantile([part.seconds / part.steps for part in parts if part.steps], [0.25, 0.75])
+        point["relative_spread"] = float((cuts[1] - cuts[0]) * rate)
+    if rest and rest[0].style:
+        point["phases_ms"] = {("rest" if k == "LAMMPS" else k): v for k, v in rest[0].style.items()}
+        point["overhead_percent"] = 100 * (1 - rest[0].style["model"] / sum(rest[0].style.values()))
     return point
 
 

@@ -80,6 +80,11 @@ class Plan:
         return len(self.base) * int(np.prod(self.copies))
 
     @property
+    def chunks(self) -> int:
+        """Parts of the timed run, for its spread."""
+        return 5 if self.steps >= 50 else 1
+
+    @property
     def stride(self) -> int:
         """Of the sample of atoms; prime to the base cell's size, so that every atom of the cell is met."""
         stride = max(1, self.atoms // SAMPLE)
@@ -116,9 +121,10 @@ timestep {self.timestep / 1000!r}
 fix motion all nve
 thermo 100
 run {self.warm}
-timer timeout {self.seconds:.0f} every 10
-run {self.steps}
 """
+        for _ in range(self.chunks):
+            text += f"timer timeout {max(1, round(self.seconds / self.chunks))} every 10\n"
+            text += f"run {-(-self.steps // self.chunks)}\n"
         if self.phases:
             text += (
                 f"timer timeout {self.seconds:.0f} every 10\n{self.pair('timing yes')}run {max(self.steps // 5, 10)}\n"
@@ -140,6 +146,15 @@ class Loop:
     builds: int | None = None
     thermo: list[dict[str, float]] = field(default_factory=list)
     style: dict[str, float] = field(default_factory=dict)
+
+
+def join(loops: list[Loop]) -> Loop:
+    """Runs that follow each other, as one."""
+    whole = Loop(sum(part.seconds for part in loops), sum(part.steps for part in loops), loops[0].atoms)
+    whole.builds = sum(part.builds or 0 for part in loops)
+    whole.sections = {name: sum(part.sections.get(name, 0.0) for part in loops) for name in loops[0].sections}
+    whole.thermo = [row for part in loops for row in part.thermo]
+    return whole
 
 
 def read_log(text: str) -> list[Loop]:

@@ -57,7 +57,7 @@ def environment() -> dict:
         "commit": os.environ.get("CLEBSCH_COMMIT") or first_line([*git, "rev-parse", "--short", "HEAD"]),
         "dirty": bool(first_line([*git, "status", "--porcelain", "-uno"])),
         "date": time.strftime("%Y-%m-%dT%H:%M+00:00", time.gmtime()),
-        "command": " ".join(["tests/bench/md", *sys.argv[1:]]),
+        "command": " ".join(["tests/bench/md", *(Path(w).name if w.startswith("/") else w for w in sys.argv[1:])]),
     }
 
 
@@ -70,6 +70,7 @@ def line(point: dict) -> str:
         f"{head}  {point['step_ms']:9.3f} ms/step {point['katom_steps_s']:9.3f} katom-steps/s "
         f"{point['steps_s']:9.2f} steps/s {point['ns_day']:8.4f} ns/day ({point['timestep_fs']:.3g} fs)  "
         f"{point['steps']} steps, {point.get('builds', '?')} lists"
+        + (f", +- {100 * point['relative_spread']:.1f}%" if "relative_spread" in point else "")
     )
     if point.get("phases_ms"):
         text += "\n    style, ms: " + ", ".join(f"{k} {v:.3g}" for k, v in point["phases_ms"].items())
@@ -111,7 +112,10 @@ def write(path: Path, points: list[dict], gpu: bool) -> None:
     for p in points:
         name = f"md/{p['case']}/{p['style']}/{p['dtype']}/{p['atoms']}"
         records.append(p | {"name": name, "value": p.get("katom_steps_s"), "unit": "katom-steps/s", "peer": None})
-    path.write_text(json.dumps([{"spread": None, **r, **where} for r in named(points, gpu) + records], indent=1) + "\n")
+    for r in (everything := named(points, gpu) + records):
+        part = r.get("relative_spread")
+        r["spread"] = None if part is None or r["unit"] in ("atoms", "%") or not r["value"] else part * r["value"]
+    path.write_text(json.dumps([r | where for r in everything], indent=1) + "\n")
 
 
 def plot(path: Path, points: list[dict]) -> None:
