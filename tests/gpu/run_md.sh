@@ -2,7 +2,7 @@
 # Molecular dynamics in LAMMPS on one GPU, in one call of at most eight minutes: `clebsch device cuda` and `clebsch/kk`
 # against the CPU, speed from 64 to a million atoms with peers beside it, memory and energy over 100,000 steps.
 #
-#   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max peers leak (all by default)
+#   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max peers leak profile (all by default)
 #
 # CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so
 # one folder above it; without them only `device cuda` runs. LMP, CLEBSCH_PLUGIN: a plain lmp (default: the Kokkos one,
@@ -42,7 +42,7 @@ bench() {
   timeout "$limit" $md --threads "$threads" --json "$out/md_$name.json" --plot "$out/md_$name.png" --logs "$out/logs" \
     --total "$((limit - 25))" --limit "$limit" "$@" > "$out/md_$name.txt" 2>&1
 }
-[ $# -gt 0 ] || set -- tests bench max peers leak
+[ $# -gt 0 ] || set -- tests bench max peers leak profile
 for piece in "$@"; do
   start=$(date +%s)
   case $piece in
@@ -64,6 +64,20 @@ for piece in "$@"; do
     leak)
       timeout 110 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
         --steps $leak --seconds 65 > "$out/md_leak.txt" 2>&1
+      ;;
+    profile)
+      (
+        here=$(dirname "${CLEBSCH_KK_LMP:-/}")
+        [ -f "$here/environment" ] || { echo "no Kokkos LAMMPS of cross_compile_lammps.sh: nothing to profile" && exit 1; }
+        # shellcheck source=/dev/null
+        . "$here/environment"
+        export OMPI_MCA_ess_singleton_isolated=1 OMPI_MCA_pmix=isolated
+        for case in mace-M carbon; do
+          timeout 40 "$python" -W ignore profile_md.py "$out/md_profile_$case.json" --lammps "$here/lib/liblammps.so.0" \
+            --plugin "$CLEBSCH_KK_PLUGIN" --case $case --atoms $peer || status=1
+        done
+        exit $status
+      ) > "$out/md_profile.txt" 2>&1
       ;;
     *) echo "unknown piece $piece" && false ;;
   esac
