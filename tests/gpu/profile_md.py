@@ -2,9 +2,9 @@
 
     python3 tests/gpu/profile_md.py OUT.json --lammps liblammps.so --plugin clebschkkplugin.so --atoms 512,8000
 
-Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps without
-a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device cuda`
-instead. Without a GPU it runs and counts nothing.
+Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
+without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
+cuda` instead. Without a GPU it runs and counts nothing.
 """
 
 from __future__ import annotations
