@@ -24,7 +24,10 @@ FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 
 
 def model_path(name: str) -> Path:
-    """Where it is not there, Allegro of the tutorial's sizes is made by the exporter's back end (torch alone)."""
+    """Of a shipped model, of one in FOLDER, or of a file named as such. Where it is not there, Allegro of the tutorial's
+    sizes is made by the exporter's back end (torch alone)."""
+    if name.endswith(".pt"):
+        return Path(name)
     committed = ROOT / "models" / f"{name}.pt"
     path = committed if committed.exists() else FOLDER / f"{name}.pt"
     if name != "allegro-l2" or path.exists():
