@@ -170,7 +170,8 @@ def main() -> int:
     parser.add_argument("--lmp", default=os.environ.get("LMP", str(ROOT / ".venv/bin/lmp")))
     parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
     args = parser.parse_args()
-    args.out = args.out.resolve()
+    # LAMMPS runs in a folder of its own.
+    args.out, args.model, args.plugin = args.out.resolve(), args.model.resolve(), Path(args.plugin).resolve()
     end = time.monotonic() + args.seconds
     runs = {args.device: Simulation(args, args.device, 2)}
     if args.cpu_threads and args.device != "cpu":

@@ -18,6 +18,7 @@ from model_cases import Structure, diamond, evaluate, gas, load, model_path, wat
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 failures: list[str] = []
+only = ""
 
 
 def report(name: str, good: bool, text: str) -> None:
@@ -27,6 +28,8 @@ def report(name: str, good: bool, text: str) -> None:
 
 
 def check(name: str, work, *args) -> None:
+    if only not in name:
+        return
     start = time.perf_counter()
     try:
         good, text = work(*args)
@@ -211,7 +214,11 @@ def refusals():
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="small structures and two models alone")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", default="", help="checks whose name holds this")
+    options = parser.parse_args()
+    quick = options.quick
+    global only
+    only = options.only
     torch.set_num_threads(min(16, os.cpu_count() or 1))
     print("#", torch.cuda.get_device_name(), torch.__version__, flush=True)
     small = {"1 atom": gas(1), "64 atoms": diamond(2), "none": gas(0), "216 atoms": diamond(3)}
