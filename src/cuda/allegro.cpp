@@ -37,11 +37,31 @@ struct Cut {
   int64_t capacity;  ///< edges that the workspace has room for
   int count;         ///< chunks
   int longest;
+  int bins;
   Cut(const AllegroOperands& o, const AllegroChunks& chunks)
       : capacity(std::max<int64_t>(1, std::min(o.edges, int64_t{chunks.edges} + chunks.longest))),
         count(static_cast<int>(std::max<int64_t>(1, ceil_div(o.edges, chunks.edges)))),
-        longest(static_cast<int>(capacity == o.edges ? capacity : chunks.longest)) {}
-  int64_t table_bytes() const { return ceil_div(count * int64_t{16}, 256) * 256; }
+        longest(static_cast<int>(capacity == o.edges ? capacity : chunks.longest)),
+        bins(o.tables * (o.pieces + 1) + 1) {}
+};
+
+/// Parts of the workspace before the edges' numbers, in bytes from its begin.
+struct Parts {
+  int64_t chunks, counts, starts, places, order, work;
+  explicit Parts(const Cut& cut) {
+    int64_t end = 0;
+    const auto take = [&](int64_t bytes) {
+      const int64_t begin = end;
+      end = begin + ceil_div(bytes, 256) * 256;
+      return begin;
+    };
+    chunks = take(cut.count * int64_t{16});
+    counts = take(cut.bins * int64_t{4});
+    starts = take(cut.bins * int64_t{4});
+    places = take(cut.capacity * 8);
+    order = take(cut.capacity * 4);
+    work = end;
+  }
 };
 
 Cubin compile_scale(int arch, const CubinCache& cache) {
@@ -106,9 +126,10 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!kernels_) {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, limits_);
-    const auto edges =
-        load_module(made.edges.code, {"allegro_plan", "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
-    Kernels all{edges[0], edges[1], edges[2], edges[3], load_module(made.dense.code, {"allegro_dense"}).front(),
+    const auto edges = load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_scan", "allegro_order",
+                                                     "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
+    Kernels all{edges[0], edges[1], edges[2], edges[3],
+                edges[4], edges[5], edges[6], load_module(made.dense.code, {"allegro_dense"}).front(),
                 {},       {}};
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
@@ -122,7 +143,7 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
 
 int64_t AllegroEnergy::workspace(const AllegroOperands& operands, const AllegroChunks& chunks) const {
   const Cut cut(operands, chunks);
-  return cut.table_bytes() + cut.capacity * layout_.numbers * scalar_bytes(scalar_);
+  return Parts(cut).work + cut.capacity * layout_.numbers * scalar_bytes(scalar_);
 }
 
 void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& chunks, double* energy, double* gradient,
@@ -136,10 +157,14 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   AllegroChunks c = chunks;
   int64_t capacity = cut.capacity;
   int count = cut.count, longest = cut.longest, gradients = gradient != nullptr, chunk = 0;
-  void *table = workspace, *work = static_cast<char*>(workspace) + cut.table_bytes();
-  kernels.plan.launch(
-      std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
-      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table, &energy, &gradient});
+  const Parts parts(cut);
+  const auto part = [&](int64_t begin) -> void* { return static_cast<char*>(workspace) + begin; };
+  void *table = part(parts.chunks), *counts = part(parts.counts), *starts = part(parts.starts);
+  void *places = part(parts.places), *order = part(parts.order), *work = part(parts.work);
+  int bins = cut.bins;
+  kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
+                      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table,
+                       &bins, &counts, &energy, &gradient});
   if (o.edges == 0) return;
   const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
   // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
@@ -156,11 +181,19 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
     kernel.launch(row_blocks, 1, kAllegroThreads, stream,
                   {&work, &capacity, &table, &chunk, &o.row_ptr, &o.types, &o.paths, &o.norm});
   };
+  const auto geometry = [&](const std::vector<void*>& more) {
+    std::vector<void*> all{&table,   &chunk,         &o.edge_vec, &o.senders,    &o.receivers,
+                           &o.types, &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
   const int layers = problem_->layers();
   for (chunk = 0; chunk < count; ++chunk) {
+    kernels.count.launch(edge_blocks, 1, kAllegroThreads, stream, geometry({&bins, &counts, &places}));
+    kernels.scan.launch(1, 1, kAllegroScanThreads, stream, {&bins, &counts, &starts});
+    kernels.order.launch(edge_blocks, 1, kAllegroThreads, stream, {&table, &chunk, &places, &starts, &order});
     kernels.edges.launch(edge_blocks, 1, kAllegroThreads, stream,
-                         {&work, &capacity, &table, &chunk, &o.edge_vec, &o.senders, &o.receivers, &o.types, &o.table,
-                          &o.table_index, &o.cutoffs, &o.type_count, &o.pieces, &gradients});
+                         geometry({&order, &o.table, &work, &capacity, &gradients}));
     for (size_t k = 0; k < static_cast<size_t>(layers); ++k) {
       product(kernels.product[k]);
       dense(dense_.forward[k]);
@@ -175,8 +208,7 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
       product(kernels.product_backward[k]);
     }
     kernels.edge_gradient.launch(edge_blocks, 1, kAllegroThreads, stream,
-                                 {&work, &capacity, &table, &chunk, &o.edge_vec, &o.senders, &o.receivers, &o.types,
-                                  &o.table, &o.table_index, &o.cutoffs, &o.type_count, &o.pieces, &gradient});
+                                 geometry({&order, &o.table, &work, &capacity, &gradient}));
   }
 }
 

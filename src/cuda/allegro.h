@@ -23,7 +23,7 @@ struct AllegroOperands {
   const void* table = nullptr;           ///< (tables, pieces + 1, kTableOrder, columns), core/radial_table.h
   const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
   const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom
-  int32_t type_count = 0, pieces = 0;
+  int32_t type_count = 0, tables = 0, pieces = 0;
   const void* dense = nullptr;         ///< AllegroProblem::dense_weights, aligned to 16 bytes
   const void* paths = nullptr;         ///< AllegroProblem::path_weights
   const double* norm = nullptr;        ///< (type_count)
@@ -69,7 +69,7 @@ class AllegroEnergy {
 
  private:
   struct Kernels {
-    Kernel plan, edges, edge_gradient, readout, dense;
+    Kernel plan, count, scan, order, edges, edge_gradient, readout, dense;
     std::vector<Kernel> product, product_backward;
   };
   AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar);

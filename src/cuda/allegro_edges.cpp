@@ -36,7 +36,7 @@ void write_plan(SourceWriter& w) {
       "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
       "allegro_plan(const int* __restrict__ row_ptr, const int* __restrict__ row_limit, int rows, int nodes,\n"
       "int chunk_edges, int64 capacity, int longest, int chunk_count, int4* __restrict__ chunks,\n"
-      "double* __restrict__ energy, double* __restrict__ gradient) {\n"
+      "int bins, int* __restrict__ counts, double* __restrict__ energy, double* __restrict__ gradient) {\n"
       "const int limit = row_limit ? min(*row_limit, rows) : rows;\n"
       "const int thread = blockIdx.x * kThreads + threadIdx.x, threads = gridDim.x * kThreads;\n"
       "for (int c = thread; c < chunk_count; c += threads) {\n"
@@ -46,6 +46,7 @@ void write_plan(SourceWriter& w) {
       "if (last > first && overflows(row_ptr, limit, last - 1, chunk_edges, capacity, longest)) --last;\n"
       "chunks[c] = make_int4(first, last, __ldg(row_ptr + first), __ldg(row_ptr + last));\n"
       "}\n"
+      "for (int k = thread; k < bins; k += threads) counts[k] = 0;\n"
       "const int lane = threadIdx.x % 32;\n"
       "for (int row = thread / 32; row < nodes; row += threads / 32) {\n"
       "const bool left_out = row < limit && overflows(row_ptr, limit, row, chunk_edges, capacity, longest);\n"
@@ -102,22 +103,76 @@ void each_part(const AllegroProblem& p, const AllegroLayout& layout, const F& bo
   body(s + env, env, layout.first, layout.grad_first);
 }
 
-const char* const kEdgeParameters =
-    "real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
-    "const double* __restrict__ edge_vec, const int* __restrict__ senders, const int* __restrict__ receivers,\n"
-    "const int* __restrict__ types, const real* __restrict__ table, const int* __restrict__ table_index,\n"
+const char* const kGeometryParameters =
+    "const int4* __restrict__ chunks, int chunk, const double* __restrict__ edge_vec, const int* __restrict__ "
+    "senders,\n"
+    "const int* __restrict__ receivers, const int* __restrict__ types, const int* __restrict__ table_index,\n"
     "const double* __restrict__ cutoffs, int type_count, int pieces,";
 
-/// An edge a thread: its place, into shared memory what the warps then need.
+/// A chunk's edges in the order of their tables' rows: all that share a row then find it in the cache next to them. A
+/// counting sort; places within a row are handed out in any order, on which no result depends.
+void write_sort(SourceWriter& w) {
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_count({}", kGeometryParameters);
+  w.text(
+      "int bins, int* __restrict__ counts, int2* __restrict__ places) {\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
+      "if (own >= part.w - part.z) return;\n"
+      "const int64 edge = static_cast<int64>(part.z) + own;\n"
+      "const int pair = __ldg(types + __ldg(receivers + edge)) * type_count + __ldg(types + __ldg(senders + edge));\n"
+      "const Place p = locate(edge_vec + 3 * edge, pair, table_index, cutoffs, pieces);\n"
+      "const int bin = p.row < 0 ? bins - 1 : p.row;\n"
+      "places[own] = make_int2(bin, atomicAdd(counts + bin, 1));\n"
+      "}");
+  w.text(
+      "// The first place of every bin; counts become zero again. One block.\n"
+      "extern \"C\" __global__ void __launch_bounds__(kScanThreads)\n"
+      "allegro_scan(int bins, int* __restrict__ counts, int* __restrict__ starts) {\n"
+      "__shared__ int sums[2][kScanThreads];\n"
+      "const int at = threadIdx.x, share = (bins + kScanThreads - 1) / kScanThreads;\n"
+      "const int begin = min(bins, at * share), end = min(bins, begin + share);\n"
+      "int sum = 0;\n"
+      "for (int k = begin; k < end; ++k) sum += counts[k];\n"
+      "sums[0][at] = sum;\n"
+      "__syncthreads();\n"
+      "int half = 0;\n"
+      "for (int step = 1; step < kScanThreads; step *= 2, half ^= 1) {\n"
+      "sums[half ^ 1][at] = sums[half][at] + (at >= step ? sums[half][at - step] : 0);\n"
+      "__syncthreads();\n"
+      "}\n"
+      "int place = sums[half][at] - sum;\n"
+      "for (int k = begin; k < end; ++k) {\n"
+      "starts[k] = place;\n"
+      "place += counts[k];\n"
+      "counts[k] = 0;\n"
+      "}\n"
+      "}");
+  w.text(
+      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
+      "allegro_order(const int4* __restrict__ chunks, int chunk, const int2* __restrict__ places,\n"
+      "const int* __restrict__ starts, int* __restrict__ order) {\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
+      "if (own >= part.w - part.z) return;\n"
+      "const int2 place = places[own];\n"
+      "order[__ldg(starts + place.x) + place.y] = own;\n"
+      "}");
+}
+
+const char* const kEdgeParameters =
+    "const int* __restrict__ order, const real* __restrict__ table, real* __restrict__ work, int64 capacity,";
+
+/// An edge a thread, in the sorted order: its place, into shared memory what the warps then need.
 void write_places(SourceWriter& w) {
   w.text(
-      "__shared__ int rows[kThreads];\n"
+      "__shared__ int rows[kThreads], edge_of[kThreads];\n"
       "__shared__ real places[kThreads];\n"
       "const int4 part = chunks[chunk];\n"
       "const int edges = part.w - part.z, tile = blockIdx.x * kThreads, count = min(kThreads, edges - tile);\n"
       "if (count <= 0) return;\n"
       "const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;\n"
-      "const int own = tile + tid;\n"
+      "const int own = tid < count ? order[tile + tid] : 0;\n"
       "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
       "if (tid < count) {\n"
       "const int64 edge = static_cast<int64>(part.z) + own;\n"
@@ -125,6 +180,7 @@ void write_places(SourceWriter& w) {
       "p = locate(edge_vec + 3 * edge, pair, table_index, cutoffs, pieces);\n"
       "}\n"
       "rows[tid] = p.row;\n"
+      "edge_of[tid] = own;\n"
       "places[tid] = static_cast<real>(p.t);");
 }
 
@@ -132,7 +188,7 @@ void write_edges(SourceWriter& w, const AllegroProblem& problem, const AllegroLa
   const int components = (problem.lmax + 1) * (problem.lmax + 1);
   const int64_t columns = problem.radial.columns();
   w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
-  w.line("allegro_edges({}", kEdgeParameters);
+  w.line("allegro_edges({}\n{}", kGeometryParameters, kEdgeParameters);
   w.text("int gradients) {");
   write_places(w);
   w.text("if (tid < count) {");
@@ -148,7 +204,7 @@ void write_edges(SourceWriter& w, const AllegroProblem& problem, const AllegroLa
   w.text("}\n}\n__syncthreads();");
   w.text("for (int i = warp; i < count; i += kThreads / 32) {");
   w.line("const real* row = table + static_cast<int64>(max(rows[i], 0)) * {};", kTableOrder * columns);
-  w.text("const bool inside = rows[i] >= 0;\nconst real t = places[i];\nconst int edge = tile + i;");
+  w.text("const bool inside = rows[i] >= 0;\nconst real t = places[i];\nconst int edge = edge_of[i];");
   each_part(problem, layout, [&](int first, int width, const EdgeArray& to, const EdgeArray&) {
     w.text("{");
     w.line("real* target = {};", edge_row(to, "edge"));
@@ -168,12 +224,12 @@ void write_edge_gradient(SourceWriter& w, const AllegroProblem& problem, const A
   const int64_t columns = problem.radial.columns();
   const auto number = [&](double value) { return literal(value, scalar); };
   w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
-  w.line("allegro_edge_gradient({}", kEdgeParameters);
+  w.line("allegro_edge_gradient({}\n{}", kGeometryParameters, kEdgeParameters);
   w.text("double* __restrict__ gradient) {\n__shared__ real slopes[kThreads];");
   write_places(w);
   w.text("__syncthreads();\nfor (int i = warp; i < count; i += kThreads / 32) {");
   w.line("const real* row = table + static_cast<int64>(max(rows[i], 0)) * {};", kTableOrder * columns);
-  w.text("const real t = places[i];\nconst int edge = tile + i;\nreal sum = 0;");
+  w.text("const real t = places[i];\nconst int edge = edge_of[i];\nreal sum = 0;");
   each_part(problem, layout, [&](int first, int width, const EdgeArray&, const EdgeArray& from) {
     w.text("{");
     w.line("const real* grad = {};", edge_row(from, "edge"));
@@ -262,7 +318,7 @@ void write_readout(SourceWriter& w, const AllegroDense& dense) {
 void write_allegro_head(SourceWriter& w, Scalar scalar) {
   w.line("typedef {} real;", scalar_name(scalar));
   w.text("typedef long long int64;");
-  w.line("constexpr int kThreads = {};", kAllegroThreads);
+  w.line("constexpr int kThreads = {}, kScanThreads = {};", kAllegroThreads, kAllegroScanThreads);
 }
 
 std::string edge_row(const EdgeArray& array, const std::string& edge) {
@@ -276,6 +332,7 @@ std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
   write_allegro_head(w, scalar);
   write_plan(w);
   write_place(w);
+  write_sort(w);
   write_edges(w, problem, layout, scalar);
   write_edge_gradient(w, problem, layout, scalar);
   write_readout(w, dense);

@@ -41,7 +41,9 @@ EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::T
           kOp);
   check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {count, count});
   check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, kTableOrder, problem->radial.columns()});
-  require(radial[0].size(1) >= 2, "{}: radial's table: expected at least 2 rows, got {}", kOp, radial[0].size(1));
+  require(radial[0].size(1) >= 2 && radial[0].size(0) * radial[0].size(1) < (1 << 24),
+          "{}: radial's table: expected at least 2 rows a table and fewer than 2^24 in all, got {} tables of {}", kOp,
+          radial[0].size(0), radial[0].size(1));
   cuda::AllegroOperands o;
   o.edge_vec = edge_vec.const_data_ptr<double>();
   o.senders = g.senders;
@@ -51,6 +53,7 @@ EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::T
   o.table_index = radial[1].const_data_ptr<int32_t>();
   o.cutoffs = radial[2].const_data_ptr<double>();
   o.type_count = static_cast<int32_t>(count);
+  o.tables = static_cast<int32_t>(radial[0].size(0));
   o.pieces = static_cast<int32_t>(radial[0].size(1) - 1);
   o.dense = weights[0].const_data_ptr();
   o.paths = weights[1].const_data_ptr();

@@ -85,6 +85,7 @@ struct Case {
     o.table_index = index.data();
     o.cutoffs = cutoffs.data();
     o.type_count = types;
+    o.tables = types * types;
     o.pieces = kPieces;
     o.dense = dense.data();
     o.paths = paths.data();
