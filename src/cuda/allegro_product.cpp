@@ -43,8 +43,9 @@ class ProductEmitter {
   const EdgeArray& env() const { return layout_.env[static_cast<size_t>(layer_)]; }
   const EdgeArray& before() const { return layout_.tensors[static_cast<size_t>(layer_)]; }
   const EdgeArray& after() const { return layout_.tensors[static_cast<size_t>(layer_) + 1]; }
-  /// Edges that a warp applies a group to at a time, which share the loads of the matrix.
-  int at_once(const PairGroup& group) const;
+  /// Edges that a warp works on at a time, which share the loads of the matrix, with so many numbers of each in
+  /// registers.
+  int at_once(size_t numbers, int most) const;
 
   void tables();
   void term_table(const std::string& name, const std::vector<PairGroup>& groups);
@@ -59,7 +60,10 @@ class ProductEmitter {
   void load_inputs(const std::set<int>& components, const std::string& edge, const std::string& suffix);
   std::set<int> inputs(const PairGroup& group) const;
   std::set<int> outputs(const PairGroup& group) const;
-  void add_harmonics_gradient(const std::vector<std::string>& values, int first);
+  /// What becomes of the gradients `x<u>_<i>` of the features before the product.
+  void keep_inputs(int u, size_t index, const std::set<int>& components);
+  void keep_first(int u, size_t index, const std::set<int>& components);
+  void add_harmonics_gradient(int u, const std::vector<std::string>& values, int first);
 
   const AllegroProblem& p_;
   const AllegroProduct& product_;
@@ -84,9 +88,9 @@ std::set<int> ProductEmitter::outputs(const PairGroup& group) const {
   return all;
 }
 
-int ProductEmitter::at_once(const PairGroup& group) const {
-  const int numbers = static_cast<int>(inputs(group).size()) * scalar_bytes(scalar_) / 4;
-  return numbers <= 10 ? 4 : numbers <= 20 ? 2 : 1;
+int ProductEmitter::at_once(size_t numbers, int most) const {
+  const size_t registers = numbers * static_cast<size_t>(scalar_bytes(scalar_)) / 4;
+  return registers <= 10 ? most : registers <= 20 ? std::min(most, 2) : 1;
 }
 
 /// Terms of every pair in the order of the groups: place of the first in `<name>_begin`.
@@ -212,7 +216,7 @@ void ProductEmitter::load_inputs(const std::set<int>& components, const std::str
 
 void ProductEmitter::forward_group(size_t index) {
   const PairGroup& group = by_output_[index];
-  const int most = at_once(group);
+  const int most = at_once(inputs(group).size(), 4);
   w_.line("for (int from = begin + warp * {0}; from < end; from += kWarps * {0}) {{", most);
   for (int u = 0; u < most; ++u) {
     w_.line("const int edge{0} = min(from + {0}, end - 1);", u);
@@ -239,7 +243,7 @@ void ProductEmitter::matrix_gradient(size_t index) {
   const PairGroup& group = by_output_[index];
   w_.text("{");
   for (size_t n = 0; n < group.pairs.size(); ++n) w_.line("real g{} = 0;", n);
-  w_.text("for (int edge = begin + warp; edge < end; edge += kWarps) {");
+  w_.text("#pragma unroll 2\nfor (int edge = begin + warp; edge < end; edge += kWarps) {");
   load_inputs(inputs(group), "edge", "");
   w_.line("const real* grad = {} + channel;", edge_row(after(), "edge"));
   for (const int k : outputs(group)) w_.line("const real d{} = grad[{}];", k, k * p_.channels);
@@ -262,47 +266,62 @@ void ProductEmitter::matrix_gradient(size_t index) {
   w_.text("}\n__syncthreads();\n}");
 }
 
-void ProductEmitter::add_harmonics_gradient(const std::vector<std::string>& values, int first) {
+void ProductEmitter::add_harmonics_gradient(int u, const std::vector<std::string>& values, int first) {
   for (size_t from = 0; from < values.size(); from += 32) {
     std::vector<std::string> some(values.begin() + static_cast<std::ptrdiff_t>(from),
                                   values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), from + 32)));
     const std::string sum = write_lane_sums(w_, some);
-    w_.line("if (lane < {}) ({})[{} + lane] += {};", some.size(), edge_row(layout_.grad_harmonics, "edge"),
-            first + static_cast<int>(from), sum);
+    w_.line("if (lane < {} && from + {} < end) ({})[{} + lane] += {};", some.size(), u,
+            edge_row(layout_.grad_harmonics, fmt::format("edge{}", u)), first + static_cast<int>(from), sum);
   }
 }
 
 void ProductEmitter::input_gradient(size_t index) {
   const PairGroup& group = by_input_[index];
   const std::set<int> components = inputs(group);
-  w_.text("for (int edge = begin + warp; edge < end; edge += kWarps) {");
-  w_.line("const real* grad = {} + channel;", edge_row(after(), "edge"));
-  for (const int k : outputs(group)) w_.line("const real d{} = grad[{}];", k, k * p_.channels);
+  // Gradients of the next edges are on their way while the first edge's products are made.
+  const int most = at_once(outputs(group).size() + components.size(), 2);
+  w_.line("for (int from = begin + warp * {0}; from < end; from += kWarps * {0}) {{", most);
+  for (int u = 0; u < most; ++u) {
+    w_.line("const int edge{0} = min(from + {0}, end - 1);", u);
+    w_.line("const real* grad{} = {} + channel;", u, edge_row(after(), fmt::format("edge{}", u)));
+    for (const int k : outputs(group)) w_.line("const real d{0}_{1} = grad{0}[{2}];", u, k, k * p_.channels);
+  }
   for (size_t n = 0; n < group.pairs.size(); ++n) {
     const int i = in(group.pairs[n]);
     const bool first = n == 0 || in(group.pairs[n - 1]) != i;
-    w_.line("{0}x{1} {2} matrix[{3}][lane] * d{4};", first ? "real " : "", i, first ? "=" : "+=", n,
-            out(group.pairs[n]));
-  }
-  if (layer_ > 0) {
-    w_.line("real* to = {} + channel;", edge_row(before(), "edge"));
-    // Components that no path reads have no gradient; none is left as the value that it was.
-    std::vector<int> unread;
-    if (index == 0) {
-      std::set<int> read;
-      for (const auto& [i, k] : product_.pairs) read.insert(i);
-      for (int i = 0; i < product_.in_dim; ++i)
-        if (!read.count(i)) unread.push_back(i);
+    w_.line("const real m{0} = matrix[{0}][lane];", n);
+    for (int u = 0; u < most; ++u) {
+      w_.line("{0}x{1}_{2} {3} m{4} * d{1}_{5};", first ? "real " : "", u, i, first ? "=" : "+=", n,
+              out(group.pairs[n]));
     }
-    w_.text("if (live) {");
-    for (const int i : components) w_.line("to[{}] = x{};", i * p_.channels, i);
-    for (const int i : unread) w_.line("to[{}] = 0;", i * p_.channels);
-    w_.text("}\n}");
-    return;
   }
-  w_.line("const real* y = {};", edge_row(layout_.harmonics, "edge"));
-  w_.line("const real* first = {} + channel;", edge_row(layout_.first, "edge"));
-  w_.line("real* to = {} + channel;", edge_row(layout_.grad_first, "edge"));
+  for (int u = 0; u < most; ++u) {
+    w_.text("{");
+    layer_ > 0 ? keep_inputs(u, index, components) : keep_first(u, index, components);
+    w_.text("}");
+  }
+  w_.text("}");
+}
+
+void ProductEmitter::keep_inputs(int u, size_t index, const std::set<int>& components) {
+  w_.line("real* to = {} + channel;", edge_row(before(), fmt::format("edge{}", u)));
+  w_.line("if (live && from + {} < end) {{", u);
+  for (const int i : components) w_.line("to[{}] = x{}_{};", i * p_.channels, u, i);
+  // Components that no path reads have no gradient; none is left as the value that it was.
+  std::set<int> read;
+  for (const auto& [i, k] : product_.pairs) read.insert(i);
+  for (int i = 0; index == 0 && i < product_.in_dim; ++i)
+    if (!read.count(i)) w_.line("to[{}] = 0;", i * p_.channels);
+  w_.text("}");
+}
+
+void ProductEmitter::keep_first(int u, size_t index, const std::set<int>& components) {
+  const std::string edge = fmt::format("edge{}", u);
+  w_.line("const real* y = {};", edge_row(layout_.harmonics, edge));
+  w_.line("const real* first = {} + channel;", edge_row(layout_.first, edge));
+  w_.line("real* to = {} + channel;", edge_row(layout_.grad_first, edge));
+  w_.line("const bool kept = live && from + {} < end;", u);
   std::vector<std::string> values;
   // Groups of the first layer may begin within a degree, whose other components then add to what is there.
   for (auto i = components.begin(); i != components.end();) {
@@ -311,36 +330,40 @@ void ProductEmitter::input_gradient(size_t index) {
     w_.line("const real first{} = live ? first[{}] : real(0);", l, l * p_.channels);
     w_.line("real w{} = 0;", l);
     for (; i != components.end() && degree_of(*i) == l; ++i) {
-      w_.line("w{} += x{} * y[{}];", l, *i, *i);
-      w_.line("x{} *= first{};", *i, l);
-      values.push_back(fmt::format("x{}", *i));
+      w_.line("w{} += x{}_{} * y[{}];", l, u, *i, *i);
+      w_.line("x{}_{} *= first{};", u, *i, l);
+      values.push_back(fmt::format("x{}_{}", u, *i));
     }
-    w_.line("if (live) to[{0}] {1} w{2};", l * p_.channels, begins ? "=" : "+=", l);
+    w_.line("if (kept) to[{0}] {1} w{2};", l * p_.channels, begins ? "=" : "+=", l);
   }
-  add_harmonics_gradient(values, *components.begin());
-  w_.text("}");
+  add_harmonics_gradient(u, values, *components.begin());
 }
 
 void ProductEmitter::environment_gradient() {
+  const int most = at_once(static_cast<size_t>(components_), 2);
   w_.text("{");
   for (int m = 0; m < components_; ++m) w_.line("const real a{0} = live ? scale * sums[0][{0}][lane] : real(0);", m);
-  w_.text("for (int edge = begin + warp; edge < end; edge += kWarps) {");
-  w_.line("const real* y = {};", edge_row(layout_.harmonics, "edge"));
-  w_.line("real* weight = {} + channel;", edge_row(env(), "edge"));
-  std::vector<std::string> values;
-  for (int l = 0; l <= p_.lmax; ++l) {
-    w_.line("const real w{} = weight[{}];", l, l * p_.channels);
-    w_.line("real d{} = 0;", l);
+  w_.line("for (int from = begin + warp * {0}; from < end; from += kWarps * {0}) {{", most);
+  for (int u = 0; u < most; ++u) {
+    w_.line("const int edge{0} = min(from + {0}, end - 1);", u);
+    w_.line("const real* y{0} = {1};", u, edge_row(layout_.harmonics, fmt::format("edge{}", u)));
+    w_.line("real* weight{} = {} + channel;", u, edge_row(env(), fmt::format("edge{}", u)));
+    for (int l = 0; l <= p_.lmax; ++l) w_.line("const real w{0}_{1} = weight{0}[{2}];", u, l, l * p_.channels);
+    for (int l = 0; l <= p_.lmax; ++l) w_.line("real d{}_{} = 0;", u, l);
+    for (int m = 0; m < components_; ++m) w_.line("d{0}_{1} += a{2} * y{0}[{2}];", u, degree_of(m), m);
   }
-  for (int m = 0; m < components_; ++m) {
-    w_.line("d{} += a{} * y[{}];", degree_of(m), m, m);
-    w_.line("real y{0} = a{0} * w{1};", m, degree_of(m));
-    values.push_back(fmt::format("y{}", m));
+  for (int u = 0; u < most; ++u) {
+    std::vector<std::string> values;
+    w_.line("if (live && from + {} < end) {{", u);
+    for (int l = 0; l <= p_.lmax; ++l) w_.line("weight{0}[{1}] = d{0}_{2};", u, l * p_.channels, l);
+    w_.text("}\n{");
+    for (int m = 0; m < components_; ++m) {
+      w_.line("real g{} = a{} * w{}_{};", m, m, u, degree_of(m));
+      values.push_back(fmt::format("g{}", m));
+    }
+    add_harmonics_gradient(u, values, 0);
+    w_.text("}");
   }
-  w_.text("if (live) {");
-  for (int l = 0; l <= p_.lmax; ++l) w_.line("weight[{}] = d{};", l * p_.channels, l);
-  w_.text("}");
-  add_harmonics_gradient(values, 0);
   w_.text("}\n}");
 }
 
