@@ -42,13 +42,21 @@ limited() { # limited SECONDS COMMAND...: its output, and a line that says how i
   [ $status -eq 0 ] || echo "== status $status (124: no time left): ${*: -4}"
   return $status
 }
-sanitize() { # sanitize TOOL SECONDS PYTHON_ARGUMENT...
-  local tool=$1 seconds=$2
+sanitize() { # sanitize "TOOL..." SECONDS PYTHON_ARGUMENT...: all tools at a time, then the end of what each has to say
+  local tools=$1 seconds=$2 tool
   shift 2
-  echo "== $tool"
-  PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 3 \
-    --kernel-name regex:'interaction|sum_slab|sum_parts|count_|scan_|fill_|place_|order_|edge_forces|sum_virial' \
-    "$python" "$@" 2>&1 | tail -25
+  local jobs=()
+  for tool in $tools; do
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 3 \
+      "$python" "$@" > "$out/sanitizer_$tool.tmp" 2>&1 &
+    jobs+=($!)
+  done
+  wait "${jobs[@]}" # not for what runs in the background besides
+  for tool in $tools; do
+    echo "== $tool"
+    tail -n 25 "$out/sanitizer_$tool.tmp" | cut -c1-300
+    rm -f "$out/sanitizer_$tool.tmp"
+  done
 }
 
 piece() {
@@ -72,13 +80,11 @@ piece() {
       if ! command -v compute-sanitizer > /dev/null; then
         echo "compute-sanitizer is not on this machine"
       elif [ "$1" = sanitizer ]; then
-        for tool in synccheck initcheck memcheck racecheck; do
-          sanitize $tool 28 test_interaction.py --library "$library" --quick --seconds 15
-        done | tee "$out/interaction_sanitizer.txt"
+        sanitize "synccheck initcheck memcheck racecheck" 75 test_interaction.py --library "$library" --quick \
+          --seconds 45 2>&1 | tee "$out/interaction_sanitizer.txt"
       else
-        for tool in memcheck initcheck racecheck; do
-          sanitize $tool 28 test_model.py --only "float64, lists of pairs"
-        done | tee "$out/edges_sanitizer.txt"
+        sanitize "memcheck initcheck racecheck" 75 test_model.py --only "float64, lists of pairs" 2>&1 |
+          tee "$out/edges_sanitizer.txt"
       fi
       ;;
     kernels)
