@@ -89,6 +89,19 @@ CASES: dict[str, dict] = {
         allegro_mlp_hidden_layers_width=19,
     ),
     "weights-for-all-degrees": small(kind="Full", weight_individual_irreps=False),
+    # Options together, where one might forget another.
+    "water-recipe": small(parity=False, num_layers=1, l_max=2, num_scalar_features=32, num_tensor_features=16),
+    "lmax-3-even-3-layers": small(l_max=3, parity=False, num_layers=3, num_tensor_features=4),
+    "spline-no-coupling-lmax-3": small(radial_chemical_embed=SPLINE, tp_path_channel_coupling=False, l_max=3),
+    "all-at-once-3-layers": small(
+        l_max=2,
+        num_layers=3,
+        avg_num_neighbors={"O": 10.0, "H": 20.0, "C": 5.0},
+        per_edge_type_cutoff=CUTOFFS,
+        per_type_energy_shifts={"O": -432.1, "H": -13.6, "C": 1.5},
+        pair_potential=cases.ZBL,
+        tp_path_channel_coupling=False,
+    ),
 }
 
 #: One case of every kind of code path, where testing all would only take longer.

@@ -203,6 +203,18 @@ def test_refused(option, tmp_path):
     assert caught.value.option == option and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["TritonContracter", "CuEquivarianceContracter"])
+def test_refuses_other_contracters(kind, tmp_path):
+    """What enable_TritonContracter and its like leave in a model: another class in the contracter's place."""
+    model = allegro_cases.build("lmax-1")
+    for module in model.modules():
+        for position, product in enumerate(getattr(module, "tps", [])):
+            product.__class__ = type(kind, (type(product),), {}) if position == 0 else type(product)
+    with pytest.raises(ExportRefused, match="without the modifier") as caught:
+        export.allegro(model, tmp_path / "out.pt")
+    assert caught.value.option == kind and list(tmp_path.iterdir()) == []
+
+
 def test_refuses_a_nequip_model(tmp_path):
     with pytest.raises(ExportRefused):
         export.allegro(upstream.build(**cases.small()), tmp_path / "out.pt")
