@@ -1,5 +1,7 @@
-"""A strictly local model in LAMMPS: any number of ranks with one cutoff of ghosts, and energy is conserved."""
+"""A strictly local model in LAMMPS: any number of ranks with one cutoff of ghosts, the same as upstream and ASE, and
+energy is conserved."""
 
+import re
 import subprocess
 import sys
 
@@ -8,6 +10,11 @@ import pytest
 from lammps_runs import assert_same, random_system
 
 from conftest import ROOT
+
+#: Of tiny_allegro.py, and of lammps_runs.py.
+R_MAX, SKIN = 4.0, 0.5
+#: Bar per eV/Angstrom^3, LAMMPS's constant for units metal.
+BAR = 1.6021765e6
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +25,64 @@ def allegro(tmp_path_factory) -> str:
     return str(path)
 
 
+def ghost_cutoff(run) -> float:
+    """How deep LAMMPS itself says that its ghosts reach (the neighbour list's summary in its log)."""
+    return float(re.search(r"ghost atom cutoff = ([\d.]+)", run.output)[1])
+
+
 @pytest.mark.parametrize("boundary", ["p p p", "p f s"])
 def test_ranks(lammps, allegro, boundary):
     """1, 2 and 4 ranks, newton on and off, folded ghosts or not: the same to 1e-10 in every quantity."""
     system = random_system(boundary=boundary, tilt=(2.0, -1.5, 1.0) if boundary == "p p p" else (0.0, 0.0, 0.0))
     reference = lammps.evaluate(system, allegro)
     assert np.abs(reference.forces()).max() > 1e-3
-    assert_same(lammps.evaluate(system, allegro, style="comm ghost"), reference)
-    for ranks, newton in ((2, "on"), (4, "on"), (4, "off")):
+    assert_same(lammps.evaluate(system, allegro, newton="off"), reference)
+    one = lammps.evaluate(system, allegro, style="comm ghost")
+    assert_same(one, reference)
+    assert ghost_cutoff(one) == R_MAX + SKIN
+    for ranks, newton in ((2, "on"), (2, "off"), (4, "on"), (4, "off")):
         run = lammps.evaluate(system, allegro, ranks=ranks, newton=newton)
         assert_same(run, reference)
-        # A single cutoff of ghosts, whatever the number of layers of the network; the skin is 0.5.
+        # A single cutoff of ghosts, whatever the number of layers of the network.
         assert "communication cutoff set to 4.5 Angstrom = 1 layers x 4 + skin 0.5" in run.output, run.output
+        assert ghost_cutoff(run) == R_MAX + SKIN
+
+
+def test_three_layers_against_upstream_and_ase(lammps, tmp_path):
+    """A network of three layers needs no deeper ghosts: on 1, 2 and 4 ranks it is upstream's and the calculator's."""
+    sys.path[:0] = [str(ROOT / "tests/parity"), str(ROOT / "src/python")]
+    pytest.importorskip("allegro")
+    import allegro_cases
+    import upstream
+    from ase import Atoms
+    from clebsch import export
+    from clebsch.ase import ClebschCalculator
+
+    options = dict(type_names=["O", "H"], r_max=R_MAX, per_type_energy_scales={"O": 12.0, "H": 8.0})
+    model = allegro_cases.build("lmax-2-parity-3-layers", **options)
+    path = str(tmp_path / "three.pt")
+    export.allegro(model, path, verify=False)
+    system = random_system(atoms=48, tilt=(2.0, -1.5, 1.0), spacing=1.3, seed=2)
+    atoms = Atoms([system.type_names[k - 1] for k in system.types], system.positions, cell=system.cell, pbc=True)
+    want = upstream.evaluate(model, atoms)
+    atomic, forces, virial = (np.asarray(a, dtype=float) for a in (want.atomic, want.forces, want.virial))
+    assert np.sqrt(np.mean(forces**2)) > 0.1
+    reference = lammps.evaluate(system, path, style="radial exact")
+    for ranks, newton in ((1, "on"), (2, "on"), (4, "off")):
+        run = lammps.evaluate(system, path, style="radial exact", ranks=ranks, newton=newton)
+        assert_same(run, reference)
+        assert np.abs(run.forces() - forces).max() < 1e-10 * np.abs(forces).max()
+        assert np.abs(run.columns("c_pe")[:, 0] - atomic).max() < 1e-10 * np.abs(atomic).max()
+        pressure = np.array([run.values[key] for key in ("pxx", "pyy", "pzz", "pyz", "pxz", "pxy")])
+        stress = pressure * run.values["vol"] / BAR
+        wanted = virial[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+        assert np.abs(stress - wanted).max() < 1e-9 * np.abs(wanted).max()
+        assert ranks == 1 or ghost_cutoff(run) == R_MAX + SKIN
+
+    atoms.calc = ClebschCalculator(path, radial="exact")
+    assert atoms.get_potential_energy() == pytest.approx(reference.values["pe"], rel=1e-10)
+    assert np.abs(atoms.get_forces() - reference.forces()).max() < 1e-10 * np.abs(forces).max()
+    assert np.abs(-atoms.get_stress() * BAR - pressure).max() < 1e-9 * np.abs(pressure).max()
 
 
 def test_energy_is_conserved(lammps, allegro):
