@@ -2,9 +2,9 @@
 
     python nve.py ../water-allegro.pt nve.json --ps 10 [--copies 2] [--device cuda] [--dump nve.dump] [--record]
 
-216 molecules, or copies^3 as many, in steps of 0.5 fs after 1 ps under a thermostat. The drift is the slope of a straight
-line through the total energy, its error that of a line through the means of ten blocks. `--record` writes a list with one
-record of the form that tests/bench/record.py takes.
+216 molecules, or copies^3 as many, in steps of 0.5 fs after 1 ps under a thermostat. The drift is the slope of a
+straight line through the total energy, its error that of a line through the means of ten blocks. `--record` writes a
+list with one record of the form that tests/bench/record.py takes.
 """
 
 from __future__ import annotations

@@ -58,13 +58,14 @@ def run(words: list[str], args: argparse.Namespace, environment: dict[str, str],
         child = subprocess.Popen(
             words, env=environment, stdout=console, stderr=subprocess.STDOUT, start_new_session=True
         )
-        while child.poll() is None and time.time() < end:
-            time.sleep(0.5)
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)  # Lightning renames a checkpoint when it is complete
-            child.wait()
-            return None
-    return child.returncode
+        try:
+            while child.poll() is None and time.time() < end:
+                time.sleep(0.5)
+            return child.poll()
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)  # Lightning renames a checkpoint when it is complete
+                child.wait()
 
 
 def validation(out: Path) -> list[str]:
@@ -84,6 +85,7 @@ def validation(out: Path) -> list[str]:
 def main() -> None:
     """Command line."""
     end = time.time()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # the trainer is then stopped as well
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with train.xyz and valid.xyz")
     parser.add_argument("out", type=Path)

@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("table", type=Path)
     parser.add_argument("figure", type=Path)
+    parser.add_argument("--label", default="NequIP in Clebsch", help="of the model in the figure")
     args = parser.parse_args()
 
     import matplotlib
@@ -58,7 +59,7 @@ def main() -> None:
         largest = np.abs(model[chosen, column] - there[chosen, column]).max()
         print(f"g_{''.join(pair)}: largest difference {largest:.3f} ({frames} frames)")
         axis.plot(reference[:, 0], reference[:, column], "k-", lw=1, label="SPC/Fw reference")
-        axis.plot(model[:, 0], model[:, column], "C0--", lw=1.5, label="NequIP in Clebsch")
+        axis.plot(model[:, 0], model[:, column], "C0--", lw=1.5, label=args.label)
         axis.set(xlabel="r / Å", ylabel=f"g$_{{{''.join(pair)}}}$(r)")
         axis.set(xlim=(beyond[pair], model[-1, 0]), ylim=(0, 1.15 * there[chosen, column].max()))
     axes[0].legend(frameon=False)

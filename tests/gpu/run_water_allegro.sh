@@ -39,7 +39,7 @@ else
   words=("$work/run2" --start "$work/run1/last.ckpt")
 fi
 # shellcheck disable=SC2086
-timeout $((left + 15)) "$python" "$root/models/water-allegro/train.py" "$work/data" "${words[@]}" \
+timeout -k 5 $((left + 15)) "$python" "$root/models/water-allegro/train.py" "$work/data" "${words[@]}" \
   --seconds "$left" ${WATER_MORE:---compile} 2>&1 | tee "$out/water_allegro_$stage.txt" | tail -n 60
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then tail -n 40 "${words[0]}/console.txt"; fi

@@ -52,9 +52,10 @@ def test_three_layers_against_upstream_and_ase(lammps, tmp_path):
     """A network of three layers needs no deeper ghosts: on 1, 2 and 4 ranks it is upstream's and the calculator's."""
     sys.path[:0] = [str(ROOT / "tests/parity"), str(ROOT / "src/python")]
     pytest.importorskip("allegro")
+    from ase import Atoms
+
     import allegro_cases
     import upstream
-    from ase import Atoms
     from clebsch import export
     from clebsch.ase import ClebschCalculator
 
