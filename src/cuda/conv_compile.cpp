@@ -4,6 +4,7 @@
 #include "core/errors.h"
 #include "cuda/kernel_compiler.h"
 #include "cuda/kernel_table.h"
+#include "cuda/path_terms.h"
 #include "cuda/tensor_product_conv.h"
 
 namespace clebsch::cuda {
@@ -20,6 +21,18 @@ std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem) 
                   uvw.paths.end());
   return {{std::make_shared<const Problem>(std::move(uvu)), false, false},
           {std::make_shared<const Problem>(std::move(uvw)), true, true}};
+}
+
+bool fuses_double_backward(const Problem& problem, Scalar scalar) {
+  // Instructions an edge over all paths up to which it is one kernel. Measured: NVRTC takes 15 s for 7net-l3i5 in fp32 (4,995),
+  // a minute for nequip-XL (8,823), three for test-l7 (4,517) in fp64.
+  constexpr int kMostFused = 5000;
+  int code = 0;
+  for (size_t p = 0; p < problem.paths.size(); ++p) {
+    if (problem.paths[p].mode == Connection::uvw) return false;
+    code += double_backward_cost(path_terms(problem, static_cast<int>(p)));
+  }
+  return code * scalar_bytes(scalar) / 4 <= kMostFused;
 }
 
 CompiledConv compile_conv(const ConvPart& part, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
@@ -69,11 +82,12 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
     name(mask[2], " weights");
     name(mask[0] && !call.deterministic, " atomic");
   }
+  const auto problem = cached_problem(call.problem);
+  const bool twice = std::holds_alternative<DoubleBackwardOutputs>(pass);
+  if (twice && !fuses_double_backward(*problem, call.scalar)) return {};  // made of the other passes
   const ScheduleOptions options = schedule_options("CLEBSCH_CUDA_SCHEDULE");
   std::vector<KernelJob> jobs;
-  for (const ConvPart& part : conv_parts(cached_problem(call.problem))) {
-    // The double backward of uvw paths is made of the other passes.
-    if (part.uvw && std::holds_alternative<DoubleBackwardOutputs>(pass)) return {};
+  for (const ConvPart& part : conv_parts(problem)) {
     jobs.push_back({label + (part.uvw ? " uvw " : " ") + scalar_name(call.scalar), call.problem,
                     [part, scalar = call.scalar, pass, limits, options](const CubinCache& cache) {
                       CompiledConv made = compile_conv(part, scalar, pass, limits, options, cache);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <set>
 #include <thread>
 
 namespace clebsch::cuda {
@@ -38,18 +39,39 @@ std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int 
 
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
                                       ScheduleOptions options, int arch, const CubinCache& cache) {
+  // As many registers as an instruction can name: no plan with fewer threads gives a thread more.
+  constexpr int kAllRegisters = 254, kFewestRegisters = 80;
+  CompiledKernel best{};
+  int least = -1;
+  std::set<std::string> tried;
   for (;;) {
     CompiledKernel kernel{make(options), {}};
+    if (!tried.insert(kernel.source.source).second) return best;  // a path alone cannot be cut
     kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);
-    int spilled = 0;
-    for (const KernelResources& entry : kernel.cubin.kernels) spilled += entry.spill_bytes;
-    const Schedule& schedule = kernel.source.schedule;
-    if (spilled == 0 || (schedule.min_blocks == 1 && schedule.receivers_per_block == 1)) return kernel;
-    if (schedule.min_blocks > 1) {
+    int spilled = 0, registers = 0;
+    for (const KernelResources& entry : kernel.cubin.kernels) {
+      spilled += entry.spill_bytes;
+      registers = std::max(registers, entry.registers);
+    }
+    const Schedule schedule = kernel.source.schedule;
+    if (least < 0 || spilled < least) {
+      best = std::move(kernel);
+      least = spilled;
+    }
+    if (spilled == 0) return best;
+    const bool all = registers >= kAllRegisters;
+    if (!all && schedule.min_blocks > 1) {
       options.min_blocks = schedule.min_blocks - 1;
-    } else {
+    } else if (!all && schedule.receivers_per_block > 1) {
       options.receivers_per_block = schedule.receivers_per_block / 2;
       options.min_blocks = 0;
+    } else {
+      // Smaller units. In fp64, where large paths spill whatever the plan, this would but take time.
+      int largest = 0;
+      for (const UnitKind& kind : schedule.kinds) largest = std::max(largest, kind.registers);
+      options.registers = (options.registers > 0 ? options.registers : largest) * 4 / 5;
+      options.receivers_per_block = options.min_blocks = 0;
+      if (schedule.scalar == Scalar::f64 || options.registers < kFewestRegisters) return best;
     }
   }
 }

@@ -21,8 +21,12 @@ constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
 /// Registers up to which loop invariants are kept rather than computed for each edge.
 constexpr int kHoistBudget = 128;
 
-/// Registers a thread may hold (estimate) before a unit is cut: twelve warps fit a multiprocessor, eight in fp64.
-int register_budget(int units, Scalar scalar) { return std::min(scalar == Scalar::f32 ? 168 : 224, 2048 / units); }
+/// Registers a thread may hold (estimate) before a unit is cut: twelve warps fit a multiprocessor, eight in fp64; at
+/// most `most` where that is above 0.
+int register_budget(int units, Scalar scalar, int most) {
+  const int budget = std::min(scalar == Scalar::f32 ? 168 : 224, 2048 / units);
+  return most > 0 ? std::min(most, budget) : budget;
+}
 /// The same for a first attempt at the double backward pass: the compiler often finds room where the estimate, which
 /// counts all harmonics and their incoming gradients as kept, has none.
 constexpr int kOptimisticRegisters = 128;
@@ -138,7 +142,7 @@ void find_components(const Problem& problem, UnitKind& kind) {
 
 /// Cuts the paths of every input block into tiles of at most `cap` cost and registers within the budget.
 std::vector<Piece> cut(const Problem& problem, const std::vector<Atom>& atoms, Pass pass, Scalar scalar, int cap,
-                       int warps) {
+                       int budget) {
   std::vector<Piece> pieces;
   for (size_t block = 0; block < problem.in1.size(); ++block) {
     std::vector<const Atom*> members;
@@ -161,7 +165,7 @@ std::vector<Piece> cut(const Problem& problem, const std::vector<Atom>& atoms, P
         trial.tiles[0].paths.insert(trial.tiles[0].paths.end(), atom->paths.begin(), atom->paths.end());
         find_components(problem, trial);
         trial.hoisted = false;
-        fresh = estimate_registers(problem, trial, pass, scalar, false) > register_budget(warps, scalar);
+        fresh = estimate_registers(problem, trial, pass, scalar, false) > budget;
       }
       if (fresh) tiles.emplace_back();
       Piece& piece = tiles.back();
@@ -186,7 +190,7 @@ struct Packing {
 };
 
 /// Longest piece first, each to the least loaded unit that has registers for it.
-Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scalar scalar, int units, int warps) {
+Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scalar scalar, int units, int budget) {
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
   Packing packing;
   packing.units.resize(static_cast<size_t>(units));
@@ -203,9 +207,7 @@ Packing pack(const Problem& problem, std::vector<Piece> pieces, Pass pass, Scala
       find_components(problem, unit);
       unit.hoisted = false;
       // A piece alone always fits: there is nothing left to cut.
-      if (unit.tiles.size() > 1 &&
-          estimate_registers(problem, unit, pass, scalar, false) > register_budget(warps, scalar))
-        continue;
+      if (unit.tiles.size() > 1 && estimate_registers(problem, unit, pass, scalar, false) > budget) continue;
       packing.units[candidate] = std::move(unit);
       placed = true;
       break;
@@ -338,9 +340,13 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   }
   Packing best;
   double best_score = 0;
+  const auto try_pack = [&](int units, int warps) {
+    const int budget = register_budget(warps, scalar, options.registers);
+    return pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), budget), pass, scalar, units,
+                budget);
+  };
   const auto consider = [&](int units) {
-    Packing packing =
-        pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), units), pass, scalar, units, units);
+    Packing packing = try_pack(units, units);
     if (packing.fits) {
       const double value = score(problem, packing, pass, scalar, receivers_for(units, pass));
       if (!best.fits || value < 0.98 * best_score) {
@@ -357,10 +363,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     for (int units = 1; units <= kMaxWarpsPerBlock; ++units) consider(units);
   }
   int launches = 1;
-  const auto spread = [&](int units, int warps) {
-    best =
-        pack(problem, cut(problem, atoms, pass, scalar, std::max(total / units, 1), warps), pass, scalar, units, warps);
-  };
+  const auto spread = [&](int units, int warps) { best = try_pack(units, warps); };
   // Two blocks of the double backward pass should fit a multiprocessor: as many registers as for half as many warps
   // more.
   const bool twice = pass == Pass::double_backward;

@@ -40,10 +40,11 @@ struct ScheduleOptions {
   int ahead = -1;      ///< edges by which weights are fetched into the L2 cache before their use, 0: not at all
   int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
+  int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
 };
 
-/// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0"
-/// (for tuning); throws Error for a name it does not know.
+/// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
+/// registers=120" /// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.

@@ -30,8 +30,10 @@ ScheduleOptions schedule_options(const char* variable) {
       options.ahead = value;
     } else if (name == "hoist") {
       options.hoist = value;
+    } else if (name == "registers") {
+      options.registers = value;
     } else {
-      fail("{}: expected units, receivers, blocks, prefetch, tile, code, ahead or hoist, got '{}'", variable, name);
+      fail("{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist or registers, got '{}'", variable, name);
     }
   }
   return options;

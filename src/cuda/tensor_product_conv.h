@@ -44,6 +44,10 @@ struct ConvPart {
 /// The uvu paths and the uvw paths of a problem, as far as there are such.
 std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem);
 
+/// Whether the derivative of the backward pass is one kernel. Else it is composed of first-order passes: for problems
+/// with uvw paths, and for those so large that the compiler would take minutes (shorter ones are compiled in seconds).
+bool fuses_double_backward(const Problem& problem, Scalar scalar);
+
 /// What a pass of a part is launched from.
 struct CompiledConv {
   Schedule schedule;
@@ -84,8 +88,8 @@ class TensorProductConv {
   };
   int64_t double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
                                     const DoubleBackwardOutputs& wanted) const;
-  /// False where it has to be made of the other passes: for problems with uvw paths.
-  bool has_double_backward() const { return parts_.size() == 1 && !parts_[0].uvw; }
+  /// False where it has to be made of the other passes, see fuses_double_backward.
+  bool has_double_backward() const { return fuses_double_backward(*problem_, scalar_); }
   /// The derivative of the backward pass, see conv_double_backward_source; writes what is `wanted` as `backward` does.
   void double_backward(const ConvOperands& operands, int64_t out_rows, const DoubleBackwardOutputs& wanted,
                        const Incoming& incoming, const Results& results, void* workspace, Stream stream) const;

@@ -4,7 +4,8 @@
 //   kernel_report [--arch A,B] [--problem NAME] [--kernel TEXT] [--plans] > tests/gpu/results/kernels.json
 //   kernel_report --source --problem NAME --kernel TEXT [--arch A]        the CUDA source of the first that matches
 //
-// --arch: 80,90,120 unless given. --kernel: those whose label holds the text. --plans: schedules in words.
+// --arch: 80,90,120 unless given. --kernel: those whose label holds the text. --plans: schedules in words,
+// and seconds of planning and compiling (0 for what the cache holds).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -92,7 +93,7 @@ int report(const Choice& choice) {
     lines += fmt::format(
         ", \"registers\": {}, \"shared\": {}, \"stack\": {}, \"spill\": {}, \"threads\": {}, \"blocks\": {}", registers,
         shared, stack, spill, part.threads, part.min_blocks);
-    if (choice.plans) lines += fmt::format(", \"plan\": {}", quoted(part.plan));
+    if (choice.plans) lines += fmt::format(", \"seconds\": {:.1f}, \"plan\": {}", result.seconds, quoted(part.plan));
     lines += "}";
   }
   std::printf("{\"nvrtc\": %s, \"count\": %zu, \"spilling_in_fp32\": %zu, \"refused\": %zu,\n\"kernels\": [%s\n]}\n",
