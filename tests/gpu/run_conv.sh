@@ -5,7 +5,9 @@
 #
 #   peers      which other libraries can be imported
 #   tests      test_conv.py: every named problem against the fp64 reference; edge_embedding
-#   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over every kernel variant
+#   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over every kernel variant, four processes a
+#              tool; sanitize_conv.py --list names the cases
+#   all2       peers, then tests beside the sanitizer, then 8000 atoms in fp32 and the double backward alone: nine minutes
 #   big        arrays beyond 2^31 elements
 #   bench      1000 atoms, fp32: forward, backward, double backward beside every peer; roofline plot; summary records
 #   bench64    1000 atoms, fp64
@@ -15,7 +17,7 @@
 #   sweep, sweep_double   other plans than the planner's, 1000 atoms, fp32 (not part of all)
 #   ncu        occupancy and limiter of mace-M forward and backward
 #
-# All of them but double and the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All of them but double, all2 and the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_PEERS: a folder or .tar.xz that holds the other libraries' packages
 # (.gpu/peers.tar.xz). CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent.
 set -u
@@ -100,49 +102,98 @@ sweep() { # sweep NAME PASSES PROBLEMS PLAN...: compiled side by side first, tim
   bench "$name" 130 --cells 5 --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" --repeats 10
 }
 
+# The bodies of some functions are shells of their own, whose wait is for their own processes.
+tests() ( # tests SECONDS: in eight processes, as most of the time is the compiler's
+  for part in 0 1 2 3 4 5 6 7; do
+    names=$("$python" -c 'import sys, torch
+torch.ops.load_library(sys.argv[1])
+problems = sorted(torch.classes.clebsch.Model.named_problems().items(), key=lambda item: len(item[1]))
+names = [name for name, text in problems if text.startswith("conv ")]
+print(",".join(names[int(sys.argv[2]) :: 8]))' "$library" $part)
+    limited "$1" "$python" "$root/tests/gpu/test_conv.py" --library "$library" --only "$names" \
+      > "$scratch/tests_$part.txt" 2>&1 &
+  done
+  limited "$1" "$python" "$root/tests/gpu/test_edge_embedding.py" --library "$library" > "$scratch/tests_8.txt" 2>&1 &
+  wait
+  { stamp && sed 's:/[^ ]*/::g' "$scratch"/tests_?.txt; } > "$out/conv_tests.txt"
+)
+
+report_tests() {
+  grep -E "FAILED|Error|status" "$out/conv_tests.txt" | head -40
+  grep -E "cases" "$out/conv_tests.txt"
+}
+
+tools=${CLEBSCH_SANITIZERS:-memcheck racecheck initcheck synccheck}
+sanitizer_case=("$python" "$root/tests/gpu/sanitize_conv.py" --library "$library")
+# The first of these cases under no tool, each process for SECONDS: compiles their kernels side by side.
+warm_sanitizer() ( # warm_sanitizer SECONDS PROCESSES
+  for shard in $(seq 0 $(($2 - 1))); do
+    limited $(($1 + 40)) "${sanitizer_case[@]}" --seconds "$1" --shard "$shard/$2" > "$scratch/warm_$shard.txt" 2>&1 &
+  done
+  wait
+  cat "$scratch"/warm_*.txt | sed 's:/[^ ]*/::g' | grep -E "REFUSED|lost|Error" | sort -u | head -20
+)
+
+sanitize() { # sanitize TOOL SHARD SHARDS SECONDS: begins again where a fault has ended the process
+  local end=$((SECONDS + $4)) name="$out/conv_sanitizer_logs/$1-$2"
+  for _ in 1 2 3 4; do
+    local left=$((end - SECONDS))
+    [ $left -gt 25 ] || break
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited $((left + 20)) compute-sanitizer --tool "$1" --print-limit 20 \
+      --error-exitcode 3 "${sanitizer_case[@]}" --seconds "$left" --shard "$2/$3" --log "$name.log" \
+      >> "$name.txt" 2>&1
+    grep -q "context is lost" <(tail -40 "$name.txt") || break
+  done
+}
+
+# Every variant under every tool: four processes a tool. What each has done is in conv_sanitizer_logs at any time.
+sanitizer() ( # sanitizer SECONDS
+  if ! command -v compute-sanitizer > /dev/null; then
+    echo "compute-sanitizer is not on this machine" | tee "$out/conv_sanitizer.txt"
+    return
+  fi
+  rm -rf "$out/conv_sanitizer_logs" && mkdir -p "$out/conv_sanitizer_logs"
+  for shard in 0 1 2 3; do
+    for tool in $tools; do sanitize "$tool" "$shard" 4 "$1" & done
+  done
+  wait
+  { stamp && "${sanitizer_case[@]}" --summary "$out/conv_sanitizer_logs"; } > "$out/conv_sanitizer.txt" 2>&1
+  head -100 "$out/conv_sanitizer.txt"
+)
+
+bench8000() { # bench8000 SECONDS DTYPES
+  bench conv_8000 "$1" --cells 10 --dtypes "$2" --passes forward,backward --repeats 10 \
+    --libraries clebsch,cuequivariance,openequivariance
+}
+
 for piece in $pieces; do
   echo "==== $piece"
   begin=$SECONDS
   case $piece in
+    all2) # tests and kernels for the sanitizer side by side; sanitizer; then timings alone: nine minutes
+      tests 230 &
+      testing=$!
+      warm_sanitizer 90 8 &
+      warming=$!
+      check_peers
+      wait $warming
+      sanitizer 150
+      wait $testing
+      report_tests
+      echo "== $((SECONDS - begin)) s; timings"
+      limit=$((520 - (SECONDS - begin)))
+      bench8000 $((limit > 150 ? 150 : limit)) float32 | grep -vi warn
+      limit=$((530 - (SECONDS - begin)))
+      [ $limit -gt 60 ] && bench conv_double $((limit > 75 ? 75 : limit)) --cells 5 --passes double --libraries clebsch
+      ;;
     peers) check_peers ;;
-    tests) # in four processes, as most of the time is the compiler's
-      for part in 0 1 2 3; do
-        names=$("$python" -c 'import sys, torch
-torch.ops.load_library(sys.argv[1])
-problems = sorted(torch.classes.clebsch.Model.named_problems().items(), key=lambda item: len(item[1]))
-names = [name for name, text in problems if text.startswith("conv ")]
-print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
-        limited 200 "$python" "$root/tests/gpu/test_conv.py" --library "$library" --only "$names" \
-          > "$scratch/tests_$part.txt" 2>&1 &
-      done
-      limited 100 "$python" "$root/tests/gpu/test_edge_embedding.py" --library "$library" > "$scratch/tests_4.txt" 2>&1 &
-      wait
-      { stamp && sed 's:/[^ ]*/::g' "$scratch"/tests_?.txt; } > "$out/conv_tests.txt"
-      grep -E "FAILED|Error|status" "$out/conv_tests.txt" | head -40
-      grep -E "cases" "$out/conv_tests.txt"
+    tests)
+      tests 200
+      report_tests
       ;;
     sanitizer)
-      if command -v compute-sanitizer > /dev/null; then
-        tools=${CLEBSCH_SANITIZERS:-memcheck racecheck initcheck synccheck}
-        seconds=${CLEBSCH_SANITIZER_SECONDS:-100}
-        for tool in $tools; do
-          PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited $((seconds + 50)) compute-sanitizer --tool $tool --error-exitcode 3 \
-            "$python" "$root/tests/gpu/sanitize_conv.py" --library "$library" --seconds "$seconds" \
-            > "$scratch/$tool.txt" 2>&1 &
-        done
-        wait
-        {
-          stamp
-          for tool in $tools; do
-            echo "== $tool"
-            sed 's:/[^ ]*/::g' "$scratch/$tool.txt" | head -c 20000
-            echo
-          done
-        } > "$out/conv_sanitizer.txt"
-        grep -E "^==|cases|REFUSED|ERROR|Error|hazard" "$out/conv_sanitizer.txt" | head -60
-      else
-        echo "compute-sanitizer is not on this machine" | tee "$out/conv_sanitizer.txt"
-      fi
+      warm_sanitizer 60 16
+      sanitizer "${CLEBSCH_SANITIZER_SECONDS:-150}"
       ;;
     big)
       { stamp && limited 200 "$python" "$root/tests/gpu/test_conv_big.py" --library "$library"; } 2>&1 |
@@ -160,8 +211,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
       "$python" "$root/tests/bench/conv/report.py" "$out/conv_1000_fp64.json" --summary "$out/summary.json" > /dev/null
       ;;
     bench8000)
-      bench conv_8000 240 --cells 10 --dtypes float32,float64 --passes forward,backward --repeats 10 \
-        --libraries clebsch,cuequivariance,openequivariance
+      bench8000 240 float32,float64
       ;;
     more)
       bench conv_1000_more 220 --cells 5 --passes forward,backward --libraries clebsch,cuequivariance,openequivariance \
@@ -192,7 +242,7 @@ print(",".join(names[int(sys.argv[2]) :: 4]))' "$library" $part)
         echo "ncu is not on this machine" | tee "$out/conv_ncu.txt"
       fi
       ;;
-    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, double, sweep, sweep_double or ncu" ;;
+    *) echo "no piece '$piece': expected peers, tests, sanitizer, big, bench, bench64, bench8000, more, double, sweep, sweep_double, all2 or ncu" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done
