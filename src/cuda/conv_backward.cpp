@@ -32,6 +32,7 @@ class BackwardEmitter : GradientEmitter {
     write_masks(w_, context_, kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) load_gradient(kind, static_cast<int>(t));
     if (outputs_.harmonics && several_units()) w_.line("int buffer = 0;");
+    write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, operands_);
     write_edge_loop(w_, context_, kind, operands_);
     if (outputs_.harmonics) {
@@ -104,13 +105,16 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
                                   const DeviceLimits& limits, const ScheduleOptions& options) {
   KernelSource kernel{"conv_backward", "", make_schedule(problem, Pass::backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
-  const EmitContext context(problem, schedule);
+  EmitContext context(problem, schedule);
+  context.uses_x = outputs.harmonics || outputs.weights;
+  context.uses_w = outputs.x || outputs.harmonics;
   const HarmonicsFromMemory operands(problem, schedule);
   const int units = schedule.units_per_launch();
   SourceWriter w;
   write_head(w, context, "tensor_product_conv, backward: dX, dY and dW in one pass");
   operands.functions(w);
   w.blank();
+  write_ring_functions(w, schedule);
   write_group_barrier(w, schedule);
   BackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));

@@ -24,8 +24,8 @@ std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem) 
 }
 
 bool fuses_double_backward(const Problem& problem, Scalar scalar) {
-  // Instructions an edge over all paths up to which it is one kernel. Measured: NVRTC takes 15 s for 7net-l3i5 in fp32 (4,995),
-  // a minute for nequip-XL (8,823), three for test-l7 (4,517) in fp64.
+  // Instructions an edge over all paths up to which it is one kernel. Measured: NVRTC takes 15 s for 7net-l3i5 in fp32
+  // (4,995), a minute for nequip-XL (8,823), three for test-l7 (4,517) in fp64.
   constexpr int kMostFused = 5000;
   int code = 0;
   for (size_t p = 0; p < problem.paths.size(); ++p) {

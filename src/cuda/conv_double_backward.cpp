@@ -48,6 +48,7 @@ class DoubleBackwardEmitter : GradientEmitter {
                         [&](int path, int k) { w_.line("real {} = 0;", o(static_cast<int>(t), path, k)); });
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
+    write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, operands_);
     if (wanted_.from_harmonics) {
       w_.line("fill_rows(from_rows, from_harmonics, first, count, lane);");
@@ -205,6 +206,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   write_head(w, context, "tensor_product_conv, derivative of the backward pass: dg, dX, dY and dW in one pass");
   operands.functions(w);
   w.blank();
+  write_ring_functions(w, schedule);
   write_group_barrier(w, schedule);
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));

@@ -28,6 +28,7 @@ class ForwardEmitter {
     w_.line("const int channel = first_channel + lane;");
     write_masks(w_, context_, kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) declare_sums(static_cast<int>(t), kind.tiles[t]);
+    write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, operands_);
     write_edge_loop(w_, context_, kind, operands_);
     for (size_t t = 0; t < kind.tiles.size(); ++t) write_products(w_, context_, static_cast<int>(t), kind.tiles[t]);
@@ -96,6 +97,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   write_head(w, context, "tensor_product_conv, forward: out[receiver] = sum over its edges of W (x[sender] (x) Y)");
   operands.functions(w);
   w.blank();
+  write_ring_functions(w, schedule);
   ForwardEmitter emitter(context, operands, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 

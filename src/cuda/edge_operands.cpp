@@ -4,7 +4,7 @@ namespace clebsch::cuda {
 
 void EdgeOperands::declare(SourceWriter& w) const {
   w.line("__shared__ __align__(16) real all_rows[{}][{}];", schedule_.warps(),
-         schedule_.edges_per_tile * harmonics_row(problem_, schedule_.scalar));
+         schedule_.edges_per_tile * harmonics_row(problem_, schedule_.scalar) + ring_numbers(problem_, schedule_));
   w.line("real* rows = all_rows[threadIdx.x / 32];");
 }
 

@@ -54,26 +54,32 @@ void write_masked(SourceWriter& w, const EmitContext& context, const UnitKind& k
 
 namespace {
 
-/// Calls f(name, load expression) for x and W of every tile of a unit.
+/// Calls f(tile, name, 'x' or 'w', offset in the row of x or W) for x and W of every tile of a unit.
 template <typename F>
-void for_each_operand(const EmitContext& context, const UnitKind& kind, F&& f) {
+void for_each_place(const EmitContext& context, const UnitKind& kind, F&& f) {
   for (size_t t = 0; t < kind.tiles.size(); ++t) {
     const Tile& tile = kind.tiles[t];
     const int index = static_cast<int>(t), shift = 32 * tile.slice;
     for (int block : tile_inputs(context.problem, tile)) {
       const BlockLayout& layout = context.in1[block];
       for (int i = 0; i < layout.ir.dim(); ++i) {
-        f(input_name(index, block, i),
-          masked(context, kind, index, fmt::format("__ldg(xs + {})", layout.offset + i * layout.stride + shift)));
+        f(index, input_name(index, block, i), 'x', layout.offset + i * layout.stride + shift);
       }
     }
     for (int path : tile.paths) {
       const Path& p = context.problem.paths[path];
-      if (!p.weighted) continue;
-      f(weight_name(index, path),
-        masked(context, kind, index, fmt::format("__ldcs(ws + {})", p.weight_offset + shift)));
+      if (p.weighted) f(index, weight_name(index, path), 'w', p.weight_offset + shift);
     }
   }
+}
+
+/// Calls f(name, load expression) for x and W of every tile of a unit.
+template <typename F>
+void for_each_operand(const EmitContext& context, const UnitKind& kind, F&& f) {
+  for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t offset) {
+    const char* const load = base == 'x' ? "__ldg(xs + {})" : "__ldcs(ws + {})";
+    f(name, masked(context, kind, tile, fmt::format(fmt::runtime(load), offset)));
+  });
 }
 
 }  // namespace
@@ -141,6 +147,91 @@ void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKi
 
 }  // namespace
 
+void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
+  if (schedule.stages == 0) return;
+  const int bytes = scalar_bytes(schedule.scalar);
+  w.text(
+      "// Copies that arrive in shared memory later, past the registers. Of W, which nobody reads twice, no cache "
+      "keeps");
+  w.text("// more than it must. A lane reads what it has copied itself, so no barrier is needed.");
+  w.text("__device__ __forceinline__ void copy_later(real* to, const real* from) {");
+  w.line(
+      "asm volatile(\"cp.async.ca.shared.global [%0], [%1], {};\" "
+      "::\"r\"(static_cast<unsigned>(__cvta_generic_to_shared(to))), \"l\"(from) : \"memory\");",
+      bytes);
+  w.text("}");
+  w.text("__device__ __forceinline__ void copy_later(real* to, const real* from, unsigned long long policy) {");
+  w.line(
+      "asm volatile(\"cp.async.ca.shared.global.L2::cache_hint [%0], [%1], {}, %2;\" "
+      "::\"r\"(static_cast<unsigned>(__cvta_generic_to_shared(to))), \"l\"(from), \"l\"(policy) : \"memory\");",
+      bytes);
+  w.text("}");
+  w.text("__device__ __forceinline__ void end_group() {");
+  w.text("asm volatile(\"cp.async.commit_group;\" ::: \"memory\");");
+  w.text("}");
+  w.text("// Until all groups but those of the edges ahead have arrived.");
+  w.text("__device__ __forceinline__ void await_group() {");
+  w.line("asm volatile(\"cp.async.wait_group {};\" ::: \"memory\");", schedule.stages - 1);
+  w.text("}");
+  w.blank();
+}
+
+void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const Schedule& schedule = context.schedule;
+  if (schedule.stages == 0) return;
+  const int ahead = schedule.stages - 1;
+  w.line("real* const ring = rows + {} + lane;",
+         schedule.edges_per_tile * harmonics_row(context.problem, schedule.scalar));
+  w.text("unsigned long long once = 0;");
+  w.text("asm volatile(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(once));");
+  w.text("const auto fetch = [&](int edge, int from) {");
+  w.line("real* const slot = ring + (edge & {}) * {};", ahead,
+         ring_numbers(context.problem, schedule) / schedule.stages);
+  w.line("const real* xs = x + static_cast<int64>(from) * {} + channel;", context.problem.in1.dim());
+  w.text("const real* ws = weights + edge * weight_stride + channel;");
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string&, char base, int64_t offset) {
+    if (base == 'x' ? context.uses_x : context.uses_w) {
+      write_masked(
+          w, context, kind, tile,
+          fmt::format("copy_later(slot + {}, {}s + {}{});", 32 * line, base, offset, base == 'w' ? ", once" : ""));
+    }
+    ++line;
+  });
+  w.text("};");
+  w.text("#pragma unroll 1");
+  w.line("for (int edge = begin; edge < begin + {}; ++edge) {{", ahead);
+  w.text("if (edge < end) fetch(edge, __ldg(senders + edge));");
+  w.text("end_group();");
+  w.text("}");
+  w.line("int coming = begin < end ? __ldg(senders + min(begin + {}, end - 1)) : 0;  // sender of the next to fetch",
+         ahead);
+}
+
+namespace {
+
+/// x and W of the edge at hand from the ring, after the copies of an edge further on have begun.
+void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const Schedule& schedule = context.schedule;
+  const int ahead = schedule.stages - 1;
+  w.text("const int edge = first + e;");
+  w.line("if (edge + {0} < end) fetch(edge + {0}, coming);", ahead);
+  w.text("end_group();");
+  w.line("coming = __ldg(senders + min(edge + {}, end - 1));", ahead + 1);
+  w.text("await_group();");
+  w.line("const real* const slot = ring + (edge & {}) * {};", ahead,
+         ring_numbers(context.problem, schedule) / schedule.stages);
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t) {
+    if (base == 'x' ? context.uses_x : context.uses_w) {
+      w.line("const real {} = {};", name, masked(context, kind, tile, fmt::format("slot[{}]", 32 * line)));
+    }
+    ++line;
+  });
+}
+
+}  // namespace
+
 void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands) {
   const bool prefetch = context.schedule.prefetch;
   if (prefetch) {
@@ -150,7 +241,9 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
   write_fetch_ahead(w, context, kind);
-  if (prefetch) {
+  if (context.schedule.stages > 0) {
+    write_ring_operands(w, context, kind);
+  } else if (prefetch) {
     for_each_operand(context, kind, [&](const std::string& name, const std::string&) {
       w.line("const real {} = {}_next;", name, name);
     });

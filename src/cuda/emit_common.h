@@ -23,6 +23,8 @@ struct EmitContext {
   /// True when some lanes of the tile have no channel.
   bool ragged(const Tile& tile) const;
   int64_t channels(const Tile& tile) const;
+  /// Whether the kernel reads x and W at all (derivatives by one alone do not read it).
+  bool uses_x = true, uses_w = true;
   std::string number(double value) const { return literal(value, schedule.scalar); }
 };
 
@@ -43,6 +45,10 @@ void write_operand_loads(SourceWriter& w, const EmitContext& context, const Unit
                          const std::string& suffix);
 /// The loop over the edges of a tile up to where operands and harmonics of edge `e` are at hand; opens one brace.
 void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands);
+/// With a ring (Schedule::stages): functions for copies that arrive later.
+void write_ring_functions(SourceWriter& w, const Schedule& schedule);
+/// With a ring: begins the copies of the first edges. Before write_tile_loop; uses rows, begin, end.
+void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
 /// The loop over tiles of edges up to where rows and senders are at hand; opens one brace.
 void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOperands& operands);
 /// "const bool on2 = channel + 64 < 80;" for the ragged tiles.

@@ -275,6 +275,23 @@ void check(const Problem& problem) {
   }
 }
 
+/// The ring takes no more shared memory than leaves room for the blocks that fit otherwise.
+template <typename F>
+void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
+               Schedule& schedule) {
+  require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
+          "cuda convolution: expected a power of two of stages, got {}", options.stages);
+  if (has_table(schedule.pass) || limits.arch < 80 || options.stages < 2) return;
+  schedule.stages = options.stages;
+  const auto fits = [&] {
+    return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+  };
+  while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
+  if (schedule.stages < 2) schedule.stages = 0;
+  if (schedule.stages > 0) schedule.prefetch = false;
+  if (schedule.stages > 0 && options.ahead < 0) schedule.ahead = 0;
+}
+
 }  // namespace
 
 std::vector<int> tile_inputs(const Problem& problem, const Tile& tile) {
@@ -316,6 +333,23 @@ int max_input_parts(const Problem& problem, const Schedule& schedule) {
   return most;
 }
 
+int operand_lines(const Problem& problem, const Schedule& schedule) {
+  int most = 0;
+  for (const UnitKind& kind : schedule.kinds) {
+    int lines = 0;
+    for (const Tile& tile : kind.tiles) {
+      for (int block : tile_inputs(problem, tile)) lines += problem.in1[block].ir.dim();
+      for (int p : tile.paths) lines += problem.paths[p].weighted;
+    }
+    most = std::max(most, lines);
+  }
+  return most;
+}
+
+int ring_numbers(const Problem& problem, const Schedule& schedule) {
+  return 32 * schedule.stages * operand_lines(problem, schedule);
+}
+
 int harmonics_row(const Problem& problem, Scalar scalar) {
   const int vector = 16 / scalar_bytes(scalar);
   return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
@@ -323,8 +357,9 @@ int harmonics_row(const Problem& problem, Scalar scalar) {
 
 std::string Schedule::str() const {
   std::string text = fmt::format(
-      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch",
-      units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ");
+      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}",
+      units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
+      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "");
   for (const UnitKind& kind : kinds)
     text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
   return text;
@@ -421,7 +456,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     if (has_table(pass)) return table_shared_bytes(problem, schedule);
     const int rows = pass == Pass::double_backward ? 2 : 1;
     const int numbers = rows * row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
-    return schedule.warps() * schedule.edges_per_tile * numbers * scalar_bytes(scalar);
+    return schedule.warps() * (schedule.edges_per_tile * numbers + ring_numbers(problem, schedule)) *
+           scalar_bytes(scalar);
   };
   while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)
     schedule.edges_per_tile /= 2;
@@ -431,6 +467,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
+  plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));

@@ -41,10 +41,11 @@ struct ScheduleOptions {
   int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
+  int stages = -1;    ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120" /// (for tuning); throws Error for a name it does not know.
+/// registers=120,stages=2" /// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -79,7 +80,8 @@ struct Schedule {
   int edges_per_tile = 32;  ///< harmonics kept in shared memory at a time, a warp
   int min_blocks = 1;
   bool prefetch = false;
-  int ahead = 0;      ///< see ScheduleOptions
+  int ahead = 0;   ///< see ScheduleOptions
+  int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
   bool adds = false;  ///< results are added to those of another kernel (uvw paths beside uvu ones)
   int chunk = 0;      ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
@@ -105,6 +107,10 @@ int table_launches(const Schedule& schedule, const DeviceLimits& limits, int reg
 /// Chooses Schedule::chunk and edges_per_tile (edges whose gradients are summed over the warps at a time).
 void plan_chunks(const Problem& problem, const DeviceLimits& limits, Schedule& schedule);
 
+/// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
+int operand_lines(const Problem& problem, const Schedule& schedule);
+/// Numbers of a warp's ring in shared memory.
+int ring_numbers(const Problem& problem, const Schedule& schedule);
 /// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
 int harmonics_row(const Problem& problem, Scalar scalar);
 /// Input blocks that the paths of a tile read, ascending.

@@ -32,8 +32,11 @@ ScheduleOptions schedule_options(const char* variable) {
       options.hoist = value;
     } else if (name == "registers") {
       options.registers = value;
+    } else if (name == "stages") {
+      options.stages = value;
     } else {
-      fail("{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist or registers, got '{}'", variable, name);
+      fail("{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers or stages, got '{}'",
+           variable, name);
     }
   }
   return options;

@@ -14,7 +14,7 @@
 #   more       1000 atoms, fp32: other problems of the registry (uneven, DiffDock, tetris, roofline)
 #   bench8000  8000 atoms, fp32 and fp64
 #   double     1000 atoms, fp32: our double backward against its composition alone (not part of all)
-#   sweep, sweep_double   other plans than the planner's, 1000 atoms, fp32 (not part of all)
+#   sweep, sweep_double   other plans than the planner's, fp32, 8000 and 1000 atoms, and which are faster (not part of all)
 #   ncu        occupancy and limiter of mace-M forward and backward
 #
 # All of them but double, all2 and the sweeps without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
@@ -95,11 +95,13 @@ warm() { # warm PASSES PROBLEMS [PLAN...]: compiles side by side; an empty plan 
     "$python" "$root/tests/bench/conv" "$library" "$passes"
 }
 
-sweep() { # sweep NAME PASSES PROBLEMS PLAN...: compiled side by side first, timed alone
-  local name=$1 passes=$2 problems=$3
-  shift 3
+sweep() { # sweep NAME CELLS PASSES PROBLEMS PLAN...: compiled side by side first, timed alone
+  local name=$1 cells=$2 passes=$3 problems=$4
+  shift 4
   warm "$passes" "$problems" "$@"
-  bench "$name" 130 --cells 5 --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" --repeats 10
+  bench "$name" 200 --cells "$cells" --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" \
+    --repeats 10 | grep -vi warn
+  "$python" "$root/tests/bench/conv/plans.py" "$out/$name.json" | tee "$out/${name}_choice.txt"
 }
 
 # The bodies of some functions are shells of their own, whose wait is for their own processes.
@@ -223,11 +225,10 @@ for piece in $pieces; do
       bench conv_double 100 --cells 5 --passes double --libraries clebsch
       "$python" "$root/tests/bench/conv/report.py" "$out/conv_double.json" --summary "$out/summary.json" > /dev/null
       ;;
-    sweep) sweep conv_sweep forward,backward mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5 \
-      ahead=0 ahead=4 ahead=8 prefetch=1 units=1 units=2 units=2,ahead=4 units=4,ahead=4 units=8,ahead=4 blocks=4 blocks=6 \
-      hoist=0 code=4000,ahead=4 tile=8 ;;
-    sweep_double) sweep conv_sweep_double double mace-M,mace-L,nequip-M,7net-l3i5 \
-      ahead=0 ahead=4 code=600 code=1000 code=1500 blocks=1 blocks=2 blocks=3 hoist=0 tile=8 ;;
+    sweep) sweep conv_sweep_8000 10 forward,backward nequip-water,nequip-M,mace-M,mace-l1,mace-L,7net-l3i5 \
+      stages=2 stages=4 stages=2,units=2 stages=2,units=4 units=2 hoist=0 ;;
+    sweep_double) sweep conv_sweep_double 5 double mace-l1,mace-M,mace-L,nequip-water,nequip-M,7net-l3i5 \
+      stages=2 registers=120 registers=100 blocks=2 blocks=3 ;;
     ncu)
       if command -v ncu > /dev/null; then
         limited 150 ncu --clock-control none -k 'regex:conv_forward|conv_backward|sum_by_sender' -c 4 \

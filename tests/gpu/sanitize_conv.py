@@ -7,8 +7,8 @@
 Cases are ordered so that every variant (plan, sum by atomics or in fixed order, number type, pass) comes early, then
 other problems, graphs and choices of gradients. --shard I/N runs every N-th of them. With --log FILE each case leaves a
 line as soon as it is done, and a second run with the same file begins where the first ended: a process that a fault
-stops costs one case. The logs of a run under tool T are named T-<shard>.log, what the tool says T-<shard>.txt; --summary
-makes one report of them.
+stops costs one case. The logs of a run under tool T are named T-<shard>.log, what the tool says T-<shard>.txt;
+--summary makes one report of them.
 
 Operands are made on the CPU and nothing but Clebsch runs on the GPU. Set PYTORCH_NO_CUDA_MEMORY_CACHING=1, so that
 every tensor is an allocation of its own and its borders are watched.
@@ -201,8 +201,8 @@ def main():
         kernels = len({(c.problem, c.dtype, c.plan, c.mask, c.deterministic, p) for c in mine for p in c.passes})
         print(
             f"{len(mine)} cases, {len({v for c in mine for v in c.variants()})} variants, at most {kernels} kernels: "
-            f"about {kernels * COMPILE_SECONDS:.0f} s of compiling, then {START_SECONDS + len(mine) * CASE_SECONDS:.0f} s "
-            "a tool in one process"
+            f"about {kernels * COMPILE_SECONDS:.0f} s of compiling, then "
+            f"{START_SECONDS + len(mine) * CASE_SECONDS:.0f} s a tool in one process"
         )
         return 0
     torch.ops.load_library(arguments.library)

@@ -221,7 +221,8 @@ TEST(EmulatedConvDouble, PartsOfTheIncomingAndOfTheResults) {
 
 /// Every unit of a receiver in a launch of its own, or all in one, whatever the planner would choose.
 TEST(EmulatedConvSchedules, LaunchesOfTheirOwnAndSmallTiles) {
-  for (const char* schedule : {"units=3,code=1,tile=4", "units=4,receivers=2,hoist=0,prefetch=1,ahead=2"}) {
+  for (const char* schedule : {"units=3,code=1,tile=4", "units=4,receivers=2,hoist=0,prefetch=1,ahead=2",
+                               "stages=2,tile=4", "stages=4,units=3,registers=90"}) {
     SCOPED_TRACE(schedule);
     ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
     check<double>(named_problem("test-unsorted").problem, small_shape());

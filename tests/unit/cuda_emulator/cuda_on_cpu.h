@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -83,6 +86,31 @@ unsigned ballot(unsigned mask, P predicate, int line) {
   unsigned bits = 0;
   for (int i = 0; i < 32; ++i) bits |= (mask >> i & 1) && slot<int>(slots, i) ? 1u << i : 0u;
   return bits;
+}
+
+/// cp.async: until its group is waited for, the target holds not-a-numbers, so that a read too early shows, and so does
+/// a copy into what is still to be read.
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+inline std::deque<std::vector<Copy>>& copies() {
+  static std::map<unsigned, std::deque<std::vector<Copy>>> of_thread;
+  auto& mine = of_thread[threadIdx.x];
+  if (mine.empty()) mine.emplace_back();
+  return mine;
+}
+inline void copy_later(void* to, const void* from, size_t bytes) {
+  std::memset(to, 0xff, bytes);
+  copies().back().push_back({to, from, bytes});
+}
+inline void end_group() { copies().emplace_back(); }
+/// The last group is the one that is being made.
+inline void await_groups(size_t most_open) {
+  for (auto& groups = copies(); groups.size() > most_open + 1; groups.pop_front()) {
+    for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
 }
 
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
