@@ -117,6 +117,29 @@ TEST(CudaGenerator, OptionsAreFollowed) {
   EXPECT_TRUE(schedule.prefetch);
 }
 
+TEST(CudaGenerator, ARingTakesNoBlocksFromTheDevice) {
+  for_each_case([](const std::string& name, const Problem& problem, Pass pass, Scalar scalar) {
+    const Schedule without = make_schedule(problem, pass, scalar, DeviceLimits{});
+    for (const int stages : {2, 4}) {
+      ScheduleOptions options;
+      options.stages = stages;
+      const Schedule schedule = make_schedule(problem, pass, scalar, DeviceLimits{}, options);
+      EXPECT_EQ(schedule.min_blocks, without.min_blocks) << name;
+      EXPECT_TRUE(schedule.stages == 0 || schedule.stages == 2 || schedule.stages == 4) << name;
+      EXPECT_LE(schedule.stages, stages) << name;
+    }
+  });
+  ScheduleOptions options;
+  options.stages = 2;
+  const Problem& water = *cached_problem(named_problem("nequip-water").problem);
+  EXPECT_EQ(make_schedule(water, Pass::backward, Scalar::f32, DeviceLimits{}, options).stages, 2);
+  DeviceLimits old;
+  old.arch = 75;  // without asynchronous copies
+  EXPECT_EQ(make_schedule(water, Pass::backward, Scalar::f32, old, options).stages, 0);
+  options.stages = 3;
+  EXPECT_THROW(make_schedule(water, Pass::backward, Scalar::f32, DeviceLimits{}, options), Error);
+}
+
 TEST(PathTerms, ScaleTimesTermsAreTheCoefficients) {
   for (const char* name : {"mace-M", "7net-l3i5", "test-parity"}) {
     const Problem problem = Problem::parse(named_problem(name).problem);

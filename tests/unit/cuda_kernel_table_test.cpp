@@ -9,10 +9,26 @@
 #include "cuda/kernel_source.h"
 #include "cuda/known_devices.h"
 #include "cuda/symmetric_source.h"
+#include "cuda/tensor_product_conv.h"
 #include "symmetric_problems.h"
 
 namespace clebsch::cuda {
 namespace {
+
+TEST(KernelTable, VeryLargeDoubleBackwardsAreMadeOfOtherPasses) {
+  const auto jobs = [](const char* name, Scalar scalar) {
+    const OpCall call{"tensor_product_conv_double_backward", named_problem(name).problem, scalar,
+                      std::vector<bool>(7, true), true};
+    const bool fused = fuses_double_backward(*cached_problem(call.problem), scalar);
+    EXPECT_EQ(kernel_jobs(call, limits_of_architecture(90)).size(), fused ? 1u : 0u) << name;
+    return fused;
+  };
+  EXPECT_TRUE(jobs("7net-l3i5", Scalar::f32));
+  EXPECT_TRUE(jobs("mace-L", Scalar::f64));
+  EXPECT_FALSE(jobs("nequip-XL", Scalar::f32));
+  EXPECT_FALSE(jobs("test-l7", Scalar::f64));
+  EXPECT_FALSE(jobs("test-uvw", Scalar::f32));
+}
 
 TEST(KernelTable, OneJobForEachKernel) {
   const DeviceLimits limits = limits_of_architecture(90);
