@@ -98,7 +98,7 @@ warm() { # warm PASSES PROBLEMS [PLAN...]: compiles side by side; an empty plan 
 sweep() { # sweep NAME CELLS PASSES PROBLEMS PLAN...: compiled side by side first, timed alone
   local name=$1 cells=$2 passes=$3 problems=$4
   shift 4
-  warm "$passes" "$problems" "$@"
+  warm "$passes" "$problems" "" "$@"
   bench "$name" 200 --cells "$cells" --passes "$passes" --problems "$problems" --libraries clebsch --schedules "$*" \
     --repeats 10 | grep -vi warn
   "$python" "$root/tests/bench/conv/plans.py" "$out/$name.json" | tee "$out/${name}_choice.txt"
