@@ -1,6 +1,6 @@
 """MACE on a GPU beside mace-torch eager, cuEquivariance and OpenEquivariance: one run, the same weights and graph.
 
-python3 tests/gpu/bench_mace.py OUT.json [--pieces peers fp64 elements million profile] [--seconds 200]
+python3 tests/gpu/bench_mace.py OUT.json [--pieces elements million profile peers fp64] [--seconds 200]
 
 Needs CLEBSCH_LIBRARY, and mace-torch for the peers (those that cannot be imported are named and left out), else the
 files of make_mace_models.py. Rattled diamond, cutoff 6, correlation 3, random weights. Ours is the step on the GPU with
@@ -356,7 +356,7 @@ def named(records: list[dict]) -> list[dict]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--pieces", nargs="*", default=["peers", "fp64", "elements", "million", "profile"])
+    parser.add_argument("--pieces", nargs="*", default=["elements", "million", "profile", "peers", "fp64"])
     parser.add_argument("--seconds", type=float, default=200.0, help="nothing is begun after so long")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--repeats", type=int, default=REPEATS)

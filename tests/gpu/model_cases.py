@@ -24,8 +24,8 @@ FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 
 
 def model_path(name: str) -> Path:
-    """Of a shipped model, of one in FOLDER, or of a file named as such. Where it is not there, Allegro of the tutorial's
-    sizes is made by the exporter's back end (torch alone)."""
+    """Of a shipped model, of one in FOLDER, or a file's own. Where it is not there, Allegro of the tutorial's sizes is
+    made by the exporter's back end (torch alone)."""
     if name.endswith(".pt"):
         return Path(name)
     committed = ROOT / "models" / f"{name}.pt"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The carbon model in LAMMPS on one GPU, in one call of at most five minutes: the example with its picture, a short run of
-# 8000 atoms, and 100 ps at 1,500 K at constant energy.
+# The carbon model in LAMMPS on one GPU, in one call of at most five minutes: 100 ps at 1,500 K at constant energy, the
+# example with its picture, and a short run of 8000 atoms.
 #
 #   tests/gpu/run_carbon.sh RESULTS_FOLDER
 #
@@ -22,6 +22,7 @@ nve() {
     --ps "$ps" --cells "$cells" --device cuda --lmp "$lmp" --plugin "$plugin" "$@" > "$out/$file.txt" 2>&1 || status=1
   tail -n 25 "$out/$file.txt"
 }
+nve carbon_nve 100 4 230 --record
 example=$(mktemp -d)
 cp -r "$root/examples/carbon_lattice" "$root/examples/lammps_output.py" "$example"
 (
@@ -32,5 +33,4 @@ cp -r "$root/examples/carbon_lattice" "$root/examples/lammps_output.py" "$exampl
 ) || status=1
 rm -rf "$example"
 nve carbon_nve_short 1 10 60
-nve carbon_nve 100 4 230 --record
 exit $status

@@ -59,7 +59,7 @@ carbon() {
   cp "$plugin" "$CLEBSCH_LIBRARY" "$work/lib/"
   TORCH_LIBS=$("$python" -c 'import os, torch; print(os.path.join(os.path.dirname(torch.__file__), "lib"))')
   export TORCH_LIBS="$work/lib:$TORCH_LIBS"
-  LMP=$lmp CLEBSCH_PLUGIN=$work/lib/clebschplugin.so PYTHONPATH=$plain timeout 270 "$root/tests/gpu/run_carbon.sh" "$out"
+  LMP=$lmp CLEBSCH_PLUGIN=$work/lib/clebschplugin.so PYTHONPATH=$plain timeout 290 "$root/tests/gpu/run_carbon.sh" "$out"
 }
 
 cd "$root/tests/gpu" || exit 1
