@@ -97,3 +97,22 @@ def test_energy_is_conserved(lammps, allegro):
         end = lammps.evaluate(system, allegro, ranks=2, after=text, run=f"run {count}").values["etotal"]
         drifts.append(abs(end - start))
     assert drifts[1] < 0.5 * drifts[0] + 1e-8 and drifts[1] < 1e-3, drifts
+
+
+def test_drift(lammps, allegro, record_property):
+    """In float32, 0.5 ps at constant energy after a run into balance: the slope of the energy is that of its noise."""
+    system = random_system(atoms=40, spacing=1.6, seed=4)
+    dynamics = "velocity all create 300 4711 loop geom\nfix 1 all nve\ntimestep 0.0002\n"
+    style = "pair_style clebsch dtype float32\n" + f"pair_coeff * * {allegro} O H\n"
+    output = "thermo_style custom step time temp etotal\nthermo_modify norm no format float %.9f\nthermo {}\nrun {}\n"
+    text = lammps.header(system) + style + "neighbor 0.5 bin\nneigh_modify every 1 delay 0 check yes\n" + dynamics
+    run = lammps(text + output.format(1000, 1000) + output.format(5, 2500), files={"system.data": system})
+    sys.path.insert(0, str(ROOT / "examples"))
+    from lammps_output import read_thermo
+
+    thermo = read_thermo(run.folder / "log.test")[-1]
+    energy = thermo["TotEng"] / len(system.types)
+    slope = float(np.polyfit(thermo["Time"], energy, 1)[0])
+    record_property("slope_eV_atom_ps", slope)
+    print(f"slope {1e6 * slope:.1f} ueV/atom/ps, std {1e6 * energy.std():.1f} ueV/atom, {thermo['Temp'].mean():.0f} K")
+    assert thermo["Temp"].mean() > 200 and abs(slope) < 1e-4 and energy.std() < 5e-5
