@@ -127,6 +127,7 @@ class ClebschCalculator(Calculator):
             self._list.forget()
         pairs = self._list.update(atoms.positions, atoms.cell, atoms.pbc)
         if pairs is not None:
+            self._list_types = torch.empty(0, dtype=torch.int64)  # a list that is refused must not count as held
             self.model.set_neighbours(types, pairs.receivers, pairs.senders, pairs.shifts)
             self._list_types = types
         result = self.model.compute_positions(
