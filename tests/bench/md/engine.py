@@ -223,7 +223,8 @@ class MemoryWatch(threading.Thread):
         self.before, self.peak, self.over = device_memory(), 0.0, threading.Event()
 
     def run(self) -> None:
-        while self.before is not None and not self.over.wait(0.25):
+        # Seldom: nvidia-smi takes locks of the driver that launches wait for. Memory grows at the start alone.
+        while self.before is not None and not self.over.wait(1.5):
             self.peak = max(self.peak, (device_memory() or 0.0) - self.before)
 
     def end(self) -> float | None:
