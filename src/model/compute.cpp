@@ -242,6 +242,11 @@ GraphView graph_of_points(Model::Impl& model, const PointsView& points, GraphVie
   return graph;
 }
 
+DeviceRun& device_run(const Model::Impl& model) {
+  require(model.run != nullptr, "model {}: expected a model on a device, got one on the CPU", model.name);
+  return *model.run;
+}
+
 }  // namespace
 
 void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
@@ -300,6 +305,24 @@ void Model::compute(const PointsView& points, const Request& request, Result& re
       compute_on_cpu(model, complete(model, graph_of_points(model, points, graph)), request, result);
     }
   });
+}
+
+DeviceGraph Model::reserve(int32_t rows, int32_t nodes, int64_t edges, void* stream) {
+  DeviceRun& run = device_run(*impl_);
+  DeviceGraph graph;
+  const auto size = [&] { return fmt::format("{} atoms and {} edges", nodes, edges); };
+  guarded(*impl_, {}, size, [&] { graph = run.reserve({rows, nodes, edges}, stream); });
+  return graph;
+}
+
+DeviceResult Model::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result) {
+  DeviceRun& run = device_run(*impl_);
+  DeviceResult there;
+  const auto size = [&] {
+    return fmt::format("room for {} atoms and {} edges", run.report().nodes, run.report().edges);
+  };
+  guarded(*impl_, request, size, [&] { there = run.compute_reserved(rows, request, stream, result); });
+  return there;
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

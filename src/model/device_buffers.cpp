@@ -157,6 +157,27 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
   set_weight(graph.n_local);
 }
 
+DeviceGraph DeviceBuffers::arrays() {
+  owned_ = -1;  // the caller writes the weights
+  DeviceGraph g;
+  g.rows = static_cast<int32_t>(capacity_.rows);
+  g.nodes = static_cast<int32_t>(capacity_.nodes);
+  g.edges = capacity_.edges;
+  g.layers = layers_;
+  g.padding_type = padding_type_;
+  g.n_local = n_local_.mutable_data_ptr<int32_t>();
+  g.layer_rows = layer_rows_.mutable_data_ptr<int32_t>();
+  g.types = types_.mutable_data_ptr<int32_t>();
+  g.row_ptr = row_ptr_.mutable_data_ptr<int32_t>();
+  g.col_ptr = col_ptr_.mutable_data_ptr<int32_t>();
+  g.senders = senders_.mutable_data_ptr<int32_t>();
+  g.receivers = receivers_.mutable_data_ptr<int32_t>();
+  g.col_edge = col_edge_.mutable_data_ptr<int32_t>();
+  g.edge_vec = edge_vec_.mutable_data_ptr<double>();
+  g.weight = weight_.mutable_data_ptr<double>();
+  return g;
+}
+
 void DeviceBuffers::transpose() {
   if (!on_gpu_) {
     GraphView view;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/graph.h"
+#include "model/model.h"
 
 namespace clebsch {
 
@@ -33,6 +34,9 @@ class DeviceBuffers {
   void upload_nodes(const GraphView& graph);
   /// Receivers and transpose of the rows and senders that are there. On a GPU it can be recorded.
   void transpose();
+
+  /// The arrays themselves, for a caller that makes a graph in them instead of upload().
+  DeviceGraph arrays();
 
   const Capacity& capacity() const { return capacity_; }
   /// The graph list of ops.schema; without its transpose when that is not wanted, so that gradients use atomics.

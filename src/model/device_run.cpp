@@ -36,11 +36,6 @@ bool allowed_by_environment() {
 
 }  // namespace
 
-struct DeviceRun::Evaluation {
-  Outputs outputs;
-  at::Tensor gradient;  ///< (E,3) fp64, undefined when nothing depends on the edge vectors
-};
-
 DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
     : model_(model), deterministic_(deterministic), wants_graph_(cuda_graph && allowed_by_environment()) {
   const c10::Device device = model.device.device;
@@ -232,7 +227,6 @@ void DeviceRun::extra_virials(const Request& request) {
   if (!extra_.defined()) {
     const auto reals = at::TensorOptions().dtype(at::kDouble);
     extra_ = at::zeros({15 * nodes}, reals.device(model_.device.device));
-    staged_extra_ = at::empty({15 * nodes}, reals.pinned_memory(stream_.has_value()));
   }
   if (!last_->gradient.defined()) {
     extra_.zero_();
@@ -241,7 +235,6 @@ void DeviceRun::extra_virials(const Request& request) {
     sum_on_device(last_->gradient, nullptr, nullptr, request.atom_virial ? atoms : nullptr,
                   request.centroid_virial ? atoms + 6 * nodes : nullptr);
   }
-  staged_extra_.copy_(extra_, true);
 }
 
 void DeviceRun::read(const GraphView& graph, const Request& request, Result& result) {
@@ -329,7 +322,13 @@ void DeviceRun::run_to_the_end(const Request& request) {
   run(wants_gradient(request));
   staged_results_.copy_(results_, true);
   if (from_points_) points_->fetch_found();
-  if (request.atom_virial || request.centroid_virial) extra_virials(request);
+  if (request.atom_virial || request.centroid_virial) {
+    extra_virials(request);
+    if (!staged_extra_.defined())
+      staged_extra_ =
+          at::empty({extra_.numel()}, at::TensorOptions().dtype(at::kDouble).pinned_memory(stream_.has_value()));
+    staged_extra_.copy_(extra_, true);
+  }
   synchronize();
 }
 

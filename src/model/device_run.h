@@ -10,6 +10,9 @@
 #include "model/device_buffers.h"
 #include "model/forward.h"
 #include "model/point_buffers.h"
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/stream_order.h"
+#endif
 
 namespace clebsch {
 
@@ -25,12 +28,19 @@ class DeviceRun {
   /// with the list; graph has the list's counts, types and layer_rows, and no edges.
   void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
                const Request& request, Result& result);
+  /// As Model::reserve and Model::compute_reserved.
+  DeviceGraph reserve(const Capacity& need, void* stream);
+  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
   const RunReport& report() const { return report_; }
   /// Milliseconds a repeat of the last step's work on the device, without transfers.
   double time(int repeats);
 
  private:
-  struct Evaluation;  ///< tensors that a step leaves on the device
+  /// Tensors that a step leaves on the device.
+  struct Evaluation {
+    Outputs outputs;
+    at::Tensor gradient;  ///< (E,3) fp64, undefined when nothing depends on the edge vectors
+  };
 
   /// Whether buffers have to be made for a need; counts small ones.
   bool outgrown(const Capacity& need);
@@ -49,6 +59,7 @@ class DeviceRun {
   void try_to_record();
   void give_up_recording(const std::string& reason);
   void extra_virials(const Request& request);
+  void order_streams(void* stream, bool before);
   void read(const GraphView& graph, const Request& request, Result& result);
   void synchronize() const;
   using Clock = std::chrono::steady_clock;
@@ -59,6 +70,9 @@ class DeviceRun {
   Model::Impl& model_;
   bool deterministic_, wants_graph_;
   std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
+#ifdef CLEBSCH_HAS_CUDA
+  cuda::StreamOrder order_;
+#endif
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<PointBuffers> points_;
   bool from_points_ = false;

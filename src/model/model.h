@@ -105,6 +105,35 @@ struct RunReport {
   int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
 };
 
+/// Arrays of the next graph in the memory of a model's device (Model::reserve), for a caller that makes the graph there
+/// with kernels of its own. Sizes are capacities R, M, E; N <= R rows, n <= M nodes and e <= E edges of them are the
+/// graph, in the terms of core/graph.h. The rest is the caller's to fill too: rows from N on have no edges, nodes from
+/// n on send nothing and have padding_type; edges from e on are not read.
+struct DeviceGraph {
+  int32_t rows = 0, nodes = 0;
+  int64_t edges = 0;
+  int32_t layers = 0, padding_type = 0;
+  int32_t* n_local = nullptr;     ///< (1)
+  int32_t* layer_rows = nullptr;  ///< (layers)
+  int32_t* types = nullptr;       ///< (M)
+  int32_t* row_ptr = nullptr;     ///< (R+1), e from N on
+  int32_t* col_ptr = nullptr;     ///< (M+1), e from n on
+  int32_t* senders = nullptr;     ///< (E)
+  int32_t* receivers = nullptr;   ///< (E)
+  int32_t* col_edge = nullptr;    ///< (E), ascending for each sender
+  double* edge_vec = nullptr;     ///< (E,3) Angstrom
+  double* weight = nullptr;       ///< (R), 1 for rows below n_local, else 0
+};
+
+/// Results where the model left them: device memory that is valid until the next call. What was not asked for is null.
+struct DeviceResult {
+  const double* atomic_energy = nullptr;    ///< (R) eV, of rows below n_local
+  const double* forces = nullptr;           ///< (M,3) eV/Angstrom
+  const double* virial = nullptr;           ///< (9) eV, row-major
+  const double* atom_virial = nullptr;      ///< (M,6)
+  const double* centroid_virial = nullptr;  ///< (M,9)
+};
+
 /// GPUs that a model can be loaded on (device "cuda:0" and so on); 0 without a usable one. Loads torch's CUDA part.
 int visible_gpus();
 
@@ -152,6 +181,17 @@ class Model {
   /// Energies, forces and virials with the points of the last set_neighbours() at these positions. Forces and per-atom
   /// virials of images are those of the nodes they stand for. Throws Error as compute() of a graph, and without a list.
   void compute(const PointsView& points, const Request& request, Result& result);
+
+  /// The way of a caller whose data live on the model's device: reserve(), fill the arrays, compute_reserved(). The
+  /// model must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. Arrays keep their
+  /// addresses as long as graphs fit; they grow by 1.3. `stream` is the caller's cudaStream_t (null: the default
+  /// stream; not used on the CPU). Nothing of the caller's may read the last results any more but on that stream.
+  DeviceGraph reserve(int32_t rows, int32_t nodes, int64_t edges, void* stream);
+  /// Evaluates the graph in the reserved arrays. Starts when what is on `stream` now has ended; later work on `stream`
+  /// waits for the results; the host does not wait, unless named outputs were asked for. Those, of a graph of `rows`
+  /// rows, are in result.outputs; nothing else of `result` is written. Neither the graph nor the results are checked:
+  /// energies or forces that are not finite are the caller's to find.
+  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
 
   ~Model();
   struct Impl;

@@ -111,6 +111,73 @@ TEST_P(PaddedBuffers, ManySmallGraphsGiveTheMemoryBack) {
   EXPECT_EQ(padded->last_run().nodes, 4);
 }
 
+/// A graph into reserved arrays, as a caller's kernels would: the padding too, and nonsense where nothing may be read.
+void fill(const Graph& graph, const DeviceGraph& to) {
+  const GraphView from = graph.view();
+  const int32_t edges = from.row_ptr[from.n_rows];
+  *to.n_local = from.n_local;
+  std::copy_n(from.layer_rows, to.layers, to.layer_rows);
+  for (int32_t i = 0; i < to.nodes; ++i) to.types[i] = i < from.n_nodes ? from.types[i] : to.padding_type;
+  for (int32_t i = 0; i <= to.rows; ++i) to.row_ptr[i] = i < from.n_rows ? from.row_ptr[i] : edges;
+  for (int32_t i = 0; i <= to.nodes; ++i) to.col_ptr[i] = i < from.n_nodes ? from.col_ptr[i] : edges;
+  for (int32_t i = 0; i < to.rows; ++i) to.weight[i] = i < from.n_local ? 1 : 0;
+  for (int64_t e = 0; e < to.edges; ++e) {
+    const bool real = e < edges;
+    to.senders[e] = real ? from.senders[e] : -7;
+    to.receivers[e] = real ? from.receivers[e] : -7;
+    to.col_edge[e] = real ? from.col_edge[e] : -7;
+    for (int d = 0; d < 3; ++d) to.edge_vec[3 * e + d] = real ? from.edge_vec[3 * e + d] : NAN;
+  }
+}
+
+TEST_P(PaddedBuffers, AGraphMadeInReservedArrays) {
+  const auto plain = load(GetParam(), "cpu"), padded = load(GetParam(), "cpu:padded");
+  const int layers = plain->metadata().layers;
+  Request request = everything();
+  request.outputs = {"atomic_energy"};
+  const auto compare = [&](const Graph& graph) {
+    const GraphView view = graph.view();
+    const int64_t edges = view.row_ptr[view.n_rows];
+    const DeviceGraph arrays = padded->reserve(view.n_rows, view.n_nodes, edges, nullptr);
+    ASSERT_GE(arrays.rows, view.n_rows);
+    ASSERT_GE(arrays.nodes, view.n_nodes);
+    ASSERT_GE(arrays.edges, edges);
+    fill(graph, arrays);
+    Result expected, got;
+    plain->compute(view, request, expected);
+    const DeviceResult there = padded->compute_reserved(view.n_rows, request, nullptr, got);
+    const std::size_t nodes = view.n_nodes;
+    got.atomic_energy.assign(there.atomic_energy, there.atomic_energy + view.n_local);
+    got.energy = 0;
+    for (const double energy : got.atomic_energy) got.energy += energy;
+    got.forces.assign(there.forces, there.forces + 3 * nodes);
+    std::copy_n(there.virial, 9, got.virial);
+    got.atom_virial.assign(there.atom_virial, there.atom_virial + 6 * nodes);
+    got.centroid_virial.assign(there.centroid_virial, there.centroid_virial + 9 * nodes);
+    expect_same(got, expected);
+  };
+  unsigned seed = 1;
+  for (const int atoms : {12, 14, 40, 9, 1}) {
+    SCOPED_TRACE(atoms);
+    compare(folded_graph(make_system(atoms, atoms < 20 ? 5.0 : 9.0, ++seed), kCutoff, layers));
+  }
+  compare(ghost_graph(make_system(5, 5.0, 7), kCutoff, layers).graph);
+  // The same addresses as long as graphs fit, and uploads in between do no harm.
+  const Graph other = folded_graph(make_system(12, 5.0, 3), kCutoff, layers);
+  compare(other);
+  const DeviceGraph before = padded->reserve(12, 12, 10, nullptr);
+  Result result;
+  padded->compute(other.view(), {}, result);
+  EXPECT_EQ(padded->reserve(11, 12, 20, nullptr).edge_vec, before.edge_vec);
+  compare(other);
+  // What was not asked for is not there.
+  const DeviceResult energy = padded->compute_reserved(12, Request{false, false, false, false, {}}, nullptr, result);
+  EXPECT_NE(energy.atomic_energy, nullptr);
+  EXPECT_EQ(energy.forces, nullptr);
+  EXPECT_EQ(energy.atom_virial, nullptr);
+  EXPECT_THROW(plain->reserve(1, 1, 1, nullptr), Error);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PaddedBuffers, ::testing::Values("plain", "parity"));
 
 TEST(Device, UnknownOnesAreRefused) {
