@@ -65,6 +65,12 @@ else()
 endif()
 # separable_compilation: its compiler is for our Kokkos sources alone (kokkos/CMakeLists.txt).
 find_package(Kokkos REQUIRED CONFIG COMPONENTS separable_compilation PATHS ${_kokkos_places} NO_DEFAULT_PATH)
+foreach(_backend HIP SYCL OPENMPTARGET)
+  if(Kokkos_ENABLE_${_backend})
+    message(FATAL_ERROR "pair_style clebsch/kk: expected Kokkos with CUDA, OpenMP or Serial, got ${_backend}. Use "
+                        "-DCLEBSCH_KOKKOS=OFF; pair_style clebsch runs on the host of such a LAMMPS.")
+  endif()
+endforeach()
 message(STATUS "Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) of the LAMMPS in ${_kokkos_build}")
 
 add_library(clebsch_kokkos_host INTERFACE)

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// From LAMMPS's neighbour list for Kokkos to the graph a model sees, by kernels in the list's execution space.
+#include <cstdint>
+#include <vector>
+
+#include "kokkos_type.h"
+#include "model/model.h"
+#include "neigh_list_kokkos.h"
+
+namespace clebsch_lammps {
+
+/// Why a step must stop; bits, gathered on the device and read with the next count.
+enum StepFault : std::int64_t { kBadPosition = 1, kNoOwner = 2, kBadEnergy = 4, kBadForce = 8 };
+
+/// Builds the graph of one step as GraphBuilder does, nodes breadth first from the owned atoms, in two goes: count()
+/// finds nodes and the number of edges, and the host reads a few numbers; fill() writes the graph into arrays that are
+/// large enough. Ghosts of one hop are in LAMMPS's order and edges of a row in the neighbour list's, which Kokkos may
+/// build in another order each time; the transpose is sorted. Everything is public because nvcc wants it so of
+/// functions with kernels in them.
+template <class DeviceType>
+class GraphKokkos {
+ public:
+  using Execution = typename DeviceType::execution_space;
+  using Arrays = ArrayTypes<DeviceType>;
+  using Ints = Kokkos::View<int*, DeviceType>;
+  using Faults = Kokkos::View<std::int64_t*, DeviceType>;  ///< StepFault bits, number of edges
+  static constexpr int kMostLayers = 32;
+
+  /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. `pair_cutoffs` (T,T) [centre][neighbour].
+  void set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types, int layers);
+
+  /// LAMMPS's data of a step.
+  struct Step {
+    typename Arrays::t_x_array_randomread x;
+    typename Arrays::t_int_1d_randomread type;
+    int local = 0, all = 0;  ///< atoms without and with ghosts
+    bool new_list = false;   ///< the neighbour list or the atoms have changed
+    bool fold = false;       ///< ghosts stand for their owners; else they are nodes
+    Ints owner;              ///< with fold: the owner of every atom
+  };
+  struct Counts {
+    int owned = 0, rows = 0, nodes = 0;
+    std::int64_t edges = 0, faults = 0;  ///< also what the last step left in faults()
+  };
+  /// First half. The host waits for it.
+  Counts count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
+  /// Second half: the graph that count() found, and its transpose, into arrays with room for it.
+  void fill(const clebsch::DeviceGraph& graph);
+
+  /// What the last step left in faults().
+  std::int64_t read_faults();
+  /// LAMMPS's indices of the closest pair of the last graph, -1 when there is none. Slow: for messages.
+  struct Pair {
+    int first = -1, second = -1;
+    double distance = 0;
+  };
+  Pair closest_pair() const;
+
+  /// LAMMPS's index of each node.
+  const Ints& atoms() const { return atoms_; }
+  const Counts& counts() const { return counts_; }
+  const Faults& faults() const { return faults_; }
+  double memory_usage() const;
+
+  void find_owned_nodes();
+  void count_rows(int begin, int end);
+  int number_marked(int end);
+  void read_totals();
+  void fill_nodes(const clebsch::DeviceGraph& graph);
+  void fill_edges(const clebsch::DeviceGraph& graph);
+  void transpose(const clebsch::DeviceGraph& graph);
+
+ private:
+  /// A row each for `rows` teams' threads; vector lanes over neighbours.
+  using Policy = Kokkos::TeamPolicy<Execution>;
+  static constexpr bool kOnHost =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename DeviceType::memory_space>::accessible;
+  static constexpr int kTeam = kOnHost ? 1 : 4, kLanes = kOnHost ? 1 : 32;
+  static Policy row_policy(int rows) { return Policy((rows + kTeam - 1) / kTeam, kTeam, kLanes); }
+
+  Ints model_type_;
+  Kokkos::View<double*, DeviceType> cutoff_squared_;  ///< (ntypes+1, ntypes+1) [centre][neighbour], by LAMMPS type
+  int stride_ = 0, layers_ = 1;
+  Step step_;
+  typename Arrays::t_neighbors_2d neighbors_;
+  typename Arrays::t_int_1d_randomread neighbor_count_, list_atoms_;
+  int list_size_ = 0;
+  Counts counts_;
+  clebsch::DeviceGraph graph_;  ///< of the last fill(), with this many edges
+  int filled_edges_ = 0;
+  Kokkos::Array<int, kMostLayers> layer_rows_;
+  Ints atoms_, node_of_;  ///< node -> LAMMPS index; LAMMPS index -> node, -1: none, -2: to be one
+  Ints offset_;           ///< (rows) edges, then the first edge
+  Ints place_, places_;   ///< of the transpose: the next free place of a sender; edges in any order
+  Faults faults_;
+  typename Faults::HostMirror host_faults_;
+};
+
+}  // namespace clebsch_lammps
