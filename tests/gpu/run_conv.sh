@@ -7,7 +7,7 @@
 #   tests      test_conv.py: every named problem against the fp64 reference; edge_embedding
 #   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over every kernel variant, four processes a
 #              tool; sanitize_conv.py --list names the cases
-#   all2       peers, then tests beside the sanitizer, then 8000 atoms in fp32 and the double backward alone: nine minutes
+#   all2       peers, then tests beside the sanitizer, then 8000 atoms and the double backward alone: nine minutes
 #   big        arrays beyond 2^31 elements
 #   bench      1000 atoms, fp32: forward, backward, double backward beside every peer; roofline plot; summary records
 #   bench64    1000 atoms, fp64
@@ -179,14 +179,14 @@ for piece in $pieces; do
       warming=$!
       check_peers
       wait $warming
-      sanitizer 150
+      sanitizer 170
       wait $testing
       report_tests
       echo "== $((SECONDS - begin)) s; timings"
       limit=$((520 - (SECONDS - begin)))
-      bench8000 $((limit > 150 ? 150 : limit)) float32 | grep -vi warn
+      bench8000 $((limit > 150 ? 150 : limit)) float32,float64 | grep -vi warn
       limit=$((530 - (SECONDS - begin)))
-      [ $limit -gt 60 ] && bench conv_double $((limit > 75 ? 75 : limit)) --cells 5 --passes double --libraries clebsch
+      [ $limit -gt 55 ] && bench conv_double $((limit > 70 ? 70 : limit)) --cells 5 --passes double --libraries clebsch
       ;;
     peers) check_peers ;;
     tests)

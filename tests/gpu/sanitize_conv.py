@@ -30,6 +30,7 @@ PROBLEMS = "test-uneven,test-uvw,test-weightless,mace-l1,test-one-channel,test-p
 PLANS = ("", "stages=2", "prefetch=1,ahead=4", "units=4", "code=60", "receivers=2,tile=8", "hoist=0",
          "prefetch=0,ahead=0", "stages=4,units=2")  # fmt: skip
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+FINDINGS = "Uninitialized|Invalid|Program hit|Race|hazard|Barrier|Divergent|leak"
 EVERYTHING = (True, True, True)
 # Their double backward is compiled in a second or two: it is run under every plan.
 SMALL = ("test-uneven", "test-uvw", "test-weightless", "mace-l1", "test-one-channel")
@@ -141,9 +142,8 @@ def read_logs(folder):
             for i, line in enumerate(lines):
                 if "SUMMARY" in line and not re.search(r"SUMMARY: 0 (errors|hazards)", line):
                     said[tool].append(f"{text.name}: {line}")
-                elif re.search(r"^========= (?:.*(Uninitialized|Invalid|Race|hazard|Barrier|Divergent|leak).*)", line):
-                    if "SUMMARY" not in line:
-                        said[tool] += [f"{text.name}: {part}" for part in lines[i : i + 5]]
+                elif "SUMMARY" not in line and re.search(rf"^========= .*({FINDINGS})", line):
+                    said[tool] += [f"{text.name}: {part}" for part in lines[i : i + 5]]
     return done, said
 
 
