@@ -197,7 +197,7 @@ void write_results(SourceWriter& w) {
 }  // namespace
 
 DenseTiling dense_tiling(Scalar scalar) {
-  return scalar == Scalar::f32 ? DenseTiling{128, 64, 16, 8, 8} : DenseTiling{64, 64, 8, 4, 8};
+  return scalar == Scalar::f32 ? DenseTiling{128, 64, 8, 8, 8} : DenseTiling{64, 64, 8, 4, 8};
 }
 
 std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar) {
@@ -223,7 +223,9 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar) {
       "real v[kMove];\n"
       "};");
   write_tables(w, dense);
-  w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", scalar == Scalar::f32 ? 3 : 2);
+  // Loads of single numbers need more registers for their addresses.
+  const bool wide = global_pack(dense, scalar) * scalar_bytes(scalar) == 16;
+  w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", scalar == Scalar::f32 && wide ? 3 : 2);
   w.text(
       "allegro_dense(real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
       "const real* __restrict__ dense, int index, int gradients) {\n"

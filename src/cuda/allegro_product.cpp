@@ -243,7 +243,10 @@ void ProductEmitter::matrix_gradient(size_t index) {
   const PairGroup& group = by_output_[index];
   w_.text("{");
   for (size_t n = 0; n < group.pairs.size(); ++n) w_.line("real g{} = 0;", n);
-  w_.text("#pragma unroll 2\nfor (int edge = begin + warp; edge < end; edge += kWarps) {");
+  // Two edges at a time where registers allow it.
+  const size_t numbers = group.pairs.size() + 2 * (inputs(group).size() + outputs(group).size());
+  if (numbers <= (scalar_ == Scalar::f32 ? 118 : 84)) w_.text("#pragma unroll 2");
+  w_.text("for (int edge = begin + warp; edge < end; edge += kWarps) {");
   load_inputs(inputs(group), "edge", "");
   w_.line("const real* grad = {} + channel;", edge_row(after(), "edge"));
   for (const int k : outputs(group)) w_.line("const real d{} = grad[{}];", k, k * p_.channels);

@@ -82,11 +82,14 @@ int report(const Choice& choice) {
     }
     const CompiledPart& part = result.parts.front();
     int registers = 0, shared = 0, stack = 0, spill = 0;
-    for (const KernelResources& k : part.cubin.kernels) {
-      registers = std::max(registers, k.registers);
-      shared = std::max(shared, k.shared_bytes);
-      stack = std::max(stack, k.stack_bytes);
-      spill += k.spill_bytes;
+    // Helpers are reported with the kernel that they stand beside.
+    for (const CompiledPart& any : result.parts) {
+      for (const KernelResources& k : any.cubin.kernels) {
+        registers = std::max(registers, k.registers);
+        shared = std::max(shared, k.shared_bytes);
+        stack = std::max(stack, k.stack_bytes);
+        spill += k.spill_bytes;
+      }
     }
     const size_t last_word = result.label.rfind(' ') + 1;
     spilling += spill > 0 && result.label.compare(last_word, std::string::npos, "double") != 0;
