@@ -7,7 +7,7 @@
 # WATER_PACK: the archive of models/water-allegro/pack.sh (.gpu/water-allegro/pack.tar.xz). WATER_STATE: the state.tar that
 # the last piece left in its results (.gpu/water-allegro/state.tar); a machine that still has the last piece's files
 # needs none. PYTHON: Python 3.12 with torch, numpy and scipy. SECONDS: of this call, 560 by default. WATER_MORE: options of
-# train.py, --compile by default.
+# train.py, --compile when it is not set.
 set -u
 begun=$(date +%s)
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -40,7 +40,7 @@ else
 fi
 # shellcheck disable=SC2086
 timeout -k 5 $((left + 15)) "$python" "$root/models/water-allegro/train.py" "$work/data" "${words[@]}" \
-  --seconds "$left" ${WATER_MORE:---compile} 2>&1 | tee "$out/water_allegro_$stage.txt" | tail -n 60
+  --seconds "$left" ${WATER_MORE---compile} 2>&1 | tee "$out/water_allegro_$stage.txt" | tail -n 60
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then tail -n 40 "${words[0]}/console.txt"; fi
 parts=()
