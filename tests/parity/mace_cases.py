@@ -95,6 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
     "agnesi-trained": {"distance_transform": "Agnesi", "trained": ("distance_transform.a", "distance_transform.q")},
     "soft-trained": {"distance_transform": "Soft", "trained": ("distance_transform.alpha",)},
     "zbl-trained": {"pair_repulsion": True, "elements": [14, 29], "trained": ("a_exp", "a_prefactor")},
+    "converted": {"pair_repulsion": True, "elements": [8, 14], "hidden": "4x0e+4x1o", "max_ell": 1, "correlation": 2},
     "elements-89": {**MPA, "elements": ALL_89, "hidden": "4x0e+4x1o", "keep": ["O", "Si", "Cu"]},
 }
 #: What the exporter refuses, by the option that it names.
@@ -121,6 +122,16 @@ QUICK = (
     "three-layers",
     "drop-elements",
     "last-readout-only",
+    "plain-mace",
+    "so3",
+    "edge-irreps",
+    "agnostic-product",
+    "keep-last-layer",
+    "correlation-4-vectors",
+    "density-residual",
+    "late-cutoff",
+    "zbl",
+    "radial-wide",
 )
 
 

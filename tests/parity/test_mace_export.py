@@ -43,10 +43,9 @@ def test_refused() -> None:
 
 def test_cuequivariance(tmp_path) -> None:
     """A model saved in cuEquivariance's layout: exported where that package is, refused by name where it is not."""
-    for case, errors in mace_environment.run("mace_export.py", "cueq", str(tmp_path), cueq=True).items():
-        for key, value in errors.items():
-            assert value <= LIMITS["float64 exact"] * (10 if key == "forces_max" else 1), f"{case}: {key} {value:.1e}"
-    message = mace_environment.run("mace_export.py", "load", str(tmp_path / "residual.model"))
+    for key, value in mace_environment.run("mace_export.py", "cueq", str(tmp_path), cueq=True).items():
+        assert value <= LIMITS["float64 exact"] * (10 if key == "forces_max" else 1), f"{key} {value:.1e}"
+    message = mace_environment.run("mace_export.py", "load", str(tmp_path / "converted.model"))
     assert "cuequivariance" in message and "convert_cueq_e3nn" in message, message
 
 
