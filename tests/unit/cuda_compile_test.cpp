@@ -18,7 +18,7 @@
 namespace clebsch::cuda {
 namespace {
 
-constexpr size_t kMostKernels = 63;  ///< of all architectures together
+constexpr size_t kMostKernels = 60;  ///< of all architectures together
 constexpr int kArchitectures[] = {80, 90, 120};
 /// Shared memory of a block that the system keeps for itself (compute capability 8.0 and later).
 constexpr int kReservedShared = 1024;
