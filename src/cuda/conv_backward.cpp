@@ -53,6 +53,7 @@ class BackwardEmitter : GradientEmitter {
 
   void tile(const UnitKind& kind, int t) {
     const Tile& tile = kind.tiles[t];
+    write_ring_operands(w_, context_, kind, t);
     declare_input_gradients(t, tile);
     for (int p : tile.paths) path(kind, t, p);
     store_input_gradients(kind, t);

@@ -31,7 +31,10 @@ class ForwardEmitter {
     write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, operands_);
     write_edge_loop(w_, context_, kind, operands_);
-    for (size_t t = 0; t < kind.tiles.size(); ++t) write_products(w_, context_, static_cast<int>(t), kind.tiles[t]);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      write_ring_operands(w_, context_, kind, static_cast<int>(t));
+      write_products(w_, context_, static_cast<int>(t), kind.tiles[t]);
+    }
     w_.line("}}");
     w_.line("}}");
     for (size_t t = 0; t < kind.tiles.size(); ++t) store(kind, static_cast<int>(t));

@@ -210,8 +210,8 @@ void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKin
 
 namespace {
 
-/// x and W of the edge at hand from the ring, after the copies of an edge further on have begun.
-void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+/// Where the ring has x and W of the edge at hand, after the copies of an edge further on have begun.
+void write_ring_slot(SourceWriter& w, const EmitContext& context) {
   const Schedule& schedule = context.schedule;
   const int ahead = schedule.stages - 1;
   w.text("const int edge = first + e;");
@@ -221,16 +221,20 @@ void write_ring_operands(SourceWriter& w, const EmitContext& context, const Unit
   w.text("await_group();");
   w.line("const real* const slot = ring + (edge & {}) * {};", ahead,
          ring_numbers(context.problem, schedule) / schedule.stages);
+}
+
+}  // namespace
+
+void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile) {
+  if (context.schedule.stages == 0) return;
   int line = 0;
   for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t) {
-    if (base == 'x' ? context.uses_x : context.uses_w) {
+    if (tile == of_tile && (base == 'x' ? context.uses_x : context.uses_w)) {
       w.line("const real {} = {};", name, masked(context, kind, tile, fmt::format("slot[{}]", 32 * line)));
     }
     ++line;
   });
 }
-
-}  // namespace
 
 void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands) {
   const bool prefetch = context.schedule.prefetch;
@@ -242,7 +246,7 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   w.line("for (int e = 0; e < count; ++e) {{");
   write_fetch_ahead(w, context, kind);
   if (context.schedule.stages > 0) {
-    write_ring_operands(w, context, kind);
+    write_ring_slot(w, context);
   } else if (prefetch) {
     for_each_operand(context, kind, [&](const std::string& name, const std::string&) {
       w.line("const real {} = {}_next;", name, name);

@@ -49,6 +49,9 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
 void write_ring_functions(SourceWriter& w, const Schedule& schedule);
 /// With a ring: begins the copies of the first edges. Before write_tile_loop; uses rows, begin, end.
 void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
+/// With a ring: x and W of a tile. One tile after the other: stores of the tile before keep the compiler from reading
+/// all of them at once, for which registers would not last.
+void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile);
 /// The loop over tiles of edges up to where rows and senders are at hand; opens one brace.
 void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOperands& operands);
 /// "const bool on2 = channel + 64 < 80;" for the ragged tiles.
