@@ -7,6 +7,7 @@
 
 #include "core/errors.h"
 #include "model/model.h"
+#include "model_results.h"
 #include "model_support.h"
 
 namespace clebsch::testing {
@@ -75,22 +76,6 @@ struct List {
     view.types = types.data();
   }
 };
-
-void expect_same(const std::vector<double>& a, const std::vector<double>& b, const char* what) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  double largest = 1e-300;
-  for (const double x : b) largest = std::max(largest, std::abs(x));
-  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-11 * largest) << what << " " << i;
-}
-
-void expect_same(const Result& a, const Result& b) {
-  EXPECT_NEAR(a.energy, b.energy, 1e-11 * std::abs(b.energy));
-  expect_same(a.atomic_energy, b.atomic_energy, "atomic_energy");
-  expect_same(a.forces, b.forces, "forces");
-  expect_same({a.virial, a.virial + 9}, {b.virial, b.virial + 9}, "virial");
-  expect_same(a.atom_virial, b.atom_virial, "atom_virial");
-  expect_same(a.centroid_virial, b.centroid_virial, "centroid_virial");
-}
 
 class Points : public ::testing::TestWithParam<std::string> {
  protected:
