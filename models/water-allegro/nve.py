@@ -100,7 +100,7 @@ def main() -> None:
         return
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = os.environ.get("CLEBSCH_COMMIT") or subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    record = {"name": "nve_drift_allegro", "value": abs(slope), "unit": "meV/atom/ns", "spread": error}
+    record = {"name": "nve_drift_allegro", "value": abs(slope) + 2 * error, "unit": "meV/atom/ns", "spread": error}
     record |= {"dtype": args.dtype, "deterministic": True, "error": None, "peer": None, **helper.machine(args.device)}
     record |= {"driver": "", "commit": commit, "dirty": False, "date": date.today().isoformat()}
     record |= {"command": "python " + " ".join(sys.argv), "details": report}

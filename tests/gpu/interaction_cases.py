@@ -197,3 +197,44 @@ def make_case(
     x = torch.randn(nodes, problem.in1.dim, generator=generator, dtype=torch.float64)
     g = torch.randn(nodes, problem.out.dim, generator=generator, dtype=torch.float64)
     return Case(problem, graph.list, graph.edges, edge_vec, node_types, radial, x, g)
+
+
+DEGREES = [0, 1, 2, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 191, 192, 193, 255, 256, 0, 257, 511, 513, 2000]
+
+
+def axis_vectors(distances):
+    """Exactly these lengths, along the axes in turn: three edges a distance and sign."""
+    vectors = torch.zeros(len(distances), 6, 3, dtype=torch.float64)
+    for i in range(3):
+        vectors[:, i, i], vectors[:, i + 3, i] = distances, -distances
+    return vectors.reshape(-1, 3)
+
+
+def on_knots(text):
+    """Every knot of a table of 24 pieces, points next to them, below the first, at and beyond the cutoff."""
+    at = [knot(k, 5.0, 24) for k in range(25)]
+    r = torch.tensor([0.05, 0.2, 0.399999] + at + [5.0, 5.0 * (1 - 1e-13), 5.5, 9.0], dtype=torch.float64)
+    r = torch.cat([r, r * (1 + 1e-13), r * (1 - 1e-13)])
+    vectors = axis_vectors(r)
+    degrees = [60] * (len(vectors) // 60) + [len(vectors) % 60]
+    return make_case(text, degrees, len(degrees) + 3, cutoffs=[[5.0]], pieces=24, vectors=vectors)
+
+
+def graphs():
+    generator = torch.Generator().manual_seed(1)
+    uneven = torch.randint(0, 90, (37,), generator=generator)
+    uneven[::5] = 0
+    return {
+        "three types, ghosts": lambda text: make_case(text, uneven, 53, types=3, networks=None),
+        "fewer rows, padding": lambda text: make_case(text, uneven, 53, types=2, padding=41, layer_rows=20),
+        "chunk borders": lambda text: make_case(text, DEGREES, 31),
+        # Several, so that no block of few channels sums to nearly nothing by chance: then fp32 would look wrong.
+        "long receivers": lambda text: make_case(text, [3000, 1, 1700, 0, 1500, 1300], 7, types=2, pieces=32),
+        "on knots": on_knots,
+        "no edges": lambda text: make_case(text, [0, 0, 0], 4),
+        "no rows": lambda text: make_case(text, [], 3),
+        "no atoms": lambda text: make_case(text, [], 0),
+        "one atom": lambda text: make_case(text, [0], 1),
+        "one atom and its images": lambda text: make_case(text, [12], 1),
+        "no row computed": lambda text: make_case(text, [5, 6], 4, layer_rows=0, padding=2),
+    }
