@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "cuda/allegro_source.h"
+#include "cuda/tile_product.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -122,28 +123,9 @@ void write_products(SourceWriter& w) {
       "++segment;\n"
       "}\n"
       "more = segment < call.in_end;\n"
-      "if (more) fetch();\n"
-      "#pragma unroll 4\n"
-      "for (int k = 0; k < kDepth; ++k) {\n"
-      "real a[kThreadRows], b[kThreadColumns];\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kThreadRows / kVector; ++i) {\n"
-      "const Pack p = xs[half][k][i * kDown + ty];\n"
-      "#pragma unroll\n"
-      "for (int v = 0; v < kVector; ++v) a[i * kVector + v] = p.v[v];\n"
-      "}\n"
-      "#pragma unroll\n"
-      "for (int j = 0; j < kThreadColumns / kVector; ++j) {\n"
-      "const Pack p = ws[half][k][j * kAcross + tx];\n"
-      "#pragma unroll\n"
-      "for (int v = 0; v < kVector; ++v) b[j * kVector + v] = p.v[v];\n"
-      "}\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kThreadRows; ++i) {\n"
-      "#pragma unroll\n"
-      "for (int j = 0; j < kThreadColumns; ++j) sum[i][j] = fma(a[i], b[j], sum[i][j]);\n"
-      "}\n"
-      "}\n"
+      "if (more) fetch();");
+  write_tile_product(w);
+  w.text(
       "if (more) keep(half ^ 1);\n"
       "}");
 }

@@ -69,12 +69,7 @@ const Driver& driver() {
   return instance;
 }
 
-void check(Result result, const char* what) {
-  if (result == 0) return;
-  const char* message = nullptr;
-  driver().error_string(result, &message);
-  fail("{} failed: {} (CUDA error {})", what, message ? message : "unknown error", result);
-}
+void check(Result result, const char* what) { check_driver(static_cast<int>(result), what); }
 
 int attribute(Attribute which, Device device) {
   int value = 0;
@@ -83,6 +78,13 @@ int attribute(Attribute which, Device device) {
 }
 
 }  // namespace
+
+void check_driver(int result, const char* what) {
+  if (result == 0) return;
+  const char* message = nullptr;
+  driver().error_string(static_cast<Result>(result), &message);
+  fail("{} failed: {} (CUDA error {})", what, message ? message : "unknown error", result);
+}
 
 bool driver_available(std::string* reason) {
   try {

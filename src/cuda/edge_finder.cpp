@@ -1,8 +1,5 @@
 #include "cuda/edge_finder.h"
 
-#include <map>
-#include <mutex>
-
 #include "cuda/source_writer.h"
 
 namespace clebsch::cuda {
@@ -116,12 +113,7 @@ Cubin compile_edge_finder(int arch, const CubinCache& cache) {
 }
 
 std::shared_ptr<const EdgeFinder> EdgeFinder::make() {
-  static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const EdgeFinder>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[current_device()];
-  if (!entry) entry.reset(new EdgeFinder());
-  return entry;
+  return one_a_device<EdgeFinder>([] { return std::shared_ptr<const EdgeFinder>(new EdgeFinder()); });
 }
 
 EdgeFinder::EdgeFinder() {

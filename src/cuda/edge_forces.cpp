@@ -1,8 +1,5 @@
 #include "cuda/edge_forces.h"
 
-#include <map>
-#include <mutex>
-
 #include "cuda/edge_finder.h"
 #include "cuda/graph_transpose.h"
 #include "cuda/kernel_table.h"
@@ -123,12 +120,7 @@ std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limit
 }
 
 std::shared_ptr<const EdgeForces> EdgeForces::make() {
-  static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const EdgeForces>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[current_device()];
-  if (!entry) entry.reset(new EdgeForces());
-  return entry;
+  return one_a_device<EdgeForces>([] { return std::shared_ptr<const EdgeForces>(new EdgeForces()); });
 }
 
 EdgeForces::EdgeForces() {

@@ -1,8 +1,5 @@
 #include "cuda/graph_transpose.h"
 
-#include <map>
-#include <mutex>
-
 #include "cuda/source_writer.h"
 
 namespace clebsch::cuda {
@@ -90,12 +87,7 @@ Cubin compile_graph_transpose(int arch, const CubinCache& cache) {
 }
 
 std::shared_ptr<const GraphTranspose> GraphTranspose::make() {
-  static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const GraphTranspose>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[current_device()];
-  if (!entry) entry.reset(new GraphTranspose());
-  return entry;
+  return one_a_device<GraphTranspose>([] { return std::shared_ptr<const GraphTranspose>(new GraphTranspose()); });
 }
 
 GraphTranspose::GraphTranspose() {

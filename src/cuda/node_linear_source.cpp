@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "cuda/tile_product.h"
+
 namespace clebsch::cuda {
 namespace {
 
@@ -179,29 +181,9 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
       "++term;\n"
       "}\n"
       "more = term < last;\n"
-      "if (more) fetch();\n"
-      "#pragma unroll 4\n"
-      "for (int k = 0; k < kDepth; ++k) {");
+      "if (more) fetch();");
+  write_tile_product(w);
   w.text(
-      "real a[kThreadRows], b[kThreadColumns];\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kThreadRows / kVector; ++i) {\n"
-      "const Pack p = xs[half][k][i * kDown + ty];\n"
-      "#pragma unroll\n"
-      "for (int v = 0; v < kVector; ++v) a[i * kVector + v] = p.v[v];\n"
-      "}\n"
-      "#pragma unroll\n"
-      "for (int j = 0; j < kThreadColumns / kVector; ++j) {\n"
-      "const Pack p = ws[half][k][j * kAcross + tx];\n"
-      "#pragma unroll\n"
-      "for (int v = 0; v < kVector; ++v) b[j * kVector + v] = p.v[v];\n"
-      "}\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kThreadRows; ++i) {\n"
-      "#pragma unroll\n"
-      "for (int j = 0; j < kThreadColumns; ++j) sum[i][j] = fma(a[i], b[j], sum[i][j]);\n"
-      "}\n"
-      "}\n"
       "if (more) keep(half ^ 1);\n"
       "}");
   w.text(

@@ -19,8 +19,7 @@ struct GraphInterface {
         instantiate(library.function<decltype(instantiate)>("cuGraphInstantiateWithFlags")),
         launch(library.function<decltype(launch)>("cuGraphLaunch")),
         destroy(library.function<decltype(destroy)>("cuGraphDestroy")),
-        destroy_executable(library.function<decltype(destroy_executable)>("cuGraphExecDestroy")),
-        error_string(library.function<decltype(error_string)>("cuGetErrorString")) {}
+        destroy_executable(library.function<decltype(destroy_executable)>("cuGraphExecDestroy")) {}
   SharedLibrary library;
   int (*begin)(Stream, int);
   int (*end)(Stream, void**);
@@ -28,19 +27,11 @@ struct GraphInterface {
   int (*launch)(void*, Stream);
   int (*destroy)(void*);
   int (*destroy_executable)(void*);
-  int (*error_string)(int, const char**);
 };
 
 const GraphInterface& interface() {
   static const GraphInterface instance;
   return instance;
-}
-
-void check(int result, const char* what) {
-  if (result == 0) return;
-  const char* message = nullptr;
-  interface().error_string(result, &message);
-  fail("{} failed: {} (CUDA error {})", what, message ? message : "unknown error", result);
 }
 
 }  // namespace
@@ -57,16 +48,18 @@ StreamRecording& StreamRecording::operator=(StreamRecording&& other) noexcept {
   return *this;
 }
 
-void StreamRecording::begin(Stream stream) { check(interface().begin(stream, kThreadLocal), "cuStreamBeginCapture"); }
+void StreamRecording::begin(Stream stream) {
+  check_driver(interface().begin(stream, kThreadLocal), "cuStreamBeginCapture");
+}
 
 StreamRecording StreamRecording::end(Stream stream) {
   void* graph = nullptr;
-  check(interface().end(stream, &graph), "cuStreamEndCapture");
+  check_driver(interface().end(stream, &graph), "cuStreamEndCapture");
   require(graph != nullptr, "cuStreamEndCapture gave no graph");
   StreamRecording recording;
   const int result = interface().instantiate(&recording.executable_, graph, 0);
   interface().destroy(graph);
-  check(result, "cuGraphInstantiate");
+  check_driver(result, "cuGraphInstantiate");
   return recording;
 }
 
@@ -75,7 +68,9 @@ void StreamRecording::abandon(Stream stream) noexcept {
   if (interface().end(stream, &graph) == 0 && graph) interface().destroy(graph);
 }
 
-void StreamRecording::launch(Stream stream) const { check(interface().launch(executable_, stream), "cuGraphLaunch"); }
+void StreamRecording::launch(Stream stream) const {
+  check_driver(interface().launch(executable_, stream), "cuGraphLaunch");
+}
 
 std::string driver_version() {
   const SharedLibrary library("libcuda, the NVIDIA driver", {"libcuda.so.1", "libcuda.so"});
