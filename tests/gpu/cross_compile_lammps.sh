@@ -113,7 +113,7 @@ write_tree() {
   (
     cd "$work/KOKKOS"
     mkdir kept
-    for name in atom_vec_atomic atom_vec_hybrid compute_temp fix_nve fix_nh fix_nvt fix_npt fix_nph fix_langevin \
+    for name in atom_vec_atomic atom_vec_hybrid compute_temp fix_minimize fix_nve fix_nh fix_nvt fix_npt fix_nph fix_langevin \
       fix_momentum fix_property_atom pair_lj_cut pair_hybrid pair_hybrid_overlay region_block; do
       for file in "${name}"_kokkos.*; do [[ ! -e $file ]] || mv "$file" kept/; done
     done
