@@ -50,7 +50,7 @@ sanitize() { # sanitize "TOOL..." SECONDS PYTHON_ARGUMENT...: all tools at a tim
   shift 2
   local jobs=()
   for tool in $tools; do
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 limited "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 3 \
+    limited "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 3 \
       "$python" "$@" > "$out/sanitizer_$tool.tmp" 2>&1 &
     jobs+=($!)
   done
@@ -83,10 +83,12 @@ piece() {
       if ! command -v compute-sanitizer > /dev/null; then
         echo "compute-sanitizer is not on this machine"
       elif [ "$1" = sanitizer ]; then
+        export PYTORCH_NO_CUDA_MEMORY_CACHING=1
         sanitize "synccheck initcheck memcheck racecheck" 75 test_interaction.py --library "$library" --quick \
           --seconds 45 2>&1 | tee "$out/interaction_sanitizer.txt"
-      else
-        sanitize "memcheck initcheck racecheck" 75 test_model.py --only "float64, lists of pairs" 2>&1 |
+      else # recording a step needs torch's cache of memory
+        unset PYTORCH_NO_CUDA_MEMORY_CACHING
+        sanitize "memcheck initcheck racecheck" 100 test_model.py --only "float64, lists of pairs" 2>&1 |
           tee "$out/edges_sanitizer.txt"
       fi
       ;;
