@@ -2,9 +2,9 @@
 
     python nve.py ../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record]
 
-Steps of 1 fs after 2 ps under a thermostat. The drift is the slope of a straight line through the total energy, its
-error that of a line through the means of ten blocks. `--record` writes a list with one record of the form that
-tests/bench/record.py takes; its value is |slope| and twice the error.
+Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
+total energy, its error that of a line through the means of ten blocks. `--record` writes a list with one record of the
+form that tests/bench/record.py takes; its value is |slope| and twice the error.
 """
 
 from __future__ import annotations

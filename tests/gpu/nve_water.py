@@ -1,11 +1,14 @@
 """The shipped water model at constant energy in LAMMPS: energy drift, and averages on a GPU beside those of the CPU.
 
-    python3 tests/gpu/nve_water.py OUT_FOLDER --ps 100 --seconds 220 --lmp LMP --plugin clebschplugin.so
+    python3 tests/gpu/nve_water.py OUT_FOLDER --settle            a state at rest and in equilibrium: settled.data
+    python3 tests/gpu/nve_water.py OUT_FOLDER --device cpu --ps 40 --seconds 3000          here, without a GPU
+    python3 tests/gpu/nve_water.py OUT_FOLDER --ps 100 --seconds 220 --beside CPU_RUN/nve_water.json     there
 
-192 atoms (tests/bench/md/water192.data), float32, steps of 0.5 fs after 5 ps at 300 K. A run on the CPU goes on beside
-the GPU's, as far as it gets; both are stopped when time is up, and what they wrote until then is judged. The drift is
-|slope| of a straight line through the total energy plus twice the standard error from the means of ten blocks. Writes
-nve_water.json and nve_water_records.json (for tests/bench/record.py) after every look at the logs.
+192 atoms, float32, steps of 0.5 fs, from the positions and velocities of tests/bench/md/water192_settled.data (5 ps at
+300 K, then 5 ps at constant energy): every run has the same total energy, so averages over their different paths can be
+compared. A run is stopped when time is up, and what it wrote until then is judged. The drift is |slope| of a straight
+line through the total energy plus twice the standard error from the means of ten blocks. Writes nve_water.json and
+nve_water_records.json (for tests/bench/record.py) after every look at the log.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = 10
-INPUT = """plugin load "{plugin}"
+START = ROOT / "tests/bench/md/water192.data"
+SETTLED = ROOT / "tests/bench/md/water192_settled.data"
+HEAD = """plugin load "{plugin}"
 units metal
 atom_style atomic
 read_data "{data}"
@@ -35,15 +40,18 @@ pair_coeff * * "{model}" O H
 neighbor 1.0 bin
 neigh_modify every 1 delay 0 check yes
 timestep 0.0005
-velocity all create 300 {seed} mom yes
 fix motion all nve
+"""
+SETTLE = """velocity all create 300 {seed} mom yes
 fix bath all langevin 300 300 0.1 {seed}
 thermo 2000
-run {warm}
+run 10000
 unfix bath
 velocity all zero linear
-reset_timestep 0 time 0.0
-thermo_style custom step time temp press pe etotal
+run 10000
+write_data settled.data nocoeff
+"""
+RUN = """thermo_style custom step time temp press pe etotal
 thermo_modify norm no format float %.10g flush yes
 thermo 20
 run {steps}
@@ -104,16 +112,16 @@ def judge(log: Path, atoms: int) -> dict[str, float]:
 class Simulation:
     """A run of LAMMPS in a folder of its own."""
 
-    def __init__(self, args: argparse.Namespace, device: str, threads: int) -> None:
-        self.folder = args.out / f"nve_water_{device}"
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.folder = args.out / f"nve_water_{args.device}"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "log.lammps"
-        text = INPUT.format(
-            plugin=args.plugin, data=ROOT / "tests/bench/md/water192.data", device=device, model=args.model,
-            seed=args.seed, warm=round(args.warm_ps / 0.0005), steps=round(args.ps / 0.0005),
+        text = (HEAD + (SETTLE if args.settle else RUN)).format(
+            plugin=args.plugin, data=START if args.settle else SETTLED, device=args.device, model=args.model,
+            seed=args.seed, steps=round(args.ps / 0.0005),
         )  # fmt: skip
         (self.folder / "in.nve").write_text(text)
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | {"OMP_NUM_THREADS": str(args.threads)}
         with open(self.folder / "screen.txt", "w") as screen:
             self.process = subprocess.Popen(
                 [args.lmp, "-in", "in.nve", "-log", "log.lammps"], cwd=self.folder, env=environment,
@@ -156,15 +164,25 @@ def write(args: argparse.Namespace, reports: dict[str, dict[str, float]]) -> Non
     (args.out / "nve_water_records.json").write_text(json.dumps([record], indent=1) + "\n")
 
 
+def compare(reports: dict[str, dict[str, float]]) -> None:
+    """One line an average: both values and how many of their standard errors they are apart."""
+    (here, a), (there, b) = reports.items()
+    for name in ("temperature_K", "pressure_bar", "pe_meV_atom"):
+        error = float(np.hypot(a[name + "_error"], b[name + "_error"]))
+        apart = (a[name] - b[name]) / max(error, 1e-12)
+        print(f"{name}: {here} {a[name]:.3f}, {there} {b[name]:.3f}, {apart:+.1f} standard errors apart")
+
+
 def main() -> int:
-    """Runs, and judges every ten seconds; status 1 when the device's run has failed."""
+    """Runs, and judges every ten seconds; status 1 when the run has failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
+    parser.add_argument("--settle", action="store_true", help="make the state that the runs start from")
     parser.add_argument("--ps", type=float, default=100.0)
-    parser.add_argument("--warm-ps", type=float, default=5.0)
     parser.add_argument("--seconds", type=float, default=220.0)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--cpu-threads", type=int, default=8, help="0: no run on the CPU beside it")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--beside", type=Path, help="nve_water.json of another device, to compare averages with")
     parser.add_argument("--seed", type=int, default=4711)
     parser.add_argument("--model", type=Path, default=ROOT / "models/water-nequip.pt")
     parser.add_argument("--lmp", default=os.environ.get("LMP", str(ROOT / ".venv/bin/lmp")))
@@ -172,33 +190,29 @@ def main() -> int:
     args = parser.parse_args()
     # LAMMPS runs in a folder of its own.
     args.out, args.model, args.plugin = args.out.resolve(), args.model.resolve(), Path(args.plugin).resolve()
+    beside = json.loads(args.beside.read_text()) if args.beside else {}
     end = time.monotonic() + args.seconds
-    runs = {args.device: Simulation(args, args.device, 2)}
-    if args.cpu_threads and args.device != "cpu":
-        runs["cpu"] = Simulation(args, "cpu", args.cpu_threads)
-    main_run, reports = runs[args.device], {}
-    try:
-        while main_run.process.poll() is None and time.monotonic() < end:
-            time.sleep(min(10.0, args.seconds / 20))
-            reports = {device: judge(run.log, 192) for device, run in runs.items()}
+    run = Simulation(args)
+
+    def look() -> dict[str, dict[str, float]]:
+        reports = beside | {args.device: judge(run.log, 192)}
+        if not args.settle:
             write(args, reports)
+        return reports
+
+    try:
+        while run.process.poll() is None and time.monotonic() < end:
+            time.sleep(min(10.0, args.seconds / 20))
+            look()
     finally:
-        for run in runs.values():
-            run.stop()
-    reports = {device: judge(run.log, 192) for device, run in runs.items()}
-    write(args, reports)
-    for device, report in reports.items():
-        print(device, json.dumps({k: round(v, 4) for k, v in report.items()}), runs[device].failure(), flush=True)
-        screen = (runs[device].folder / "screen.txt").read_text().splitlines()
-        timing = [line for line in screen if "ms per step" in line or "Performance" in line]
-        print("\n".join(timing[-2:]))
+        run.stop()
+    reports = look()
+    print(args.device, json.dumps({k: round(v, 4) for k, v in reports[args.device].items()}), run.failure(), flush=True)
+    screen = (run.folder / "screen.txt").read_text().splitlines()
+    print("\n".join([line for line in screen if "ms per step" in line or "Performance" in line][-2:]))
     if all(reports.values()) and len(reports) == 2:
-        a, b = reports.values()
-        for name in ("temperature_K", "pressure_bar", "pe_meV_atom"):
-            error = float(np.hypot(a[name + "_error"], b[name + "_error"]))
-            apart = (a[name] - b[name]) / max(error, 1e-12)
-            print(f"{name}: {a[name]:.3f} and {b[name]:.3f}, {apart:+.1f} standard errors apart")
-    return 1 if main_run.failure() or not reports[args.device] else 0
+        compare(reports)
+    return 1 if run.failure() or not (args.settle or reports[args.device]) else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #   tests/gpu/run_nequip.sh RESULTS_FOLDER proof|speed|PIECE...
 #
 # proof: nve (in the background), tests, lammps, sanitizer, edges
-#   nve        nve_water.py: 100 ps of the shipped water model at constant energy, the CPU beside it
+#   nve        nve_water.py: 100 ps of the shipped water model at constant energy, averages beside those of the CPU
 #   tests      test_model.py --quick: whole models, steps from lists of pairs, allocations, changing graphs
 #   lammps     test_md.py: pair_style clebsch device cuda against the CPU
 #   sanitizer  synccheck, initcheck, memcheck, racecheck on test_interaction.py --quick
@@ -66,7 +66,7 @@ piece() {
   case $1 in
     nve)
       limited "${NVE_SECONDS:-250}" "$python" nve_water.py "$out" --seconds "$((${NVE_SECONDS:-250} - 20))" \
-        > "$out/nve_water.txt" 2>&1
+        --beside results/nve_water_cpu.json > "$out/nve_water.txt" 2>&1
       tail -n 12 "$out/nve_water.txt" | cut -c1-600
       ;;
     tests)
