@@ -60,7 +60,9 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
     }
     if (spilled == 0) return best;
     const bool all = registers >= kAllRegisters;
-    if (!all && schedule.min_blocks > 1) {
+    if (options.stages < 0 && schedule.stages > 0) {
+      options.stages = 0;
+    } else if (!all && schedule.min_blocks > 1) {
       options.min_blocks = schedule.min_blocks - 1;
     } else if (!all && schedule.receivers_per_block > 1) {
       options.receivers_per_block = schedule.receivers_per_block / 2;

@@ -16,6 +16,9 @@ constexpr int kCodeBudget = 2000;
 /// Warps a launch, and launches at most, of a problem that one block cannot hold.
 constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
 
+/// Warps a multiprocessor below which a backward pass takes its operands through the ring.
+constexpr int kFewWarps = 16;
+
 /// Registers up to which loop invariants are kept rather than computed for each edge.
 constexpr int kHoistBudget = 128;
 
@@ -35,14 +38,22 @@ void check(const Problem& problem) {
   }
 }
 
+/// Stages of the ring where none are asked for. Measured on an H200 (docs/kernels.md): only a backward pass with few
+/// warps a multiprocessor, whose weights are not fetched ahead either, gains from copies that pass the registers by.
+int default_stages(const Schedule& schedule, int blocks) {
+  const bool few = blocks * schedule.warps() < kFewWarps;
+  return schedule.pass == Pass::backward && schedule.scalar == Scalar::f32 && schedule.ahead == 0 && few ? 2 : 0;
+}
+
 /// The ring takes no more shared memory than leaves room for the blocks that fit otherwise.
 template <typename F>
 void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
                Schedule& schedule) {
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
-  if (has_table(schedule.pass) || limits.arch < 80 || options.stages < 2) return;
-  schedule.stages = options.stages;
+  const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
+  if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
+  schedule.stages = stages;
   const auto fits = [&] {
     return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
   };
