@@ -1,6 +1,6 @@
 """Diamond at constant energy under the carbon model in LAMMPS (in.nve): temperature and drift, as JSON.
 
-    python nve.py ../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record]
+    python nve.py ../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record] [--flags "-k on g 1 -sf kk"]
 
 Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
 total energy, its error that of a line through the means of ten blocks. `--record` writes a list with one record of the
@@ -39,7 +39,8 @@ def drift(t: np.ndarray, e: np.ndarray) -> tuple[float, float]:
 
 def run(args: argparse.Namespace, folder: Path) -> Path:
     """LAMMPS's log of the run."""
-    words = [args.lmp, "-in", str(HERE / "in.nve"), "-log", str(folder / "log.lammps"), "-screen", "none"]
+    words = [args.lmp, *args.flags.split(), "-in", str(HERE / "in.nve")]
+    words += ["-log", str(folder / "log.lammps"), "-screen", "none"]
     variables = {"model": args.model.resolve(), "plugin": args.plugin, "cells": args.cells, "device": args.device}
     variables |= {"steps": round(1000 * args.ps), "temp": args.temperature, "dtype": args.dtype}
     for name, value in variables.items():
@@ -54,7 +55,8 @@ def machine(device: str) -> dict:
     """Where it ran."""
     import torch
 
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine()
     return {"machine": name, "torch": torch.__version__}
 
 
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--lmp", default=str(ROOT / ".venv/bin/lmp"))
     parser.add_argument("--plugin", default=str(ROOT / ".venv/lib/clebsch/clebschplugin.so"))
+    parser.add_argument("--flags", default="", help="of LAMMPS; the plugin is then clebschkkplugin.so")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
 
@@ -89,6 +92,7 @@ def main() -> None:
         "energy_std_meV_atom": round(float(1000 * energy.std()), 4),
         "dtype": args.dtype,
         "device": args.device,
+        "flags": args.flags,
         "speed": speed,
     }
     print(json.dumps(report, indent=1))
