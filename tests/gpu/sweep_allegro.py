@@ -11,7 +11,7 @@ import sys
 import torch
 from model_cases import diamond, load
 
-SIZES = (8192, 16384, 32768, 65536, 131072, 262144)
+SIZES = (32768, 65536, 102400, 131072, 262144)
 
 
 def main() -> int:
