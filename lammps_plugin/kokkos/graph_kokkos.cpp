@@ -39,13 +39,12 @@ void GraphKokkos<DeviceType>::set_types(const std::vector<int>& model_type, cons
   Kokkos::deep_copy(model_type_, host_type);
   Kokkos::deep_copy(cutoff_squared_, host_cutoff);
   faults_ = Faults("clebsch:faults", 2);
-  host_faults_ = Kokkos::create_mirror_view(faults_);
+  totals_ = HostTotals("clebsch:totals", 2);
   counts_ = {};
 }
 
 template <class DeviceType>
-typename GraphKokkos<DeviceType>::Counts GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list,
-                                                                        const Step& step) {
+void GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step) {
   step_ = step;
   neighbors_ = list->d_neighbors;
   neighbor_count_ = list->d_numneigh;
@@ -55,6 +54,7 @@ typename GraphKokkos<DeviceType>::Counts GraphKokkos<DeviceType>::count(LAMMPS_N
   make_room(offset_, step.all, "clebsch:offset");
   if (static_cast<int>(node_of_.extent(0)) < step.all) {
     make_room(node_of_, step.all, "clebsch:node_of");
+    make_room(sent_, step.all, "clebsch:sent");
     step_.new_list = true;
   }
   if (step_.new_list) {
@@ -79,8 +79,6 @@ typename GraphKokkos<DeviceType>::Counts GraphKokkos<DeviceType>::count(LAMMPS_N
   }
   counts_.rows = begin;
   counts_.nodes = end;
-  read_totals();
-  return counts_;
 }
 
 template <class DeviceType>
@@ -89,6 +87,8 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
   const auto type = step_.type;
   const auto list_atoms = list_atoms_;
   Kokkos::deep_copy(Execution(), node_of, -1);
+  // Between steps with the same list it is zero again: every edge that is written is taken off.
+  Kokkos::deep_copy(Execution(), sent_, 0);
   int owned = 0;
   Kokkos::parallel_scan(
       "clebsch:owned_nodes", Kokkos::RangePolicy<Execution>(0, list_size_),
@@ -108,37 +108,43 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
 template <class DeviceType>
 void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
   const auto x = step_.x;
-  const auto type = step_.type;
   const auto neighbors = neighbors_;
-  const auto neighbor_count = neighbor_count_;
-  const Ints atoms = atoms_, node_of = node_of_, offset = offset_;
-  const auto cutoff_squared = cutoff_squared_;
-  const Faults faults = faults_;
+  const int *const type = step_.type.data(), *const neighbor_count = neighbor_count_.data();
+  const int *const atoms = atoms_.data(), *const owner = step_.owner.data();
+  int *const node_of = node_of_.data(), *const offset = offset_.data(), *const sent = sent_.data();
+  const double* const cutoff_squared = cutoff_squared_.data();
+  std::int64_t* const faults = faults_.data();
   const int stride = stride_;
-  const bool mark = !step_.fold;
+  const bool fold = step_.fold;
   Kokkos::parallel_for(
       "clebsch:count_rows", row_policy(end - begin), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const int node = begin + team.league_rank() * team.team_size() + team.team_rank();
         if (node >= end) return;
-        const int i = atoms(node);
-        const int row = type(i) * stride;
+        const int i = atoms[node];
+        const int row = type[i] * stride;
         const double xi = x(i, 0), yi = x(i, 1), zi = x(i, 2);
         int count = 0;
         Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(team, neighbor_count(i)),
+            Kokkos::ThreadVectorRange(team, neighbor_count[i]),
             [&](const int k, int& sum) {
               const int j = neighbors(i, k) & NEIGHMASK;
               const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
-              if (dx * dx + dy * dy + dz * dz >= cutoff_squared(row + type(j))) return;
+              if (!(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[j]])) return;
+              const int sender = fold ? owner[j] : j;
+              if (fold && (sender < 0 || node_of[sender] < 0)) {
+                Kokkos::atomic_or(&faults[0], std::int64_t{kNoOwner});
+                return;
+              }
               ++sum;
-              if (mark && node_of(j) == -1) Kokkos::atomic_store(&node_of(j), -2);
+              Kokkos::atomic_add(&sent[sender], 1);
+              if (!fold && node_of[j] == -1) Kokkos::atomic_store(&node_of[j], -2);
             },
             count);
         Kokkos::single(Kokkos::PerThread(team), [&]() {
-          offset(node) = count;
-          // A position that is not a number compares as out of every cutoff: the atom would quietly count as isolated.
+          offset[node] = count;
+          // A position that is not a number is out of every cutoff: the atom would quietly count as isolated.
           const double sum = xi + yi + zi;
-          if (!(sum - sum == 0.0)) Kokkos::atomic_or(&faults(0), std::int64_t{kBadPosition});
+          if (!(sum - sum == 0.0)) Kokkos::atomic_or(&faults[0], std::int64_t{kBadPosition});
         });
       });
 }
@@ -162,54 +168,48 @@ int GraphKokkos<DeviceType>::number_marked(int end) {
 }
 
 template <class DeviceType>
-void GraphKokkos<DeviceType>::read_totals() {
+std::int64_t GraphKokkos<DeviceType>::count_edges() {
   const Ints offset = offset_;
-  const Faults faults = faults_;
-  const int rows = counts_.rows;
-  // The sum is not handed back by the scan, so that one transfer brings it and the faults.
-  Kokkos::parallel_scan(
-      "clebsch:row_offsets", Kokkos::RangePolicy<Execution>(0, std::max(rows, 1)),
-      KOKKOS_LAMBDA(const int row, std::int64_t& sum, const bool final) {
-        const int count = row < rows ? offset(row) : 0;
-        if (final && row < rows) offset(row) = static_cast<int>(sum);
-        sum += count;
-        if (final && row + 1 >= rows) faults(1) = sum;
-      });
-  Kokkos::deep_copy(Execution(), host_faults_, faults);
-  Execution().fence();
-  counts_.faults = host_faults_(0);
-  counts_.edges = host_faults_(1);
+  counts_.edges = 0;
+  if (counts_.rows > 0)
+    Kokkos::parallel_reduce(
+        "clebsch:count_edges", Kokkos::RangePolicy<Execution>(0, counts_.rows),
+        KOKKOS_LAMBDA(const int row, std::int64_t& sum) { sum += offset(row); }, counts_.edges);
+  return counts_.edges;
 }
 
 template <class DeviceType>
 void GraphKokkos<DeviceType>::fill(const clebsch::DeviceGraph& graph) {
   graph_ = graph;
-  filled_edges_ = static_cast<int>(counts_.edges);
-  make_room(place_, graph.nodes, "clebsch:place");
+  if (!kOnHost) make_room(places_, graph.edges, "clebsch:places");
   fill_nodes(graph);
   fill_edges(graph);
-  transpose(graph);
+  order_edges(graph);
 }
 
+// One sum for the first edge of every receiver (upper half of the number) and of every sender (lower half).
 template <class DeviceType>
 void GraphKokkos<DeviceType>::fill_nodes(const clebsch::DeviceGraph& graph) {
-  const auto type = step_.type;
-  const Ints atoms = atoms_, offset = offset_, model_type = model_type_, place = place_;
+  const int *const type = step_.type.data(), *const atoms = atoms_.data(), *const offset = offset_.data();
+  const int *const model_type = model_type_.data(), *const sent = sent_.data();
+  std::int64_t* const faults = faults_.data();
   const auto layer_rows = layer_rows_;
   const int owned = counts_.owned, rows = counts_.rows, nodes = counts_.nodes;
-  const int edges = static_cast<int>(counts_.edges);
   const clebsch::DeviceGraph g = graph;
-  Kokkos::parallel_for(
-      "clebsch:nodes", Kokkos::RangePolicy<Execution>(0, std::max({g.nodes, g.rows + 1, g.layers})),
-      KOKKOS_LAMBDA(const int node) {
-        if (node < g.nodes) {
-          g.types[node] = node < nodes ? model_type(type(atoms(node))) : g.padding_type;
-          place(node) = 0;
+  Kokkos::parallel_scan(
+      "clebsch:nodes", Kokkos::RangePolicy<Execution>(0, std::max({g.nodes, g.rows, g.layers}) + 1),
+      KOKKOS_LAMBDA(const int node, std::uint64_t& sum, const bool final) {
+        if (final) {
+          if (node < g.nodes) g.types[node] = node < nodes ? model_type[type[atoms[node]]] : g.padding_type;
+          if (node <= g.rows) g.row_ptr[node] = static_cast<int>(sum >> 32);
+          if (node <= g.nodes) g.col_ptr[node] = static_cast<int>(sum & 0xffffffffu);
+          if (node < g.rows) g.weight[node] = node < owned ? 1.0 : 0.0;
+          if (node < g.layers) g.layer_rows[node] = layer_rows[node];
+          if (node == 0) *g.n_local = owned;
+          if (node == g.nodes) faults[1] = static_cast<std::int64_t>(sum >> 32);
         }
-        if (node <= g.rows) g.row_ptr[node] = node < rows ? offset(node) : edges;
-        if (node < g.rows) g.weight[node] = node < owned ? 1.0 : 0.0;
-        if (node < g.layers) g.layer_rows[node] = layer_rows[node];
-        if (node == 0) *g.n_local = owned;
+        if (node < rows) sum += static_cast<std::uint64_t>(offset[node]) << 32;
+        if (node < nodes) sum += static_cast<std::uint64_t>(sent[atoms[node]]);
       });
 }
 
@@ -218,71 +218,69 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
   const int rows = counts_.rows;
   if (rows == 0) return;
   const auto x = step_.x;
-  const auto type = step_.type;
   const auto neighbors = neighbors_;
-  const auto neighbor_count = neighbor_count_;
-  const Ints atoms = atoms_, node_of = node_of_, offset = offset_, place = place_, owner = step_.owner;
-  const auto cutoff_squared = cutoff_squared_;
-  const Faults faults = faults_;
+  const int *const type = step_.type.data(), *const neighbor_count = neighbor_count_.data();
+  const int *const atoms = atoms_.data(), *const node_of = node_of_.data(), *const owner = step_.owner.data();
+  int* const sent = sent_.data();
+  const double* const cutoff_squared = cutoff_squared_.data();
+  const std::int64_t* const faults = faults_.data();
   const int stride = stride_;
   const bool fold = step_.fold;
-  const clebsch::DeviceGraph g = graph;
+  // Not the whole of `graph`: a kernel with more than 512 bytes of operands goes through Kokkos's one constant buffer,
+  // for which the host waits.
+  int *const senders = graph.senders, *const receivers = graph.receivers;
+  int* const unordered = kOnHost ? graph.col_edge : places_.data();
+  const int *const row_ptr = graph.row_ptr, *const col_ptr = graph.col_ptr;
+  double* const edge_vec = graph.edge_vec;
+  const std::int64_t room = graph.edges;
   Kokkos::parallel_for(
       "clebsch:edges", row_policy(rows), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const int node = team.league_rank() * team.team_size() + team.team_rank();
-        if (node >= rows) return;
-        const int i = atoms(node);
-        const int row = type(i) * stride, first = offset(node);
+        if (node >= rows || faults[1] > room) return;
+        const int i = atoms[node];
+        const int row = type[i] * stride, first = row_ptr[node];
         const double xi = x(i, 0), yi = x(i, 1), zi = x(i, 2);
-        Kokkos::parallel_scan(Kokkos::ThreadVectorRange(team, neighbor_count(i)),
+        Kokkos::parallel_scan(Kokkos::ThreadVectorRange(team, neighbor_count[i]),
                               [&](const int k, int& count, const bool final) {
                                 const int j = neighbors(i, k) & NEIGHMASK;
                                 const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
-                                if (dx * dx + dy * dy + dz * dz >= cutoff_squared(row + type(j))) return;
+                                if (!(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[j]])) return;
+                                const int from = fold ? owner[j] : j;
+                                const int sender = from < 0 ? -1 : node_of[from];
+                                if (sender < 0) return;  // not counted either
                                 if (final) {
-                                  int sender = node_of(fold ? owner(j) : j);
-                                  if (sender < 0) {
-                                    Kokkos::atomic_or(&faults(0), std::int64_t{kNoOwner});
-                                    sender = 0;
-                                  }
                                   const std::int64_t e = std::int64_t{first} + count;
-                                  g.senders[e] = sender;
-                                  g.receivers[e] = node;
-                                  g.edge_vec[3 * e] = dx;
-                                  g.edge_vec[3 * e + 1] = dy;
-                                  g.edge_vec[3 * e + 2] = dz;
-                                  Kokkos::atomic_add(&place(sender), 1);
+                                  senders[e] = sender;
+                                  receivers[e] = node;
+                                  edge_vec[3 * e] = dx;
+                                  edge_vec[3 * e + 1] = dy;
+                                  edge_vec[3 * e + 2] = dz;
+                                  const int left = Kokkos::atomic_fetch_sub(&sent[from], 1);
+                                  unordered[col_ptr[sender + 1] - left] = static_cast<int>(e);
                                 }
                                 ++count;
                               });
       });
 }
 
-// A counting sort by sender. Places within a sender are handed out by atomics, in any order, and then put in order.
+// The transpose: fill_edges() has handed out a sender's places by atomics, in any order. A graph that does not fit is
+// left without edges, which is a valid one.
 template <class DeviceType>
-void GraphKokkos<DeviceType>::transpose(const clebsch::DeviceGraph& graph) {
-  const Ints place = place_;
-  const int nodes = counts_.nodes, edges = static_cast<int>(counts_.edges);
+void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
   const clebsch::DeviceGraph g = graph;
-  Kokkos::parallel_scan(
-      "clebsch:sender_offsets", Kokkos::RangePolicy<Execution>(0, g.nodes + 1),
-      KOKKOS_LAMBDA(const int node, int& sum, const bool final) {
-        const int count = node < nodes ? place(node) : 0;
-        if (final) {
-          g.col_ptr[node] = sum;
-          if (node < nodes) place(node) = sum;
-        }
-        sum += count;
-      });
-  if (!kOnHost) make_room(places_, g.edges, "clebsch:places");
-  int* const unordered = kOnHost ? g.col_edge : places_.data();
-  Kokkos::parallel_for(
-      "clebsch:place_edges", Kokkos::RangePolicy<Execution>(0, edges),
-      KOKKOS_LAMBDA(const int e) { unordered[Kokkos::atomic_fetch_add(&place(g.senders[e]), 1)] = e; });
+  const std::int64_t* const faults = faults_.data();
   if constexpr (kOnHost) {
     // Nearly in order already: an insertion sort is one pass.
+    Execution().fence();
+    const bool fits = faults[1] <= g.edges;
     Kokkos::parallel_for(
-        "clebsch:order_edges", Kokkos::RangePolicy<Execution>(0, nodes), KOKKOS_LAMBDA(const int node) {
+        "clebsch:order_edges", Kokkos::RangePolicy<Execution>(0, g.nodes + 1), KOKKOS_LAMBDA(const int node) {
+          if (!fits) {
+            g.col_ptr[node] = 0;
+            if (node <= g.rows) g.row_ptr[node] = 0;
+            return;
+          }
+          if (node == g.nodes) return;
           for (int k = g.col_ptr[node] + 1; k < g.col_ptr[node + 1]; ++k) {
             const int edge = g.col_edge[k];
             int to = k;
@@ -292,10 +290,17 @@ void GraphKokkos<DeviceType>::transpose(const clebsch::DeviceGraph& graph) {
         });
   } else {
     // An edge's rank is the number of smaller edges of its sender.
+    const int* const unordered = places_.data();
     Kokkos::parallel_for(
-        "clebsch:order_edges", row_policy(nodes), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+        "clebsch:order_edges", row_policy(g.nodes + 1), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
           const int node = team.league_rank() * team.team_size() + team.team_rank();
-          if (node >= nodes) return;
+          if (node > g.nodes) return;
+          if (faults[1] > g.edges) {
+            g.col_ptr[node] = 0;
+            if (node <= g.rows) g.row_ptr[node] = 0;
+            return;
+          }
+          if (node == g.nodes) return;
           const int begin = g.col_ptr[node], end = g.col_ptr[node + 1];
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, end - begin), [&](const int k) {
             const int edge = unordered[begin + k];
@@ -305,21 +310,31 @@ void GraphKokkos<DeviceType>::transpose(const clebsch::DeviceGraph& graph) {
           });
         });
   }
+  Kokkos::deep_copy(Execution(), totals_, faults_);
+  filled_.record(Execution());
+}
+
+template <class DeviceType>
+typename GraphKokkos<DeviceType>::Counts GraphKokkos<DeviceType>::totals() {
+  filled_.wait();
+  counts_.faults = totals_(0);
+  counts_.edges = totals_(1);
+  return counts_;
 }
 
 template <class DeviceType>
 std::int64_t GraphKokkos<DeviceType>::read_faults() {
   if (faults_.extent(0) == 0) return 0;
-  Kokkos::deep_copy(Execution(), host_faults_, faults_);
+  Kokkos::deep_copy(Execution(), totals_, faults_);
   Execution().fence();
-  return host_faults_(0);
+  return totals_(0);
 }
 
 template <class DeviceType>
 typename GraphKokkos<DeviceType>::Pair GraphKokkos<DeviceType>::closest_pair() const {
   using Reducer = Kokkos::MinLoc<double, int>;
   const clebsch::DeviceGraph g = graph_;
-  const int edges = filled_edges_;
+  const int edges = static_cast<int>(counts_.edges);
   Pair result;
   if (edges == 0 || g.edge_vec == nullptr) return result;
   typename Reducer::value_type best;
@@ -349,7 +364,7 @@ typename GraphKokkos<DeviceType>::Pair GraphKokkos<DeviceType>::closest_pair() c
 template <class DeviceType>
 double GraphKokkos<DeviceType>::memory_usage() const {
   const std::size_t ints =
-      atoms_.extent(0) + node_of_.extent(0) + offset_.extent(0) + place_.extent(0) + places_.extent(0);
+      atoms_.extent(0) + node_of_.extent(0) + offset_.extent(0) + sent_.extent(0) + places_.extent(0);
   return static_cast<double>(ints * sizeof(int));
 }
 

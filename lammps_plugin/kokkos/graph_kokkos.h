@@ -2,6 +2,8 @@
 #pragma once
 // From LAMMPS's neighbour list for Kokkos to the graph a model sees, by kernels in the list's execution space.
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kokkos_type.h"
@@ -10,14 +12,46 @@
 
 namespace clebsch_lammps {
 
-/// Why a step must stop; bits, gathered on the device and read with the next count.
+/// Why a step must stop; bits, gathered on the device and read with the next step's totals().
 enum StepFault : std::int64_t { kBadPosition = 1, kNoOwner = 2, kBadEnergy = 4, kBadForce = 8 };
 
+/// A place in what has been put on an execution space, which the host can wait for without what comes after it.
+template <class Execution>
+class Milestone {
+ public:
+  void record(const Execution& space) { space.fence(); }
+  void wait() {}
+};
+
+#ifdef KOKKOS_ENABLE_CUDA
+template <>
+class Milestone<Kokkos::Cuda> {
+ public:
+  Milestone() = default;
+  Milestone(const Milestone&) = delete;
+  Milestone& operator=(const Milestone&) = delete;
+  ~Milestone() {
+    if (event_) cudaEventDestroy(event_);
+  }
+  void record(const Kokkos::Cuda& space) {
+    if (!event_) check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    check(cudaEventRecord(event_, space.cuda_stream()));
+  }
+  void wait() { check(cudaEventSynchronize(event_)); }
+
+ private:
+  static void check(cudaError_t status) {
+    if (status != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
+  }
+  cudaEvent_t event_ = nullptr;
+};
+#endif
+
 /// Builds the graph of one step as GraphBuilder does, nodes breadth first from the owned atoms, in two goes: count()
-/// finds nodes and the number of edges, and the host reads a few numbers; fill() writes the graph into arrays that are
-/// large enough. Ghosts of one hop are in LAMMPS's order and edges of a row in the neighbour list's, which Kokkos may
-/// build in another order each time; the transpose is sorted. Everything is public because nvcc wants it so of
-/// functions with kernels in them.
+/// finds nodes; fill() writes the graph into arrays that have room for the nodes and, if they are large enough, for the
+/// edges, which only totals() tells: the model can be on its way by then. Ghosts of one hop are in LAMMPS's order and
+/// edges of a row in the neighbour list's, which Kokkos may build in another order each time; the transpose is sorted.
+/// Everything is public because nvcc wants it so of functions with kernels in them.
 template <class DeviceType>
 class GraphKokkos {
  public:
@@ -25,6 +59,7 @@ class GraphKokkos {
   using Arrays = ArrayTypes<DeviceType>;
   using Ints = Kokkos::View<int*, DeviceType>;
   using Faults = Kokkos::View<std::int64_t*, DeviceType>;  ///< StepFault bits, number of edges
+  using HostTotals = Kokkos::View<std::int64_t*, Kokkos::SharedHostPinnedSpace>;
   static constexpr int kMostLayers = 32;
 
   /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. `pair_cutoffs` (T,T) [centre][neighbour].
@@ -41,12 +76,17 @@ class GraphKokkos {
   };
   struct Counts {
     int owned = 0, rows = 0, nodes = 0;
-    std::int64_t edges = 0, faults = 0;  ///< also what the last step left in faults()
+    std::int64_t edges = 0, faults = 0;  ///< of the last totals(); also what the step before left in faults()
   };
-  /// First half. The host waits for it.
-  Counts count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
-  /// Second half: the graph that count() found, and its transpose, into arrays with room for it.
+  /// First half: owned, rows and nodes of counts(). The host waits where ghosts are nodes or the list is new.
+  void count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
+  /// The number of edges, for which the host waits; also in counts().
+  std::int64_t count_edges();
+  /// Second half: the graph that count() found, and its transpose. Without any edges when there is no room for all of
+  /// them; it may then be called again with more.
   void fill(const clebsch::DeviceGraph& graph);
+  /// Waits for fill() and not for what was started since. Throws std::runtime_error.
+  Counts totals();
 
   /// What the last step left in faults().
   std::int64_t read_faults();
@@ -66,10 +106,9 @@ class GraphKokkos {
   void find_owned_nodes();
   void count_rows(int begin, int end);
   int number_marked(int end);
-  void read_totals();
   void fill_nodes(const clebsch::DeviceGraph& graph);
   void fill_edges(const clebsch::DeviceGraph& graph);
-  void transpose(const clebsch::DeviceGraph& graph);
+  void order_edges(const clebsch::DeviceGraph& graph);
 
  private:
   /// A row each for `rows` teams' threads; vector lanes over neighbours.
@@ -87,14 +126,14 @@ class GraphKokkos {
   typename Arrays::t_int_1d_randomread neighbor_count_, list_atoms_;
   int list_size_ = 0;
   Counts counts_;
-  clebsch::DeviceGraph graph_;  ///< of the last fill(), with this many edges
-  int filled_edges_ = 0;
+  clebsch::DeviceGraph graph_;  ///< of the last fill()
   Kokkos::Array<int, kMostLayers> layer_rows_;
   Ints atoms_, node_of_;  ///< node -> LAMMPS index; LAMMPS index -> node, -1: none, -2: to be one
-  Ints offset_;           ///< (rows) edges, then the first edge
-  Ints place_, places_;   ///< of the transpose: the next free place of a sender; edges in any order
+  Ints offset_;           ///< (rows) edges
+  Ints sent_, places_;    ///< LAMMPS index -> edges it sends that are not written yet; edges by sender in any order
   Faults faults_;
-  typename Faults::HostMirror host_faults_;
+  HostTotals totals_;  ///< a copy of faults_
+  Milestone<Execution> filled_;
 };
 
 }  // namespace clebsch_lammps

@@ -47,7 +47,8 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   void add_energies();
   void add_virial();
   template <class Target>
-  void add_to_atoms(const Target& target, const double* source, int width, std::int64_t fault);
+  void add_to_atoms(const Target& target, const double* source, int width, std::int64_t fault,
+                    const double* energies = nullptr);
 
  protected:
   std::string choose_model_device() override;
@@ -61,8 +62,8 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
   void grow_per_atom();
   void free_per_atom();
-  void make_graph();
-  void evaluate_here();
+  bool find_nodes();
+  void evaluate_here(bool new_list);
   void stop_at_faults(std::int64_t faults, bool same_atoms);
   void lap(clebsch_lammps::StepTimes::Part part);
   void* stream() const;

@@ -67,15 +67,16 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   begin_step();
   grow_per_atom();
   times_.start();
-  make_graph();
-  lap(StepTimes::kGraph);
-  evaluate_here();
+  const bool new_list = find_nodes();
+  evaluate_here(new_list);
   last_step_ = update->ntimestep;
   lap(StepTimes::kModel);
 
   // Every rank comes through here, also without atoms: with newton off the sums below are collective.
-  add_to_atoms(atom_kokkos_->k_f.template view<DeviceType>(), there_.forces, 3, clebsch_lammps::kBadForce);
-  add_energies();
+  const bool only_check_energies = !eflag_global && !eflag_atom;
+  add_to_atoms(atom_kokkos_->k_f.template view<DeviceType>(), there_.forces, 3, clebsch_lammps::kBadForce,
+               only_check_energies ? there_.atomic_energy : nullptr);
+  if (!only_check_energies) add_energies();
   if (vflag_global) add_virial();
   if (eflag_atom) k_eatom_.template sync<LMPHostType>();
   if (vflag_atom) {
@@ -92,8 +93,9 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   if (update->setupflag) times_.reset();  // the evaluation before the first step is not in LAMMPS's loop time
 }
 
+/// Whether the neighbour list is new.
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::make_graph() {
+bool PairClebschKokkos<DeviceType>::find_nodes() {
   typename clebsch_lammps::GraphKokkos<DeviceType>::Step step;
   step.local = atom->nlocal;
   step.all = atom->nlocal + atom->nghost;
@@ -106,28 +108,42 @@ void PairClebschKokkos<DeviceType>::make_graph() {
   step.type = atom_kokkos_->k_type.template view<DeviceType>();
   step.fold = fold_;
   if (fold_) step.owner = owner_.template view<DeviceType>();
-  const auto counts = graph_.count(static_cast<NeighListKokkos<DeviceType>*>(list), step);
-  if (counts.faults != 0) stop_at_faults(counts.faults, !step.new_list);
-  if (counts.edges > std::numeric_limits<std::int32_t>::max() - 65536)
-    error->one(FLERR, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got {}; use more ranks",
-               counts.edges);
+  graph_.count(static_cast<NeighListKokkos<DeviceType>*>(list), step);
+  return step.new_list;
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::evaluate_here() {
-  const auto& counts = graph_.counts();
-  result_.outputs.clear();
+void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
   there_ = {};
-  if (counts.owned == 0) return;
-  try {
-    graph_.fill(model_->reserve(counts.rows, counts.nodes, counts.edges, stream()));
-    if (!stream()) Execution().fence();
-    lap(clebsch_lammps::StepTimes::kGraph);
-    there_ = model_->compute_reserved(counts.rows, request_, stream(), result_);
-    for (const std::string& message : model_->take_messages())
-      if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch/kk: step {}: {}\n", update->ntimestep, message);
-  } catch (const std::exception& failure) {
-    error->one(FLERR, "Pair style clebsch/kk: step {}: {}", update->ntimestep, failure.what());
+  const auto counts = graph_.counts();
+  // Between two lists the number of edges changes little: the step is started as if they fitted, and done again when
+  // the host learns, while the model runs, that they did not.
+  std::int64_t edges = new_list ? graph_.count_edges() : counts.edges;
+  if (counts.owned == 0) {
+    result_.outputs.clear();
+    stop_at_faults(graph_.read_faults(), false);
+    return;
+  }
+  for (bool fits = false; !fits;) {
+    if (edges > std::numeric_limits<std::int32_t>::max() - 65536)
+      error->one(FLERR, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got {}; use more ranks",
+                 edges);
+    result_.outputs.clear();
+    typename clebsch_lammps::GraphKokkos<DeviceType>::Counts found;
+    try {
+      const clebsch::DeviceGraph graph = model_->reserve(counts.rows, counts.nodes, edges, stream());
+      graph_.fill(graph);
+      lap(clebsch_lammps::StepTimes::kGraph);
+      there_ = model_->compute_reserved(counts.rows, request_, stream(), result_);
+      found = graph_.totals();
+      for (const std::string& message : model_->take_messages())
+        if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch/kk: step {}: {}\n", update->ntimestep, message);
+      fits = found.edges <= graph.edges;
+    } catch (const std::exception& failure) {
+      error->one(FLERR, "Pair style clebsch/kk: step {}: {}", update->ntimestep, failure.what());
+    }
+    if (found.faults != 0) stop_at_faults(found.faults, fits);
+    edges = found.edges;
   }
   if (request_.outputs.empty()) return;
   node_atoms_.resize(counts.owned);
@@ -148,17 +164,8 @@ void PairClebschKokkos<DeviceType>::add_energies() {
   const auto eatom_view = k_eatom_.template view<DeviceType>();
   if (owned == 0) return;
   double sum = 0;
-  const auto policy = Kokkos::RangePolicy<Execution>(0, owned);
-  if (!eflag_global && !per_atom) {
-    Kokkos::parallel_for(
-        "clebsch:check_energies", policy, KOKKOS_LAMBDA(const int node) {
-          if (!(energies[node] - energies[node] == 0.0))
-            Kokkos::atomic_or(&faults(0), std::int64_t{clebsch_lammps::kBadEnergy});
-        });
-    return;
-  }
   Kokkos::parallel_reduce(
-      "clebsch:energies", policy,
+      "clebsch:energies", Kokkos::RangePolicy<Execution>(0, owned),
       KOKKOS_LAMBDA(const int node, double& total) {
         const double energy = energies[node];
         total += energy;
@@ -179,11 +186,12 @@ void PairClebschKokkos<DeviceType>::add_virial() {
   for (int c = 0; c < 6; ++c) virial[c] += energy_factor_ * voigt[c];
 }
 
-/// Adds (nodes, width) numbers to atoms' rows; those that are not finite set `fault`.
+/// Adds (nodes, width) numbers to atoms' rows; those that are not finite set `fault`, and owned nodes' `energies` that
+/// are not (null: not looked at) kBadEnergy.
 template <class DeviceType>
 template <class Target>
 void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const double* source, int width,
-                                                 std::int64_t fault) {
+                                                 std::int64_t fault, const double* energies) {
   const int owned = source ? graph_.counts().owned : 0, nodes = source ? graph_.counts().nodes : 0;
   const int local = atom->nlocal, all = atom->nlocal + atom->nghost;
   const bool send = own_reverse_;
@@ -218,6 +226,8 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
           }
         }
         if (!(probe - probe == 0.0)) Kokkos::atomic_or(&faults(0), fault);
+        if (energies && node < owned && !(energies[node] - energies[node] == 0.0))
+          Kokkos::atomic_or(&faults(0), std::int64_t{clebsch_lammps::kBadEnergy});
       });
   if (!send) return;
   comm->reverse_comm(this, width);

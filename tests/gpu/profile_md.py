@@ -39,7 +39,12 @@ class Lammps:
         self.lib.lammps_commands_string(self.handle, text.encode())
 
     def close(self) -> None:
+        """Also ends what LAMMPS has started: Kokkos after Python's torch has ended CUDA would be too late."""
         self.lib.lammps_close(self.handle)
+        for name in ("lammps_kokkos_finalize",):
+            function = getattr(self.lib, name, None)
+            if function is not None:
+                function()
 
 
 def set_up(case, atoms: int, args, folder: Path) -> str:

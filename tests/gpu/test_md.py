@@ -55,6 +55,11 @@ class Variant:
 
 NVE = "velocity all create 300 7 mom yes\nfix motion all nve\nrun 20"
 NPT = "velocity all create 300 7 mom yes\nfix motion all npt temp 300 300 0.05 aniso 0 0 0.5\nrun 20"
+# A quarter more edges under one list: arrays have to grow in the middle of it.
+SQUEEZE = (
+    "neigh_modify every 100 delay 100 check no\n"
+    "fix motion all deform 1 x scale 0.9 y scale 0.95 z scale 0.95 remap x\nrun 20"
+)
 VARIANTS = [
     Variant("water", "water"),
     Variant("carbon", "carbon"),
@@ -72,6 +77,7 @@ VARIANTS = [
     Variant("nve, water", "water", run=NVE),
     Variant("nve, carbon", "carbon", run=NVE, copies="2 2 1"),
     Variant("npt, water", "water", run=NPT),
+    Variant("more edges, one list", "carbon", run=SQUEEZE, copies="3 3 2"),
 ]
 
 

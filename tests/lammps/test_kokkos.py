@@ -134,6 +134,20 @@ def test_trajectories(lammps, kokkos, repulsive_model, ranks):
             assert np.abs(run.table()[axis] - reference.table()[axis]).max() < 1e-8
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
+    """A box that shrinks under one neighbour list: twice the edges, so that steps are done again with more room."""
+    system = random_system(atoms=60, spacing=1.6, seed=4)
+    scaled = " ".join(f"{axis} scale 0.8" for axis in "xyz")
+    after = "neighbor 2.5 bin\nneigh_modify every 100 delay 100 check no\nthermo 1\n"
+    after += f"fix 1 all deform 1 {scaled} remap x\n"
+    rest = {"after": after, "run": "run 8"}
+    reference = lammps.evaluate(system, model, **rest)
+    run = kokkos.evaluate(system, model, ranks=ranks, **rest)
+    assert "Neighbor list builds = 0" in run.output, run.output
+    assert_same(run, reference)
+
+
 def test_evaporation(lammps, kokkos, repulsive_model):
     """Atoms that fly apart: neighbours dwindle to none, and lost atoms leave."""
     system = random_system(atoms=12, lengths=(5.0, 5.0, 5.0), spacing=1.2, boundary="f f f", seed=3)

@@ -34,6 +34,12 @@ class Case:
         return committed if committed.exists() else FOLDER / f"{self.model}.pt"
 
 
+def _allegro() -> Case:
+    """The trained model, or one of random weights for C and O where there is none."""
+    trained = Case("allegro", "water-allegro", "O H", "water", 0.5)
+    return trained if trained.path.exists() else Case("allegro", "allegro-l2", "O C", "water", None)
+
+
 CASES = {
     case.name: case
     for case in (
@@ -41,7 +47,7 @@ CASES = {
         Case("carbon", "carbon-mace", "C", "diamond", 1.0),
         Case("mace-M", "mace-M", "C", "diamond", None, ("mace", "mace-cueq")),
         Case("nequip-M", "nequip-M", "C", "diamond", None, ("nequip",)),
-        Case("allegro", "water-allegro", "O H", "water", 0.5),
+        _allegro(),
         Case("nequip-M-water", "nequip-M", "O C", "water", None),
     )
 }

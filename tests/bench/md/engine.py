@@ -126,9 +126,8 @@ run {self.warm}
             text += f"timer timeout {max(1, round(self.seconds / self.chunks))} every 10\n"
             text += f"run {-(-self.steps // self.chunks)}\n"
         if self.phases:
-            text += (
-                f"timer timeout {self.seconds:.0f} every 10\n{self.pair('timing yes')}run {max(self.steps // 5, 10)}\n"
-            )
+            steps = min(max(self.steps // 5, 10), self.steps)
+            text += f"timer timeout {self.seconds:.0f} every 10\n{self.pair('timing yes')}run {steps}\n"
         return text
 
     def command(self) -> list[str]:
