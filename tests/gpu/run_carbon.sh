@@ -1,10 +1,11 @@
 #!/bin/sh
-# The carbon model in LAMMPS on one GPU, in one call of at most five minutes: 100 ps at 1,500 K at constant energy, the
-# example with its picture, and a short run of 8000 atoms.
+# The carbon model in LAMMPS on one GPU, in one call of at most five minutes: 100 ps of 1728 atoms at 1,500 K at constant
+# energy, the example with its picture, and a short run of 8000 atoms.
 #
 #   tests/gpu/run_carbon.sh RESULTS_FOLDER
 #
-# LMP: the LAMMPS executable. CLEBSCH_PLUGIN: clebschplugin.so. PYTHON: the interpreter, python3 by default. CLEBSCH_COMMIT:
+# LMP: the LAMMPS executable. CLEBSCH_PLUGIN: clebschplugin.so. CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a LAMMPS with Kokkos and
+# clebschkkplugin.so, which then run the long one. PYTHON: the interpreter, python3 by default. CLEBSCH_COMMIT:
 # where git is absent.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,7 +23,11 @@ nve() {
     --ps "$ps" --cells "$cells" --device cuda --lmp "$lmp" --plugin "$plugin" "$@" > "$out/$file.txt" 2>&1 || status=1
   tail -n 25 "$out/$file.txt"
 }
-nve carbon_nve 100 4 230 --record
+if [ -n "${CLEBSCH_KK_LMP:-}" ]; then
+  nve carbon_nve 100 6 230 --record --flags "-k on g 1 -sf kk" --lmp "$CLEBSCH_KK_LMP" --plugin "$CLEBSCH_KK_PLUGIN"
+else
+  nve carbon_nve 100 6 230 --record
+fi
 example=$(mktemp -d)
 cp -r "$root/examples/carbon_lattice" "$root/examples/lammps_output.py" "$example"
 (

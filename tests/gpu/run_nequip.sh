@@ -1,9 +1,9 @@
 #!/bin/bash
-# NequIP on one GPU in two calls of less than five minutes each, of pieces that do not depend on each other:
+# NequIP on one GPU in two calls of at most seven minutes each, of pieces that do not depend on each other:
 #
 #   tests/gpu/run_nequip.sh RESULTS_FOLDER proof|speed|PIECE...
 #
-# proof: nve (in the background), tests, lammps, sanitizer, edges
+# proof: tests, lammps, sanitizer, edges, nve (alone: processes that share a GPU take turns, and ten times as long)
 #   nve        nve_water.py: 100 ps of the shipped water model at constant energy, averages beside those of the CPU
 #   tests      test_model.py --quick: whole models, steps from lists of pairs, allocations, changing graphs
 #   lammps     test_md.py: pair_style clebsch device cuda against the CPU
@@ -65,7 +65,7 @@ sanitize() { # sanitize "TOOL..." SECONDS PYTHON_ARGUMENT...: all tools at a tim
 piece() {
   case $1 in
     nve)
-      limited "${NVE_SECONDS:-250}" "$python" nve_water.py "$out" --seconds "$((${NVE_SECONDS:-250} - 20))" \
+      limited "${NVE_SECONDS:-170}" "$python" nve_water.py "$out" --seconds "$((${NVE_SECONDS:-170} - 20))" \
         --beside results/nve_water_cpu.json > "$out/nve_water.txt" 2>&1
       tail -n 12 "$out/nve_water.txt" | cut -c1-600
       ;;
@@ -113,24 +113,15 @@ piece() {
 status=0
 for name in "$@"; do
   case $name in
-    proof) pieces="tests lammps sanitizer edges" background=nve ;;
-    speed) pieces="kernels bench peers ncu" background= ;;
-    *) pieces=$name background= ;;
+    proof) pieces="tests lammps sanitizer edges nve" ;;
+    speed) pieces="kernels bench peers ncu" ;;
+    *) pieces=$name ;;
   esac
-  if [ -n "$background" ]; then
-    piece $background > "$out/$background.log" 2>&1 &
-    job=$!
-  fi
   for one in $pieces; do
     begin=$SECONDS
     echo "==== $one"
     piece "$one" || status=1
     echo "== $one: $((SECONDS - begin)) s"
   done
-  if [ -n "$background" ]; then
-    wait "$job" || status=1
-    echo "==== $background"
-    cat "$out/$background.log"
-  fi
 done
 exit $status
