@@ -15,19 +15,29 @@ namespace {
 constexpr const char* kVariable = "CLEBSCH_CUDA_ALLEGRO";
 constexpr int kWarps = kAllegroThreads / 32;
 
-AllegroChunks chunks_from_environment() {
+struct Plan {
   AllegroChunks chunks;
+  DenseMath dense = DenseMath::fp32;
+};
+
+Plan plan_from_environment() {
+  Plan plan;
   const char* text = std::getenv(kVariable);
   std::istringstream items(text ? text : "");
   for (std::string item; std::getline(items, item, ',');) {
+    if (item == "dense=fp32" || item == "dense=tf32x3") {
+      plan.dense = item == "dense=fp32" ? DenseMath::fp32 : DenseMath::tf32x3;
+      continue;
+    }
     const size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
     require((name == "edges" || name == "longest") && value >= 1 && value <= 1 << 24,
-            "{}: expected edges or longest = 1 to {}, got '{}'", kVariable, 1 << 24, item);
-    (name == "edges" ? chunks.edges : chunks.longest) = value;
+            "{}: expected edges or longest = 1 to {}, or dense=fp32 or dense=tf32x3, got '{}'", kVariable, 1 << 24,
+            item);
+    (name == "edges" ? plan.chunks.edges : plan.chunks.longest) = value;
   }
-  return chunks;
+  return plan;
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -70,11 +80,14 @@ Cubin compile_scale(int arch, const CubinCache& cache) {
 
 }  // namespace
 
-CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, const DeviceLimits& limits,
-                                const CubinCache& cache) {
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
+                                const DeviceLimits& limits, const CubinCache& cache) {
+  require(scalar == Scalar::f64 || dense == DenseMath::fp32 || limits.arch >= 80,
+          "{}: dense=tf32x3 needs compute capability 8.0, this device has {}.{}", kVariable, limits.arch / 10,
+          limits.arch % 10);
   CompiledAllegro made;
   made.edges = cached_compile(cache, allegro_edges_source(problem, scalar), "allegro_edges", limits.arch);
-  made.dense = cached_compile(cache, allegro_dense_source(problem, scalar), "allegro_dense", limits.arch);
+  made.dense = cached_compile(cache, allegro_dense_source(problem, scalar, dense), "allegro_dense", limits.arch);
   for (int k = 0; k < problem.layers(); ++k) {
     made.products.push_back(
         cached_compile(cache, allegro_product_source(problem, k, scalar), "allegro_product", limits.arch));
@@ -91,11 +104,11 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
   // Energies and gradients come from the same kernels.
   const auto problem = cached_allegro_problem(call.problem);
   return {{fmt::format("allegro_energy {}", scalar_name(call.scalar)), call.problem,
-           [problem, scalar = call.scalar, limits](const CubinCache& cache) {
-             CompiledAllegro made = compile_allegro(*problem, scalar, limits, cache);
+           [problem, scalar = call.scalar, math = plan_from_environment().dense, limits](const CubinCache& cache) {
+             CompiledAllegro made = compile_allegro(*problem, scalar, math, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
-             parts.push_back({std::move(made.dense), "", dense_tiling(scalar).threads(), 1});
+             parts.push_back({std::move(made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
              return parts;
            }}};
@@ -119,13 +132,16 @@ AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scal
       scalar_(scalar),
       layout_(*problem_),
       dense_(*problem_, layout_),
-      chunks_(chunks_from_environment()),
-      limits_(device_limits(current_device())) {}
+      limits_(device_limits(current_device())) {
+  const Plan plan = plan_from_environment();
+  chunks_ = plan.chunks;
+  math_ = plan.dense;
+}
 
 const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!kernels_) {
-    const CompiledAllegro made = compile_allegro(*problem_, scalar_, limits_);
+    const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
     const auto edges = load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_scan", "allegro_order",
                                                      "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
     Kernels all{edges[0], edges[1], edges[2], edges[3],
@@ -169,7 +185,7 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
   // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
-  const DenseTiling tiling = dense_tiling(scalar_);
+  const DenseTiling tiling = dense_tiling(scalar_, math_);
   const auto dense = [&](const std::vector<int>& calls) {
     for (int index : calls) {
       const int64_t columns = dense_.calls[static_cast<size_t>(index)].columns();

@@ -47,15 +47,16 @@ struct CompiledAllegro {
   Cubin edges, dense;
   std::vector<Cubin> products;
 };
-CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, const DeviceLimits& limits,
-                                const CubinCache& cache = CubinCache::standard());
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
+                                const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads. Calls are asynchronous
 /// on the stream, their launches follow from capacities alone, and they give the same bits in every run. An edge whose
 /// type pair has no table, or whose vector is not finite, makes its receiver's energy not a number.
 class AllegroEnergy {
  public:
-  /// For the current device. CLEBSCH_CUDA_ALLEGRO, "edges=32768,longest=4096", overrides AllegroChunks.
+  /// For the current device. CLEBSCH_CUDA_ALLEGRO, "edges=32768,longest=4096,dense=tf32x3", overrides AllegroChunks and
+  /// DenseMath::fp32.
   static std::shared_ptr<const AllegroEnergy> make(const std::shared_ptr<const AllegroProblem>& problem, Scalar scalar);
 
   /// Bytes of scratch memory a call needs: a constant for graphs beyond one chunk.
@@ -80,6 +81,7 @@ class AllegroEnergy {
   AllegroLayout layout_;
   AllegroDense dense_;
   AllegroChunks chunks_;
+  DenseMath math_ = DenseMath::fp32;
   DeviceLimits limits_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<const Kernels> kernels_;

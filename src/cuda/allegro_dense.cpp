@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "cuda/allegro_source.h"
+#include "cuda/tf32_product.h"
 #include "cuda/tile_product.h"
 
 namespace clebsch::cuda {
@@ -53,11 +54,11 @@ void write_tables(SourceWriter& w, const AllegroDense& dense) {
   w.line("__constant__ Call calls[{}] = {{{}}};", std::max<size_t>(dense.calls.size(), 1), calls);
 }
 
-void write_operands(SourceWriter& w) {
+/// The begin of `fetch`: a thread's part of the rows.
+void write_fetch_rows(SourceWriter& w) {
   w.text(
       "// A step is kDepth columns of a segment. The next step's operands are on their way in registers while this\n"
       "// one's products are made.\n"
-      "Move next_x[kLoadX], next_w[kLoadW];\n"
       "int segment = call.in_begin, begin = 0, base = 0;\n"
       "auto fetch = [&]() {\n"
       "const Segment& s = segments[segment];\n"
@@ -68,7 +69,14 @@ void write_operands(SourceWriter& w) {
       "const int k = begin + place % (kDepth / kMove) * kMove, row = first_row + place / (kDepth / kMove);\n"
       "const bool there = row < rows && k < s.width;\n"
       "next_x[i] = there ? *reinterpret_cast<const Move*>(from + static_cast<int64>(row) * s.stride + k) : Move();\n"
-      "}\n"
+      "}");
+}
+
+/// Shared memory holds a tile as [k][row] and [k][column].
+void write_operands(SourceWriter& w) {
+  w.text("Move next_x[kLoadX], next_w[kLoadW];");
+  write_fetch_rows(w);
+  w.text(
       "#pragma unroll\n"
       "for (int i = 0; i < kLoadW; ++i) {\n"
       "const int place = tid + i * kThreads;\n"
@@ -103,7 +111,54 @@ void write_operands(SourceWriter& w) {
       "};");
 }
 
-void write_products(SourceWriter& w) {
+/// Shared memory holds a tile as [row][k] and [column][k], turned as write_tf32_product says; a thread brings four k of
+/// a column.
+void write_tf32_operands(SourceWriter& w) {
+  w.text(
+      "constexpr int kPacks = kDepth / kVector, kLoadPacks = kColumns * kPacks / kThreads;\n"
+      "Move next_x[kLoadX];\n"
+      "Pack next_w[kLoadPacks];");
+  write_fetch_rows(w);
+  w.text(
+      "#pragma unroll\n"
+      "for (int i = 0; i < kLoadPacks; ++i) {\n"
+      "const int place = tid + i * kThreads;\n"
+      "const int k = begin + place % kPacks * kVector, c = first_column + place / kPacks;\n"
+      "const bool there = c < call.columns;\n"
+      "if (call.transposed) {\n"
+      "const real* matrix = dense + call.weight + static_cast<int64>(c) * call.leading + base + k;\n"
+      "#pragma unroll\n"
+      "for (int v = 0; v < kVector; v += kMove) {\n"
+      "const Move m = there && k + v < s.width ? *reinterpret_cast<const Move*>(matrix + v) : Move();\n"
+      "#pragma unroll\n"
+      "for (int u = 0; u < kMove; ++u) next_w[i].v[v + u] = m.v[u];\n"
+      "}\n"
+      "} else {\n"
+      "const real* matrix = dense + call.weight + static_cast<int64>(base + k) * call.leading + c;\n"
+      "#pragma unroll\n"
+      "for (int v = 0; v < kVector; ++v)\n"
+      "next_w[i].v[v] = there && k + v < s.width ? matrix[v * call.leading] : real(0);\n"
+      "}\n"
+      "}\n"
+      "};");
+  w.text(
+      "auto keep = [&](int half) {\n"
+      "#pragma unroll\n"
+      "for (int i = 0; i < kLoadX; ++i) {\n"
+      "const int place = tid + i * kThreads;\n"
+      "const int k = place % (kDepth / kMove) * kMove, r = place / (kDepth / kMove);\n"
+      "*reinterpret_cast<Move*>(&xs[half][r][k ^ (r >> 1 & 1) * 8]) = next_x[i];\n"
+      "}\n"
+      "#pragma unroll\n"
+      "for (int i = 0; i < kLoadPacks; ++i) {\n"
+      "const int place = tid + i * kThreads;\n"
+      "const int k = place % kPacks * kVector, c = place / kPacks;\n"
+      "*reinterpret_cast<Pack*>(&ws[half][c][k ^ (c >> 2 & 1) * 8]) = next_w[i];\n"
+      "}\n"
+      "};");
+}
+
+void write_products(SourceWriter& w, bool tensor) {
   w.text(
       "real sum[kThreadRows][kThreadColumns];\n"
       "#pragma unroll\n"
@@ -124,24 +179,37 @@ void write_products(SourceWriter& w) {
       "}\n"
       "more = segment < call.in_end;\n"
       "if (more) fetch();");
-  write_tile_product(w);
+  if (tensor) {
+    w.text("if (first_column + warp_column < call.columns)");
+    write_tf32_product(w);
+  } else {
+    write_tile_product(w);
+  }
   w.text(
       "if (more) keep(half ^ 1);\n"
       "}");
 }
 
-void write_results(SourceWriter& w) {
+void write_results(SourceWriter& w, bool tensor) {
+  const std::string column =
+      tensor ? "warp_column + j / 4 * 16 + 4 * t + j % 4" : "(j / kVector * kAcross + tx) * kVector + j % kVector";
+  const std::string row =
+      tensor ? "warp_row + i / 2 * 16 + i % 2 * 8 + g" : "(i / kVector * kDown + ty) * kVector + i % kVector";
   w.text(
       "#pragma unroll\n"
       "for (int j = 0; j < kThreadColumns; j += kMove) {\n"
-      "const int column = first_column + (j / kVector * kAcross + tx) * kVector + j % kVector;\n"
+      "const int column = first_column + " +
+      column +
+      ";\n"
       "if (column >= call.columns) continue;\n"
       "int to = call.in_end, c = column;\n"
       "while (c >= segments[to].width) c -= segments[to++].width;\n"
       "const Segment& s = segments[to];\n"
       "#pragma unroll\n"
       "for (int i = 0; i < kThreadRows; ++i) {\n"
-      "const int row = first_row + (i / kVector * kDown + ty) * kVector + i % kVector;\n"
+      "const int row = first_row + " +
+      row +
+      ";\n"
       "if (row >= rows) continue;\n"
       "Move* target = reinterpret_cast<Move*>(work + capacity * s.offset + static_cast<int64>(row) * s.stride + "
       "s.first "
@@ -178,14 +246,16 @@ void write_results(SourceWriter& w) {
 
 }  // namespace
 
-DenseTiling dense_tiling(Scalar scalar) {
+DenseTiling dense_tiling(Scalar scalar, DenseMath math) {
+  if (scalar == Scalar::f32 && math == DenseMath::tf32x3) return {128, 64, 16, 4, 8};
   return scalar == Scalar::f32 ? DenseTiling{128, 64, 8, 8, 8} : DenseTiling{64, 64, 8, 4, 8};
 }
 
-std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar) {
+std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, DenseMath math) {
   const AllegroLayout layout(problem);
   const AllegroDense dense(problem, layout);
-  const DenseTiling tiling = dense_tiling(scalar);
+  const DenseTiling tiling = dense_tiling(scalar, math);
+  const bool tensor = scalar == Scalar::f32 && math == DenseMath::tf32x3;
   const int across = tiling.columns / tiling.thread_columns, down = tiling.rows / tiling.thread_rows;
   SourceWriter w;
   w.line("typedef {} real;", scalar_name(scalar));
@@ -205,23 +275,40 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar) {
       "real v[kMove];\n"
       "};");
   write_tables(w, dense);
+  if (tensor) write_tf32_functions(w);
   // Loads of single numbers need more registers for their addresses.
   const bool wide = global_pack(dense, scalar) * scalar_bytes(scalar) == 16;
-  w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", scalar == Scalar::f32 && wide ? 3 : 2);
+  w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", tensor ? (wide ? 2 : 1)
+                                                                         : scalar == Scalar::f32 && wide ? 3
+                                                                                                         : 2);
   w.text(
       "allegro_dense(real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
-      "const real* __restrict__ dense, int index, int gradients) {\n"
-      "__shared__ Pack xs[2][kDepth][kRows / kVector + 1];\n"
-      "__shared__ Pack ws[2][kDepth][kColumns / kVector + 1];\n"
+      "const real* __restrict__ dense, int index, int gradients) {");
+  w.text(tensor ? "__shared__ __align__(16) real xs[2][kRows][kDepth];\n"
+                  "__shared__ __align__(16) real ws[2][kColumns][kDepth];"
+                : "__shared__ Pack xs[2][kDepth][kRows / kVector + 1];\n"
+                  "__shared__ Pack ws[2][kDepth][kColumns / kVector + 1];");
+  w.text(
       "const Call& call = calls[index];\n"
       "const int4 part = chunks[chunk];\n"
       "const int rows = part.w - part.z, tiles = (call.columns + kColumns - 1) / kColumns;\n"
       "const int first_row = blockIdx.x / tiles * kRows, first_column = blockIdx.x % tiles * kColumns;\n"
       "if (first_row >= rows) return;\n"
-      "const int tid = threadIdx.x, tx = tid % kAcross, ty = tid / kAcross;");
-  write_operands(w);
-  write_products(w);
-  write_results(w);
+      "const int tid = threadIdx.x;");
+  if (tensor) {
+    w.text(
+        "// A warp has kThreadRows * 8 rows and kThreadColumns * 4 columns.\n"
+        "constexpr int kWarpsAcross = kColumns / (kThreadColumns * 4);\n"
+        "const int g = tid % 32 / 4, t = tid % 4;\n"
+        "const int warp_row = tid / 32 / kWarpsAcross * kThreadRows * 8;\n"
+        "const int warp_column = tid / 32 % kWarpsAcross * kThreadColumns * 4;");
+    write_tf32_operands(w);
+  } else {
+    w.text("const int tx = tid % kAcross, ty = tid / kAcross;");
+    write_operands(w);
+  }
+  write_products(w, tensor);
+  write_results(w, tensor);
   w.text("}");
   return w.str();
 }

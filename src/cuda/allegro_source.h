@@ -51,18 +51,22 @@ std::string allegro_scale_source();
 /// grid of both: any, a block a receiver in turn. paths: of all layers.
 std::string allegro_product_source(const AllegroProblem& problem, int layer, Scalar scalar);
 
+/// How fp32 products of matrices are made: by fused multiply-adds, or on tensor cores by three products of tf32 (no
+/// more than twice plain fp32's error; compute capability 8.0 and later).
+enum class DenseMath { fp32, tf32x3 };
+
 /// Tile of one block of allegro_dense.
 struct DenseTiling {
   int rows, columns, depth, thread_rows, thread_columns;
   int threads() const { return rows / thread_rows * (columns / thread_columns); }
 };
-DenseTiling dense_tiling(Scalar scalar);
+DenseTiling dense_tiling(Scalar scalar, DenseMath math);
 /// The matrix products of AllegroDense:
 ///   allegro_dense(real* work, int64 capacity, const int4* chunks, int chunk, const real* dense, int call,
 ///                 int gradients)
 /// grid (ceil(capacity / rows) * ceil(columns / tile columns)). Every sum runs over its inputs in order. gradients = 0:
-/// slopes are not kept.
-std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar);
+/// slopes are not kept. math: of fp32; fp64 is always plain.
+std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, DenseMath math);
 
 /// Lines that every source begins with: number types.
 void write_allegro_head(SourceWriter& w, Scalar scalar);

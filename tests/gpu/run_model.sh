@@ -2,7 +2,8 @@
 # Whole models on one GPU, in one call of less than four minutes: tests, then times and where they go.
 #
 #   tests/gpu/run_model.sh RESULTS_FOLDER [PIECE ...]      pieces: tests bench (both by default), quick,
-#                                                          allegro (tests, times, sizes of a chunk: 2 minutes)
+#                                                          allegro (tests, times of both paths of its matrix
+#                                                          products, sizes of a chunk: 2 minutes)
 #
 # Needs CLEBSCH_LIBRARY, ase and vesin in PYTHONPATH, model files of random NequIP presets in CLEBSCH_GPU_MODELS
 # (tests/gpu/make_models.py makes them where nequip is). PYTHON: the interpreter, python3 by default.
@@ -29,6 +30,8 @@ for piece in ${*:-tests bench}; do
       timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench.json" --models allegro-l2 --profile \
         > "$out/allegro_bench.txt" 2>&1
       bench=$?
+      CLEBSCH_CUDA_ALLEGRO=dense=tf32x3 timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench_tf32x3.json" \
+        --models allegro-l2 --profile > "$out/allegro_bench_tf32x3.txt" 2>&1
       timeout 40 "$python" -W ignore sweep_allegro.py > "$out/allegro_sweep.txt" 2>&1
       [ $tests = 0 ] && [ $bench = 0 ] ;;
     *) echo "unknown piece $piece"; false ;;
@@ -41,7 +44,7 @@ for piece in ${*:-tests bench}; do
     allegro)
       grep -v '^ok' "$out/model_allegro.txt" | tail -60 | cut -c1-400
       grep -c '^ok' "$out/model_allegro.txt"
-      cut -c1-260 "$out/allegro_bench.txt" "$out/allegro_sweep.txt" ;;
+      cut -c1-260 "$out/allegro_bench.txt" "$out/allegro_bench_tf32x3.txt" "$out/allegro_sweep.txt" ;;
     *) grep -v '^ok' "$out/model_$piece.txt" | tail -60 | cut -c1-400; grep -c '^ok' "$out/model_$piece.txt" ;;
   esac
 done

@@ -1,4 +1,5 @@
-"""Times an Allegro step on a GPU for several sizes of a chunk (CLEBSCH_CUDA_ALLEGRO).
+"""Times an Allegro step on a GPU for both paths of its matrix products and several sizes of a chunk
+(CLEBSCH_CUDA_ALLEGRO).
 
 python3 sweep_allegro.py [MODEL]
 """
@@ -11,24 +12,34 @@ import sys
 import torch
 from model_cases import diamond, load
 
-SIZES = (32768, 65536, 102400, 131072, 262144)
+SIZES = {"64": (102400,), "1000": (65536, 102400), "8000": (32768, 65536, 102400, 131072, 262144)}
+STRUCTURES = {"64": diamond(2), "1000": diamond(5), "8000": diamond(10)}
+
+
+def measure(name: str, label: str, option: str) -> str:
+    os.environ["CLEBSCH_CUDA_ALLEGRO"] = option
+    torch.cuda.empty_cache()
+    structure = STRUCTURES[label]
+    model = load(name, "cuda", "float32")
+    graph = structure.graph(model.r_max)
+    for _ in range(3):
+        model.compute(*graph)
+    times = sorted(model.time_device(10) for _ in range(5))
+    return f"{times[2]:.3f} ms, {1e3 * times[2] / len(structure):.3f} us/atom"
 
 
 def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "allegro-l2"
-    for label, structure in (("1000", diamond(5)), ("8000", diamond(10))):
-        for edges in SIZES:
-            os.environ["CLEBSCH_CUDA_ALLEGRO"] = f"edges={edges}"
-            torch.cuda.empty_cache()
-            model = load(name, "cuda", "float32")
-            graph = structure.graph(model.r_max)
-            for _ in range(3):
-                model.compute(*graph)
-            times = sorted(model.time_device(10) for _ in range(5))
-            per_atom = 1e3 * times[2] / len(structure)
-            print(f"{name} {label} atoms, chunks of {edges}: {times[2]:.3f} ms, {per_atom:.3f} us/atom", flush=True)
-            del model
-    return 0
+    failed = 0
+    for label, sizes in SIZES.items():
+        for edges in sizes:
+            for dense in ("fp32", "tf32x3"):
+                try:
+                    text = measure(name, label, f"edges={edges},dense={dense}")
+                except Exception as error:
+                    failed, text = 1, f"FAILED {error}"
+                print(f"{name} {label} atoms, chunks of {edges}, dense={dense}: {text}", flush=True)
+    return failed
 
 
 if __name__ == "__main__":

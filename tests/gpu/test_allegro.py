@@ -10,7 +10,7 @@ import os
 import sys
 
 import torch
-from model_cases import diamond, evaluate, gas, load, model_path, water
+from model_cases import Structure, diamond, evaluate, gas, load, model_path, water
 from test_model import (
     as_on_the_cpu,
     check,
@@ -20,22 +20,51 @@ from test_model import (
     finite_differences,
     judged,
     replay_of_changing_graphs,
+    rms,
     same_bits,
 )
 
 CHUNKS = "CLEBSCH_CUDA_ALLEGRO"
 
 
-def any_chunks(model: str, dtype: str):
+def chosen(option: str, work, *args):
+    """work(*args) with CLEBSCH_CUDA_ALLEGRO as given."""
+    os.environ[CHUNKS] = option
+    try:
+        return work(*args)
+    finally:
+        os.environ.pop(CHUNKS, None)
+
+
+def error_of_tensor_cores(model: str, structure: Structure):
+    """Errors of energies and forces against fp64: 3xTF32's at most twice plain fp32's."""
+    exact = evaluate(load(model, "cuda", "float64"), structure)
+    errors = {}
+    for dense in ("fp32", "tf32x3"):
+        got = chosen(f"dense={dense}", lambda: evaluate(load(model, "cuda", "float32"), structure))
+        errors[dense] = {key: rms(got[key] - exact[key]) for key in ("atomic_energy", "forces")}
+    ratios = {key: errors["tf32x3"][key] / errors["fp32"][key] for key in errors["fp32"]}
+    relative = {dense: e["forces"] / rms(exact["forces"]) for dense, e in errors.items()}
+    text = " ".join(f"{key} {ratio:.2f} of fp32's" for key, ratio in ratios.items())
+    return max(ratios.values()) <= 2.0, f"{text}; forces, relative: {relative}"
+
+
+def differs(model: str):
+    """The option chooses another path."""
+    structure = diamond(2)
+    plain = evaluate(load(model, "cuda", "float32"), structure)["forces"]
+    tensor = chosen("dense=tf32x3", lambda: evaluate(load(model, "cuda", "float32"), structure)["forces"])
+    return not torch.equal(plain, tensor), f"largest difference {float((plain - tensor).abs().max()):.1e}"
+
+
+def any_chunks(model: str, dtype: str, dense: str = "fp32"):
     """Chunks of a few receivers give the bits of one chunk: an edge's row of a tile does not matter."""
     structure = diamond(3)
-    expected = evaluate(load(model, "cuda", dtype), structure)
+    expected = chosen(f"dense={dense}", lambda: evaluate(load(model, "cuda", dtype), structure))
     worst: dict[str, float] = {}
     for chunks in ("edges=64,longest=256", "edges=1000,longest=256", "edges=4096"):
-        os.environ[CHUNKS] = chunks
-        got = difference(evaluate(load(model, "cuda", dtype), structure), expected)
-        worst = {k: max(v, worst.get(k, 0.0)) for k, v in got.items()}
-    del os.environ[CHUNKS]
+        again = chosen(f"{chunks},dense={dense}", lambda: evaluate(load(model, "cuda", dtype), structure))
+        worst = {k: max(v, worst.get(k, 0.0)) for k, v in difference(again, expected).items()}
     return judged(worst, 1e-6 if dtype == "float32" else 1e-12)
 
 
@@ -76,7 +105,20 @@ def main() -> int:
                     continue
                 check(f"{model} {dtype} {label}", as_on_the_cpu, model, dtype, label, structure, {})
         check(f"{model} finite differences", finite_differences, model)
+    tensor = "dense=tf32x3"
+    for model in models:
+        for label, structure in small.items():
+            if model == "water-allegro" and "atoms" in label:
+                continue
+            check(f"{model} {tensor} {label}", chosen, tensor, as_on_the_cpu, model, "float32", label, structure, {})
+        structure = water(6) if model == "water-allegro" else diamond(5)
+        check(f"{model} {tensor} against float64", error_of_tensor_cores, model, structure)
     model = models[0]
+    check(f"{model} {tensor} differs", differs, model)
+    check(f"{model} {tensor} chunks", any_chunks, model, "float32", "tf32x3")
+    check(f"{model} {tensor}, graphs that change", chosen, tensor, replay_of_changing_graphs, model, "float32")
+    check(f"{model} {tensor} same bits", chosen, tensor, same_bits, model)
+    check(f"{model} {tensor} energy alone", chosen, tensor, energy_alone, model)
     for dtype in ("float64", "float32"):
         check(f"{model} {dtype} chunks", any_chunks, model, dtype)
         check(f"{model} {dtype}, graphs that change", replay_of_changing_graphs, model, dtype)
@@ -85,6 +127,7 @@ def main() -> int:
     check(f"{model} a row too long", too_long_a_row, model)
     check(f"{model} exact radial", exact_is_refused, model)
     check(f"{model} float32 8000", as_on_the_cpu, model, "float32", "8000", diamond(10), {})
+    check(f"{model} {tensor} 8000", chosen, tensor, as_on_the_cpu, model, "float32", "8000", diamond(10), {})
     check(f"{model} float64 1000", as_on_the_cpu, model, "float64", "1000", diamond(5), {})
     print(f"{len(failures)} checks failed" + "".join(f"\n  {name}" for name in failures), flush=True)
     return 1 if failures else 0

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 
+#include "core/errors.h"
 #include "core/registry.h"
 #include "cpu/allegro.h"
 #include "cuda/allegro.h"
@@ -61,15 +64,19 @@ struct Case {
     Values energy, gradient;
   };
 
+  /// In numbers of type U, from weights and tables of type T.
+  template <typename U = T>
   Result on_cpu(int32_t rows) {
     const GraphView& view = graph.view;
     Result result{Values(view.n_nodes, 0.0), Values(3 * view.n_edges, kUntouched)};
-    cpu::AllegroRadial<T> radial;
+    const std::vector<U> table(this->table.begin(), this->table.end()), dense(this->dense.begin(), this->dense.end()),
+        paths(this->paths.begin(), this->paths.end());
+    cpu::AllegroRadial<U> radial;
     radial.table = {table.data(),  index.data(), cutoffs.data(),           types,
                     types * types, kPieces,      problem->radial.columns()};
     GraphView cut = view;
     cut.n_edges = graph.graph.row_ptr.back();
-    cpu::allegro_energy<T>(*problem, cut, radial, {dense.data(), paths.data(), norm.data()}, rows, result.energy.data(),
+    cpu::allegro_energy<U>(*problem, cut, radial, {dense.data(), paths.data(), norm.data()}, rows, result.energy.data(),
                            result.gradient.data(), 1);
     return result;
   }
@@ -124,6 +131,19 @@ struct Case {
     EXPECT_EQ(std::memcmp(again.gradient.data(), got.gradient.data(), used * sizeof(double)), 0);
   }
 };
+
+/// Sets CLEBSCH_CUDA_ALLEGRO while it lives.
+struct Choice {
+  explicit Choice(const char* text) { setenv("CLEBSCH_CUDA_ALLEGRO", text, 1); }
+  ~Choice() { unsetenv("CLEBSCH_CUDA_ALLEGRO"); }
+};
+
+/// Root of the mean square difference of the numbers [begin, end).
+double rms(const Values& a, const Values& b, size_t begin, size_t end) {
+  double sum = 0;
+  for (size_t k = begin; k < end; ++k) sum += (a[k] - b[k]) * (a[k] - b[k]);
+  return std::sqrt(sum / static_cast<double>(end - begin));
+}
 
 template <typename T>
 double tolerance() {
@@ -190,6 +210,57 @@ TYPED_TEST(EmulatedAllegro, EmptyGraphsAndIsolatedAtoms) {
     Case<TypeParam> test(named_problem("allegro-test").problem, odd_graph(nodes, nodes, nodes, 0), 2, nodes);
     test.compare(tolerance<TypeParam>());
   }
+}
+
+TEST(EmulatedAllegroTensorCores, EveryWidthAndChunk) {
+  const Choice choice("dense=tf32x3");
+  for (const std::string& text : {named_problem("allegro-test").problem, kAligned}) {
+    Case<float> test(text, odd_graph(6, 8, 11, 14), 2, 7);
+    test.compare(tolerance<float>());
+    test.compare(tolerance<float>(), {23, 14});
+    // A number that is none stays one.
+    test.graph.graph.edge_vec[0] = std::nan("");
+    const int row = test.graph.graph.receivers[0];
+    EXPECT_TRUE(std::isnan(test.emulated({}).energy[row]) || test.graph.graph.row_ptr.back() == 0);
+  }
+}
+
+TEST(EmulatedAllegroTensorCores, ErrorIsAtMostTwicePlain) {
+  // Tiles of several rows and columns, sums of 192 numbers. Receivers count alike, however large their gradients are.
+  Case<float> test(named_problem("allegro-l2").problem, odd_graph(48, 48, 48, 20), 2, 0);
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
+  const Values exact = test.on_cpu<double>(48).gradient;
+  const auto& row_ptr = test.graph.graph.row_ptr;
+  const auto plain = test.emulated({}).gradient;
+  const Choice choice("dense=tf32x3");
+  const auto tensor = test.emulated({}).gradient;
+  double logs = 0;
+  int receivers = 0;
+  for (size_t i = 0; i < 48; ++i) {
+    const auto begin = 3 * static_cast<size_t>(row_ptr[i]), end = 3 * static_cast<size_t>(row_ptr[i + 1]);
+    if (end == begin) continue;
+    const double of_plain = rms(plain, exact, begin, end), of_tensor = rms(tensor, exact, begin, end);
+    if (of_plain == 0 || of_tensor == 0) continue;
+    logs += std::log(of_tensor / of_plain);
+    ++receivers;
+  }
+  ASSERT_GT(receivers, 24);
+  const double ratio = std::exp(logs / receivers);
+  std::cout << "gradients' error by 3xTF32 over that of fp32: " << ratio << ", mean of " << receivers << "\n";
+  EXPECT_NE(plain, tensor) << "the same path";
+  EXPECT_LE(ratio, 2.0);
+  EXPECT_LE(reference::array_error(tensor, exact, 3 * static_cast<size_t>(row_ptr[48])), 1e-4);
+}
+
+TEST(EmulatedAllegroTensorCores, DoubleStaysPlainAndUnknownOptionsAreRefused) {
+  Case<double> test(kAligned, odd_graph(4, 4, 4, 9), 2, 2);
+  const auto plain = test.emulated({});
+  {
+    const Choice choice("edges=16,dense=tf32x3");
+    EXPECT_EQ(test.emulated({}).energy, plain.energy);
+  }
+  const Choice choice("dense=tf32");
+  EXPECT_THROW(test.emulated({}), Error);
 }
 
 TEST(EmulatedAllegroErrors, MissingTablesAndVectorsShow) {

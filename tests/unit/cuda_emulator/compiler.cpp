@@ -23,20 +23,23 @@ std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Inline assembly: the named barrier and asynchronous copies are emulated, hints to the cache and to the optimiser are
-/// left out. Then a wrapper for every kernel.
+/// Inline assembly: the named barrier, asynchronous copies and tensor cores are emulated, hints to the cache and to the
+/// optimiser are left out. Then a wrapper for every kernel.
 std::string for_the_host(const std::string& source) {
   static const std::regex barrier(
       "asm volatile\\(\"barrier\\.sync %0, (\\d+);\" ::\"r\"\\(([^\"]*)\\) : \"memory\"\\);");
   static const std::regex copy("asm volatile\\(\"cp\\.async\\.ca[^\"]*\"[^;]*;");
   static const std::regex group("asm volatile\\(\"cp\\.async\\.commit_group;\"[^;]*;");
   static const std::regex await("asm volatile\\(\"cp\\.async\\.wait_group (\\d+);\"[^;]*;");
+  static const std::regex multiply(
+      "asm volatile\\(\"mma\\.sync\\.aligned\\.m16n8k8\\.row\\.col\\.f32\\.tf32\\.tf32\\.f32 [^;]*;\"[^;]*;");
   static const std::regex assembly("asm volatile\\([^;]*(;\\\")?[^;]*\\);");
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
   std::string text = std::regex_replace(source, barrier, "emulated_meet_some($2, $1, __LINE__);");
   text = std::regex_replace(text, copy, "emulated::copy_later(to, from, sizeof(real));");
   text = std::regex_replace(text, group, "emulated::end_group();");
   text = std::regex_replace(text, await, "emulated::await_groups($1);");
+  text = std::regex_replace(text, multiply, "emulated::multiply_tf32(c, a, b, __LINE__);");
   text = std::regex_replace(text, assembly, ";");
   std::string wrappers;
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {

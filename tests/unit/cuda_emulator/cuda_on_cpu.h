@@ -113,6 +113,45 @@ inline void await_groups(size_t most_open) {
   }
 }
 
+template <typename To, typename From>
+To bits(From value) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To result;
+  std::memcpy(&result, &value, sizeof(To));
+  return result;
+}
+
+/// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
+/// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
+/// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
+/// cuts the sum's bits off rather than rounding it.
+inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
+  float rows[32][4], columns[32][2];
+  const auto gather = [&](auto& to, const unsigned* from) {
+    const char* slots = emulated_exchange(0xffffffffu, from, sizeof(to[0]), line);
+    for (int i = 0; i < 32; ++i) {
+      for (size_t r = 0; r < sizeof(to[0]) / 4; ++r) {
+        unsigned number;
+        std::memcpy(&number, slots + 16 * i + 4 * r, 4);
+        to[i][r] = bits<float>(number & 0xffffe000u);
+      }
+    }
+  };
+  gather(rows, a);
+  gather(columns, b);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int r = 0; r < 4; ++r) {
+    double sum = c[r];
+    for (int k = 0; k < 8; ++k) {
+      sum += static_cast<double>(rows[g * 4 + k % 4][r / 2 + 2 * (k / 4)]) *
+             static_cast<double>(columns[(2 * t + r % 2) * 4 + k % 4][k / 4]);
+    }
+    const float near = static_cast<float>(sum);
+    c[r] = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f)
+                                                                                        : near;
+  }
+}
+
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
 template <typename... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
@@ -124,6 +163,9 @@ void call(void (*kernel)(A...), void** arguments) {
 }
 
 }  // namespace emulated
+
+inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 
 template <typename T>
 T __ldg(const T* p) {
