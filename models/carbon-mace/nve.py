@@ -11,37 +11,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
-from datetime import date
 from pathlib import Path
-
-import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "models")]
+from energy_drift import drift_record, energy_drift  # noqa: E402
 from lammps_output import read_speed, read_thermo  # noqa: E402
-
-BLOCKS = 10
-
-
-def drift(t: np.ndarray, e: np.ndarray) -> tuple[float, float]:
-    """Slope and its error, meV per atom and ns, of energies e (eV per atom) at times t (ps)."""
-    means_t, means_e = (np.array([part.mean() for part in np.array_split(x, BLOCKS)]) for x in (t, e))
-    residual = means_e - np.polyval(np.polyfit(means_t, means_e, 1), means_t)
-    error = np.sqrt((residual**2).sum() / (BLOCKS - 2) / ((means_t - means_t.mean()) ** 2).sum())
-    return float(np.polyfit(t, e, 1)[0] * 1e6), float(error * 1e6)
 
 
 def run(args: argparse.Namespace, folder: Path) -> Path:
     """LAMMPS's log of the run."""
     words = [args.lmp, *args.flags.split(), "-in", str(HERE / "in.nve")]
     words += ["-log", str(folder / "log.lammps"), "-screen", "none"]
-    variables = {"model": args.model.resolve(), "plugin": args.plugin, "cells": args.cells, "device": args.device}
+    variables = {
+        "model": args.model.resolve(),
+        "plugin": Path(args.plugin).resolve(),
+        "cells": args.cells,
+        "device": args.device,
+    }
     variables |= {"steps": round(1000 * args.ps), "temp": args.temperature, "dtype": args.dtype}
     for name, value in variables.items():
         words += ["-var", name, str(value)]
@@ -49,15 +40,6 @@ def run(args: argparse.Namespace, folder: Path) -> Path:
     if status:
         raise SystemExit(f"LAMMPS ended with {status}:\n" + (folder / "log.lammps").read_text()[-3000:])
     return folder / "log.lammps"
-
-
-def machine(device: str) -> dict:
-    """Where it ran."""
-    import torch
-
-    on_gpu = device != "cpu" and torch.cuda.is_available()
-    name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine()
-    return {"machine": name, "torch": torch.__version__}
 
 
 def main() -> None:
@@ -81,7 +63,7 @@ def main() -> None:
         thermo, speed = read_thermo(log)[-1], read_speed(log)
     atoms = 8 * args.cells**3
     energy = thermo["TotEng"] / atoms
-    slope, error = drift(thermo["Time"], energy)
+    slope, error = energy_drift(thermo["Time"], energy)
     report = {
         "atoms": atoms,
         "ps": args.ps,
@@ -99,12 +81,10 @@ def main() -> None:
     if not args.record:
         args.out.write_text(json.dumps(report, indent=1) + "\n")
         return
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    commit = os.environ.get("CLEBSCH_COMMIT") or subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    record = {"name": "nve_drift_carbon", "value": abs(slope) + 2 * error, "unit": "meV/atom/ns", "spread": error}
-    record |= {"dtype": args.dtype, "deterministic": True, "error": None, "peer": None, **machine(args.device)}
-    record |= {"driver": "", "commit": commit, "dirty": False, "date": date.today().isoformat()}
-    record |= {"command": "python " + " ".join(sys.argv), "details": report}
+    import torch
+
+    on_gpu = args.device != "cpu" and torch.cuda.is_available()
+    record = drift_record("nve_drift_carbon", slope, error, args.dtype, on_gpu, report)
     args.out.write_text(json.dumps([record], indent=1) + "\n")
 
 

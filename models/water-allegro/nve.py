@@ -10,30 +10,20 @@ list with one record of the form that tests/bench/record.py takes.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "models")]
+from energy_drift import drift_record, energy_drift  # noqa: E402
 from lammps_output import atoms_in, read_speed, read_thermo  # noqa: E402
-
-
-def carbon():
-    """The script of the carbon model's run, for the statistics and the machine's name."""
-    spec = importlib.util.spec_from_file_location("carbon_nve", ROOT / "models/carbon-mace/nve.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(args: argparse.Namespace, folder: Path) -> Path:
@@ -76,11 +66,10 @@ def main() -> None:
         thermo, speed, atoms = read_thermo(log)[-1], read_speed(log), atoms_in(log)
         if args.dump:
             shutil.copy(Path(name) / "nve.dump", args.dump)
-    helper = carbon()
     energy = thermo["TotEng"] / atoms
     if not np.isfinite(energy).all():
         raise SystemExit("the energy is not finite")
-    slope, error = helper.drift(thermo["Time"], energy)
+    slope, error = energy_drift(thermo["Time"], energy)
     report = {
         "atoms": atoms,
         "ps": args.ps,
@@ -98,12 +87,7 @@ def main() -> None:
     if not args.record:
         args.out.write_text(json.dumps(report, indent=1) + "\n")
         return
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    commit = os.environ.get("CLEBSCH_COMMIT") or subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    record = {"name": "nve_drift_allegro", "value": abs(slope) + 2 * error, "unit": "meV/atom/ns", "spread": error}
-    record |= {"dtype": args.dtype, "deterministic": True, "error": None, "peer": None, **helper.machine(args.device)}
-    record |= {"driver": "", "commit": commit, "dirty": False, "date": date.today().isoformat()}
-    record |= {"command": "python " + " ".join(sys.argv), "details": report}
+    record = drift_record("nve_drift_allegro", slope, error, args.dtype, args.device.startswith("cuda"), report)
     args.out.write_text(json.dumps([record], indent=1) + "\n")
 
 

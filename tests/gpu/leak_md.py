@@ -21,10 +21,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench/md"))
+sys.path[:0] = [str(ROOT / "tests/bench/md"), str(ROOT / "models")]
 
 import engine  # noqa: E402
 import numpy as np  # noqa: E402
+from energy_drift import energy_drift  # noqa: E402
 
 from cases import BASES, CASES  # noqa: E402
 
@@ -70,14 +71,6 @@ def growth(samples: np.ndarray) -> float:
     """Mean of the last fifth less that of the second."""
     fifth = max(len(samples) // 5, 1)
     return float(samples[-fifth:].mean() - samples[fifth : 2 * fifth].mean()) if len(samples) > 5 else float("nan")
-
-
-def slope(t: np.ndarray, e: np.ndarray) -> tuple[float, float]:
-    """Slope of energies (eV an atom) over times (ps) and its error from ten blocks, in meV an atom and ns."""
-    means_t, means_e = (np.array([part.mean() for part in np.array_split(x, 10)]) for x in (t, e))
-    rest = means_e - np.polyval(np.polyfit(means_t, means_e, 1), means_t)
-    error = np.sqrt((rest**2).sum() / 8 / ((means_t - means_t.mean()) ** 2).sum())
-    return float(np.polyfit(t, e, 1)[0] * 1e6), float(error * 1e6)
 
 
 def main() -> int:
@@ -128,7 +121,7 @@ def main() -> int:
     last = loops[-1]
     time_ps = np.array([row["Time"] for row in last.thermo])
     energy = np.array([row["TotEng"] for row in last.thermo]) / len(base)
-    drift, drift_error = slope(time_ps, energy)
+    drift, drift_error = energy_drift(time_ps, energy)
     rows = np.array([h for h in host if h > 0])
     on_device = np.array([d for d in device if d is not None])
     grown = (growth(rows[:-1]), growth(on_device[:-1]) if len(on_device) > 6 else None)

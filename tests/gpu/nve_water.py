@@ -16,17 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = 10
+sys.path.insert(0, str(ROOT / "models"))
+from energy_drift import BLOCKS, block_means, drift_record, energy_drift  # noqa: E402
+
 START = ROOT / "tests/bench/md/water192.data"
 SETTLED = ROOT / "tests/bench/md/water192_settled.data"
 HEAD = """plugin load "{plugin}"
@@ -76,24 +76,12 @@ def read_log(path: Path) -> dict[str, np.ndarray]:
     return dict(zip(header, np.array(rows).reshape(-1, len(header)).T, strict=True))
 
 
-def block_means(values: np.ndarray) -> np.ndarray:
-    return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
-
-
-def drift(time_ps: np.ndarray, energy: np.ndarray) -> tuple[float, float]:
-    """Slope and its standard error, meV per atom and ns, of energies (eV per atom) at times (ps)."""
-    t, e = block_means(time_ps), block_means(energy)
-    residual = e - np.polyval(np.polyfit(t, e, 1), t)
-    error = np.sqrt((residual**2).sum() / (BLOCKS - 2) / ((t - t.mean()) ** 2).sum())
-    return float(np.polyfit(time_ps, energy, 1)[0] * 1e6), float(error * 1e6)
-
-
 def judge(log: Path, atoms: int) -> dict[str, float]:
     """Drift and averages with their standard errors; empty when there is too little."""
     table = read_log(log)
     if not table or len(table["Time"]) < 4 * BLOCKS:
         return {}
-    slope, error = drift(table["Time"], table["TotEng"] / atoms)
+    slope, error = energy_drift(table["Time"], table["TotEng"] / atoms)
     report = {"ps": float(table["Time"][-1]), "slope_meV_atom_ns": slope, "slope_error_meV_atom_ns": error}
     report["drift_meV_atom_ns"] = abs(slope) + 2 * error
     report["energy_std_meV_atom"] = float(1000 * table["TotEng"].std() / atoms)
@@ -150,17 +138,9 @@ def write(args: argparse.Namespace, reports: dict[str, dict[str, float]]) -> Non
         return
     import torch
 
-    git = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    commit = os.environ.get("CLEBSCH_COMMIT") or git.stdout.strip() or "unknown"
+    slope, error = found["slope_meV_atom_ns"], found["slope_error_meV_atom_ns"]
     on_gpu = args.device == "cuda" and torch.cuda.is_available()
-    record = {
-        "name": "nve_drift_water", "value": found["drift_meV_atom_ns"], "unit": "meV/atom/ns",
-        "spread": found["slope_error_meV_atom_ns"], "dtype": "float32", "deterministic": True, "error": None,
-        "peer": None, "machine": torch.cuda.get_device_name() if on_gpu else platform.machine(),
-        "torch": torch.__version__.split("+")[0], "driver": "", "commit": commit.removesuffix("-dirty"),
-        "dirty": commit.endswith("-dirty"), "date": datetime.now(UTC).date().isoformat(),
-        "command": "python3 " + " ".join(sys.argv), "details": reports,
-    }  # fmt: skip
+    record = drift_record("nve_drift_water", slope, error, "float32", on_gpu, reports)
     (args.out / "nve_water_records.json").write_text(json.dumps([record], indent=1) + "\n")
 
 
