@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "core/radial_spline.h"
 #include "cuda/kernel_compiler.h"
 #include "cuda/kernel_table.h"
 
@@ -71,6 +72,8 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
                  {std::move(made.sums), "", kReductionThreads, 1}};
            }}};
 }
+
+bool interaction_splines() { return schedule_options(kVariable).spline > 0; }
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar) {
   static std::mutex mutex;
@@ -138,7 +141,8 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
 }
 
 void Interaction::check(const InteractionOperands& operands) const {
-  const int64_t rows = int64_t{operands.tables} * (operands.pieces + 1);
+  const int64_t rows =
+      int64_t{operands.tables} * (splines() ? spline_rows(operands.pieces) : int64_t{operands.pieces} + 1);
   require(operands.pieces >= 1 && rows <= kMaxTableRows,
           "cuda interaction: expected at least one piece and at most {} rows in all tables, got {} pieces, {} rows",
           kMaxTableRows, operands.pieces, rows);

@@ -18,11 +18,13 @@ namespace clebsch::cuda {
 /// in CSR order by receiver. Sizes are capacities: the true edge count is row_ptr[graph_rows], what lies beyond is not
 /// read.
 struct InteractionOperands {
-  const void* x = nullptr;               ///< (nodes, in1.dim()), channel fastest
-  const double* edge_vec = nullptr;      ///< (E,3) Angstrom
-  const int32_t* senders = nullptr;      ///< (E), below nodes
-  const int32_t* types = nullptr;        ///< (nodes), below type_count
-  const void* table = nullptr;           ///< (tables, pieces + 1, kTableOrder, weight_count), core/radial_table.h
+  const void* x = nullptr;           ///< (nodes, in1.dim()), channel fastest
+  const double* edge_vec = nullptr;  ///< (E,3) Angstrom
+  const int32_t* senders = nullptr;  ///< (E), below nodes
+  const int32_t* types = nullptr;    ///< (nodes), below type_count
+  /// (tables, pieces + 1, kTableOrder, weight_count), core/radial_table.h; for kernels with splines (tables,
+  /// spline_rows(pieces), 1, weight_count), core/radial_spline.h
+  const void* table = nullptr;
   const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
   const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom
   int32_t type_count = 0, tables = 0, pieces = 0;
@@ -47,6 +49,9 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
                                         const ScheduleOptions& options, const CubinCache& cache);
 
+/// Whether CLEBSCH_CUDA_INTERACTION asks for kernels that read tables as splines: whoever makes tables for a GPU looks.
+bool interaction_splines();
+
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 /// An edge whose type pair has no table, or whose vector is not finite, makes its receiver's sum not a number.
 class Interaction {
@@ -55,6 +60,9 @@ class Interaction {
   /// CLEBSCH_CUDA_INTERACTION (see schedule_options) overrides the planner, for tuning. Throws Error when the problem
   /// has no radial part or a path that is not uvu.
   static std::shared_ptr<const Interaction> make(const std::shared_ptr<const Problem>& problem, Scalar scalar);
+
+  /// Whether the kernels read tables as splines.
+  bool splines() const { return options_.spline > 0; }
 
   /// Bytes of scratch memory a call needs; depends on capacities alone.
   int64_t forward_workspace(const InteractionOperands& operands, int64_t out_rows) const;

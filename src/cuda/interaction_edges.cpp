@@ -1,6 +1,7 @@
 #include "cuda/interaction_edges.h"
 
 #include "core/harmonics.h"
+#include "core/radial_spline.h"
 #include "core/radial_table.h"
 #include "cuda/harmonics_source.h"
 
@@ -21,9 +22,16 @@ InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& sched
 
 void InteractionEdges::functions(SourceWriter& w) const {
   const int units = schedule_.units_per_launch();
-  w.text("// An edge of a chunk in sorted order: its row, its sender, the table rows of its piece's two ends.");
-  w.text("struct __align__(16) Slot {");
-  w.text("int row, sender, left, right;");
+  if (schedule_.spline) {
+    w.text(
+        "// An edge of a chunk in sorted order: its row, its sender, the first of its table rows, and that modulo 6.");
+    w.text("struct __align__(16) Slot {");
+    w.text("int row, sender, left, turn;");
+  } else {
+    w.text("// An edge of a chunk in sorted order: its row, its sender, the table rows of its piece's two ends.");
+    w.text("struct __align__(16) Slot {");
+    w.text("int row, sender, left, right;");
+  }
   w.text("};");
   w.text("struct Edges {");
   w.text("const real *x, *table;");
@@ -70,9 +78,13 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("*s.active = rank;");
   w.text("} else {");
   w.text("const int left = static_cast<int>((key & 0x7fffffffu) >> 8);");
-  w.text("// The last piece ends in zero: its right end has no row, and no weight.");
-  w.text("const bool last = left % (s.pieces + 1) == s.pieces;");
-  w.text("const Slot slot = {i, __ldg(s.senders + first + i), left, last ? left : left + 1};");
+  if (schedule_.spline) {
+    w.line("const Slot slot = {{i, __ldg(s.senders + first + i), left, left % {}}};", kSplineOrder);
+  } else {
+    w.text("// The last piece ends in zero: its right end has no row, and no weight.");
+    w.text("const bool last = left % (s.pieces + 1) == s.pieces;");
+    w.text("const Slot slot = {i, __ldg(s.senders + first + i), left, last ? left : left + 1};");
+  }
   w.text("s.slots[rank] = slot;");
   w.text("}");
   w.text("}");
@@ -139,8 +151,15 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("const real t = static_cast<real>(place);");
   w.line("real* row = s.rows + i * {};", row_);
   write_harmonics(w, problem_.lmax_in2, schedule_.scalar, "row");
-  basis(w);
-  w.text("return static_cast<unsigned>((max(table, 0) * (s.pieces + 1) + piece + 1) << 8 | i);");
+  if (schedule_.spline) {
+    w.line("const int first_row = max(table, 0) * (s.pieces + {}) + (piece < 0 ? 0 : piece + {});", spline_rows(0),
+           kSplineStart);
+    spline_basis(w);
+    w.text("return static_cast<unsigned>(first_row << 8 | i);");
+  } else {
+    basis(w);
+    w.text("return static_cast<unsigned>((max(table, 0) * (s.pieces + 1) + piece + 1) << 8 | i);");
+  }
   w.text("}");
 }
 
@@ -174,6 +193,29 @@ void InteractionEdges::basis(SourceWriter& w) const {
   if (backward()) w.text("h[9] = 0; h[10] = 0; h[11] = 0;");
   w.text("}");
   w.text("}");
+}
+
+void InteractionEdges::spline_basis(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  // A spline's number stands where its table row modulo 6 says, so that a warp keeps it in one register from piece to
+  // piece.
+  w.line("real* h = row + {};", components_);
+  w.line("const int turn = first_row % {};", kSplineOrder);
+  for (int derivative = 0; derivative <= (backward() ? 1 : 0); ++derivative) {
+    for (int i = 0; i < kSplineOrder; ++i) {
+      // Horner's scheme; lines below the first knot take 1, t, t^2 instead.
+      std::string sum;
+      for (int k = kSplineOrder - 1; k >= derivative; --k) {
+        const double value = static_cast<double>(kSplinePieces[i][k]) * (derivative ? k : 1) / kSplineScale;
+        sum = sum.empty() ? number(value) : fmt::format("{} + t * ({})", number(value), sum);
+      }
+      const char* const below[2][3] = {{"1", "t", "t * t"}, {"0", "1", "t + t"}};
+      const std::string line = i < kSplineStart ? below[derivative][i] : "0";
+      w.line("h[{0} + (turn + {1} < {2} ? turn + {1} : turn + {3})] = piece < 0 ? {4} : {5};",
+             derivative * kSplineOrder, i, kSplineOrder, i - kSplineOrder, line, sum);
+    }
+  }
+  w.text("if (!(t == t)) h[turn] = t;");
 }
 
 void InteractionEdges::declare(SourceWriter& w, const char* rows) const {

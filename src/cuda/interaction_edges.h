@@ -37,6 +37,7 @@ class InteractionEdges {
  private:
   void geometry(SourceWriter& w) const;
   void basis(SourceWriter& w) const;
+  void spline_basis(SourceWriter& w) const;
   bool backward() const { return !is_forward(schedule_.pass); }
 
   const Problem& problem_;

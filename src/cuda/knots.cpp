@@ -1,5 +1,6 @@
 #include "cuda/knots.h"
 
+#include "core/radial_spline.h"
 #include "core/radial_table.h"
 
 namespace clebsch::cuda {
@@ -44,16 +45,45 @@ void write_end(SourceWriter& w, const EmitContext& context, const UnitKind& kind
   });
 }
 
+/// Table row r stays in the register with number r modulo 6 while the window of six rows slides over the table: only
+/// rows that enter it are read.
+void write_spline_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const int64_t columns = context.problem.weight_count;
+  w.text("if (slot.left != left) {");
+  for (int n = 0; n < kSplineOrder; ++n) {
+    w.text("{");
+    w.line("const int entering = slot.left - slot.turn + (slot.turn > {} ? {} : {});", n, n + kSplineOrder, n);
+    w.line("if (static_cast<unsigned>(entering - left) >= {}u) {{", kSplineOrder);
+    w.line("const real* source = s.table + static_cast<int64>(entering) * {} + channel;", columns);
+    each_path(context, kind, [&](int t, int path) {
+      const int64_t column = context.problem.paths[path].weight_offset + 32 * kind.tiles[t].slice;
+      w.line("{} = {};", knot(t, path, n), masked(context, kind, t, fmt::format("__ldg(source + {})", column)));
+    });
+    w.text("}");
+    w.text("}");
+  }
+  w.text("left = slot.left;");
+  w.text("}");
+}
+
 }  // namespace
 
 void write_knot_declarations(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
-  w.text("int left = -1, right = -1;");
+  if (context.schedule.spline) {
+    w.line("int left = {};", -kSplineOrder);
+  } else {
+    w.text("int left = -1, right = -1;");
+  }
   each_path(context, kind, [&](int t, int path) {
     w.line("real {0}0 = 0, {0}1 = 0, {0}2 = 0, {0}3 = 0, {0}4 = 0, {0}5 = 0;", fmt::format("k{}_{}_", t, path));
   });
 }
 
 void write_knot_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  if (context.schedule.spline) {
+    write_spline_loads(w, context, kind);
+    return;
+  }
   w.text("if (slot.left != left) {");
   w.text("if (slot.left == right) {");
   each_path(context, kind, [&](int t, int path) {

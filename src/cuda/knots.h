@@ -4,11 +4,14 @@
 // A quintic piece of a C2 table is fixed by value, slope and half the curvature at its two ends, the first three
 // coefficients of its own table row and of the next. A warp keeps those six numbers a path and channel; with its edges
 // in table order the right end of a piece becomes the left end of the next, so a knot is read once.
+//
+// With Schedule::spline the six numbers are coefficients of B-splines (core/radial_spline.h): one a row, and from a
+// piece to the d-th after it only d are read.
 #include "cuda/emit_common.h"
 
 namespace clebsch::cuda {
 
-/// Declares k<tile>_<path>_<0..5> and the table rows that they hold, `left` and `right`.
+/// Declares k<tile>_<path>_<0..5> and which table rows they hold: `left` and, without splines, `right`.
 void write_knot_declarations(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
 /// Brings the knots of `slot` into the registers; the same branch for a whole warp. Uses s, slot, channel.
 void write_knot_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind);

@@ -128,9 +128,9 @@ int harmonics_row(const Problem& problem, Scalar scalar) {
 
 std::string Schedule::str() const {
   std::string text = fmt::format(
-      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}",
+      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
       units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
-      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "");
+      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "", spline ? ", splines" : "");
   for (const UnitKind& kind : kinds)
     text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
   return text;
@@ -182,6 +182,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   Schedule schedule;
   schedule.pass = pass;
   schedule.scalar = scalar;
+  schedule.spline = has_table(pass) && options.spline > 0;
   name_kinds(schedule, std::move(best.units));
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;

@@ -41,11 +41,12 @@ struct ScheduleOptions {
   int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
+  int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial_spline.h)
   int stages = -1;    ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2" /// (for tuning); throws Error for a name it does not know.
+/// registers=120,stages=2,spline=1" /// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -82,8 +83,9 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
-  bool adds = false;  ///< results are added to those of another kernel (uvw paths beside uvu ones)
-  int chunk = 0;      ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
+  bool adds = false;    ///< results are added to those of another kernel (uvw paths beside uvu ones)
+  bool spline = false;  ///< see ScheduleOptions
+  int chunk = 0;        ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }

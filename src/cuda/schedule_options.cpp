@@ -34,9 +34,13 @@ ScheduleOptions schedule_options(const char* variable) {
       options.registers = value;
     } else if (name == "stages") {
       options.stages = value;
+    } else if (name == "spline") {
+      options.spline = value;
     } else {
-      fail("{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers or stages, got '{}'",
-           variable, name);
+      fail(
+          "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages or spline, got "
+          "'{}'",
+          variable, name);
     }
   }
   return options;

@@ -9,6 +9,7 @@
 
 #include "core/errors.h"
 #include "core/problem.h"
+#include "core/radial_table.h"
 #include "core/registry.h"
 #include "model/model.h"
 #include "model/tables.h"
@@ -112,6 +113,14 @@ at::Tensor radial_tables(const std::string& problem, const at::Tensor& cutoffs, 
   }
   layer.pieces = static_cast<int>(pieces);
   return build_tables({layer}, at::kDouble, at::get_num_threads()).front();
+}
+
+/// Such tables as B-splines, (tables, rows, 1, columns) float64: what the GPU's interaction reads with spline=1.
+at::Tensor tables_as_splines(const at::Tensor& tables) {
+  require(tables.device().is_cpu() && tables.scalar_type() == at::kDouble && tables.dim() == 4 &&
+              tables.size(2) == kTableOrder && tables.is_contiguous(),
+          "spline_tables: expected a contiguous float64 CPU tensor (tables, pieces + 1, {}, columns)", kTableOrder);
+  return spline_tables(tables);
 }
 
 class PythonModel : public torch::CustomClassHolder {
@@ -303,6 +312,7 @@ const auto kRegistration =
                     })
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus()); })
         .def_static("radial_tables", radial_tables)
+        .def_static("spline_tables", tables_as_splines)
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables)

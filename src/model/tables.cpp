@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/errors.h"
+#include "core/radial_spline.h"
 #include "core/radial_table.h"
 
 namespace clebsch {
@@ -159,6 +160,19 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at:
   }
   if (error) std::rethrow_exception(error);
   return tables;
+}
+
+at::Tensor spline_tables(const at::Tensor& tables) {
+  const int pieces = static_cast<int>(tables.size(1)) - 1;
+  const int64_t columns = tables.size(3), size = tables.stride(0);
+  const at::Tensor wide = tables.to(at::kDouble);
+  const at::Tensor splines = at::empty({tables.size(0), spline_rows(pieces), 1, columns}, wide.options());
+  const double* from = wide.const_data_ptr<double>();
+  for (int64_t t = 0; t < tables.size(0); ++t) {
+    const auto one = radial_spline(std::vector<double>(from + t * size, from + (t + 1) * size), pieces, columns);
+    std::copy(one.begin(), one.end(), splines[t].mutable_data_ptr<double>());
+  }
+  return splines.to(tables.scalar_type());
 }
 
 TableReport report_tables(const RadialLayer& layer, int index, std::size_t bytes) {

@@ -34,6 +34,9 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
 /// Tables (tables, pieces + 1, 6, columns) of every layer in the run's dtype; built in parallel over all of them.
 std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads);
 
+/// The same tables as B-splines (core/radial_spline.h), (tables, spline_rows(pieces), 1, columns) in the tables' dtype.
+at::Tensor spline_tables(const at::Tensor& tables);
+
 /// Report of one layer, largest errors over its tables; evaluates the network some hundred times.
 TableReport report_tables(const RadialLayer& layer, int index, std::size_t bytes);
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "core/radial_spline.h"
 #include "core/radial_table.h"
 #include "torch/cuda_tensors.h"
 
@@ -51,11 +52,13 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   const int64_t type_count = radial[2].size(0);
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {type_count, type_count});
   check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
-  check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, kTableOrder, problem.weight_count});
-  require(radial[0].size(0) >= 1 && radial[0].size(1) >= 2,
-          "{}: radial's table: expected at least one table of at least 2 rows, got {} and {}", kOp, radial[0].size(0),
-          radial[0].size(1));
   call.kernels = cuda::Interaction::make(call.problem, scalar);
+  const bool splines = call.kernels->splines();
+  const int64_t least = splines ? spline_rows(1) : 2;
+  check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, splines ? 1 : kTableOrder, problem.weight_count});
+  require(radial[0].size(0) >= 1 && radial[0].size(1) >= least,
+          "{}: radial's table: expected at least one table of at least {} rows, got {} and {}", kOp, least,
+          radial[0].size(0), radial[0].size(1));
   cuda::InteractionOperands& o = call.operands;
   o.x = x.const_data_ptr();
   o.edge_vec = edge_vec.const_data_ptr<double>();
@@ -66,7 +69,7 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   o.cutoffs = radial[2].const_data_ptr<double>();
   o.type_count = static_cast<int32_t>(type_count);
   o.tables = static_cast<int32_t>(radial[0].size(0));
-  o.pieces = static_cast<int32_t>(radial[0].size(1) - 1);
+  o.pieces = static_cast<int32_t>(radial[0].size(1) - (splines ? spline_rows(0) : 1));
   o.row_ptr = g.row_ptr;
   o.col_ptr = g.col_ptr;
   o.col_edge = g.col_edge;

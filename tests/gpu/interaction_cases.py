@@ -7,6 +7,7 @@ Tables come from the library: there is one formula for them.
 import dataclasses
 import itertools
 import math
+import os
 
 import torch
 from conv_reference import Problem, make_graph
@@ -14,6 +15,15 @@ from conv_reference import Problem, make_graph
 TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial_table.h
 PIECES = 96  # kTablePieces of the same file
 NONE = torch.zeros(0, dtype=torch.int32)
+# 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces of src/core/radial_spline.h).
+SPLINE = [
+    [1, -5, 10, -10, 5, -1],
+    [26, -50, 20, 20, -20, 5],
+    [66, 0, -60, 0, 30, -10],
+    [26, 50, 20, -20, -20, 10],
+    [1, 5, 10, 10, 5, -5],
+    [0, 0, 0, 0, 0, 1],
+]
 
 
 def radial_problems():
@@ -37,10 +47,15 @@ class Radial:
     cutoffs: torch.Tensor
     basis: torch.Tensor
     network: torch.Tensor  # of the first table
+    spline: torch.Tensor | None = None  # what the GPU's kernels read instead of `table`, the same functions
 
     def list(self, dtype, device, exact=False):
         """The op's argument `radial`; exact: without a table, so that the op evaluates the network itself."""
-        table = self.table[:0] if exact else self.table
+        table = self.table
+        if self.spline is not None and torch.device(device).type == "cuda":
+            table = self.spline
+        if exact:
+            table = table[:0]
         tensors = [table.to(dtype), self.table_index, self.cutoffs, self.basis, self.network.to(dtype)]
         return [t.to(device) for t in tensors]
 
@@ -80,7 +95,17 @@ def make_radial(text, pair_cutoffs, pieces=PIECES, seed=1, networks=1, symmetric
     cutoffs = torch.stack(cutoffs)
     basis, weights = random_networks(text, networks or len(cutoffs), seed)
     table = torch.classes.clebsch.Model.radial_tables(text, cutoffs, basis, weights, pieces)
-    return Radial(table, index, pair_cutoffs, basis, weights[0])
+    spline = None
+    if "spline=1" in os.environ.get("CLEBSCH_CUDA_INTERACTION", "").split(","):
+        spline = torch.classes.clebsch.Model.spline_tables(table)
+        table[:, 1:] = spline_pieces(spline, pieces)
+    return Radial(table, index, pair_cutoffs, basis, weights[0], spline)
+
+
+def spline_pieces(spline, pieces):
+    """Polynomials (tables, pieces, 6, columns) of splines (tables, 3 + pieces + 5, 1, columns)."""
+    basis = torch.tensor(SPLINE, dtype=torch.float64) / 120
+    return torch.stack([basis.T @ spline[:, 3 + p : 9 + p, 0] for p in range(pieces)], dim=1)
 
 
 def random_vectors(distances, generator):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/errors.h"
+#include "core/radial_spline.h"
 #include "core/registry.h"
 #include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
@@ -62,6 +63,27 @@ int64_t blocks(const Schedule& schedule, int64_t rows) {
 
 constexpr double kUntouched = 12345.0;
 
+/// The tables' splines as the kernels read them, table after table; the tables' own pieces become those splines, so
+/// that the reference evaluates the same functions.
+Values take_splines(reference::Tables& tables, int64_t columns) {
+  const auto size = static_cast<size_t>((tables.pieces + 1) * kTableOrder * columns);
+  Values splines;
+  for (size_t first = 0; first < tables.values.size(); first += size) {
+    double* table = tables.values.data() + first;
+    const Values one = radial_spline(Values(table, table + size), tables.pieces, columns);
+    for (int64_t place = 0; place < tables.pieces * kTableOrder * columns; ++place) {
+      const int64_t piece = place / (kTableOrder * columns), k = place / columns % kTableOrder, c = place % columns;
+      double sum = 0;
+      for (int i = 0; i < kSplineOrder; ++i) {
+        sum += kSplinePieces[i][k] * one[static_cast<size_t>((kSplineStart + piece + i) * columns + c)];
+      }
+      table[kTableOrder * columns + place] = sum / kSplineScale;
+    }
+    splines.insert(splines.end(), one.begin(), one.end());
+  }
+  return splines;
+}
+
 template <typename T>
 struct Case {
   unsigned seed = reference::fresh_seed();
@@ -83,12 +105,14 @@ struct Case {
         rows(graph.graph.layer_rows[0]),
         x(reference::random_values(graph.view.n_nodes * problem.in1.dim(), random)),
         grad_out(reference::random_values(graph.view.n_nodes * problem.out.dim(), random)),
-        table(tables.values.begin(), tables.values.end()),
+        table(numbers(kernels.forward.schedule.spline ? take_splines(tables, problem.weight_count) : tables.values)),
         xt(x.begin(), x.end()),
         gt(grad_out.begin(), grad_out.end()),
         x_data(xt.data()),
         table_data(table.data()),
         grad_data(gt.data()) {}
+
+  static std::vector<T> numbers(const Values& values) { return {values.begin(), values.end()}; }
 
   /// Arguments up to graph_rows.
   std::vector<void*> head(int& unit) {
@@ -246,6 +270,39 @@ TEST(EmulatedInteraction, PathWithoutWeights) {
   Graph graph = small_graph(random, 3, 4, 5, 12);
   for (double& c : graph.edge_vec) c *= 0.8;  // the reference has no cutoff without a weight
   Case<double>(kernels, graph, 2, 3).compare(tolerance<double>());
+}
+
+ScheduleOptions with_splines() {
+  ScheduleOptions options;
+  options.spline = 1;
+  return options;
+}
+
+/// Tables as splines: several types, edges on knots, below the first and beyond the cutoffs, long and split receivers.
+template <typename T>
+void test_splines(const std::string& name, int degree) {
+  const Kernels<T> kernels(named_problem(name).problem, with_splines());
+  ASSERT_TRUE(kernels.forward.schedule.spline && kernels.atomic.schedule.spline);
+  std::mt19937_64 random(reference::fresh_seed());
+  for (int pieces : {1, 7, 96}) {
+    Case<T>(kernels, small_graph(random, 3, 4, 6, degree, 3, 3), 3, 5, pieces).compare(tolerance<T>(), 33, 2);
+  }
+}
+
+TEST(EmulatedInteraction, SplinesFloat) { test_splines<float>("test-uneven", 40); }
+TEST(EmulatedInteraction, SplinesDouble) { test_splines<double>("test-one-channel", 300); }
+
+TEST(EmulatedInteraction, SplinesOfVectorsThatAreNoNumbers) {
+  const Kernels<double> kernels(named_problem("test-one-channel").problem, with_splines());
+  std::mt19937_64 random(reference::fresh_seed());
+  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
+  graph.row_ptr = {0, 2};
+  graph.senders = {1, 1};
+  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
+  graph.finish();
+  Case<double> broken(kernels, graph, 1, 0);
+  EXPECT_TRUE(std::isnan(broken.forward()[0]));
+  EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
 }
 
 /// Graphs that a run meets; one small problem, so that it compiles once.
