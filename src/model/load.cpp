@@ -18,6 +18,10 @@
 #include "model/op_recorder.h"
 #include "model/validate.h"
 
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/interaction.h"
+#endif
+
 namespace clebsch {
 namespace {
 
@@ -182,12 +186,33 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
   }
 }
 
+/// Where a GPU's kernels read tables as splines (not Allegro's), those take the tables' place. From tables in fp64: a
+/// spline's coefficients magnify the rounding of what they are made from by up to 7.5.
+void set_splines(Model::Impl& model) {
+#ifdef CLEBSCH_HAS_CUDA
+  if (!model.device.device.is_cuda() || model.metadata.shown.family == "allegro" || !cuda::interaction_splines()) {
+    return;
+  }
+  const int threads = model.threads > 0 ? model.threads : at::get_num_threads();
+  for (std::size_t k = 0; k < model.radial.size(); ++k) {
+    auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
+    const at::ScalarType dtype = module.attr(name).toTensor().scalar_type();
+    const at::Tensor splines = spline_tables(build_tables({model.radial[k]}, at::kDouble, threads).front()).to(dtype);
+    module.setattr(name, splines);
+    model.table_bytes[k] = splines.nbytes();
+  }
+#else
+  (void)model;
+#endif
+}
+
 /// All tensors of the model, tables included; sizes of what is asked for are in the error when they do not fit.
 void move_to_device(Model::Impl& model) {
   const auto move = [&](const std::string& path) {
     auto [module, name] = locate_buffer(model.module, path);
     module.setattr(name, module.attr(name).toTensor().to(model.device.device));
   };
+  set_splines(model);
   try {
     for (const auto& path : model.metadata.compute) move(path);
     for (const auto& path : model.metadata.fp64) move(path);

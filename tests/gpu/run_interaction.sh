@@ -7,9 +7,11 @@
 #   bench      bench_interaction.py: speed, pieces of the tables against force error, elements, liquids; records
 #   ncu        occupancy and limiter of mace-M forward and backward
 #   sweep      sweep_interaction.py: plans other than the planner's (not among the usual pieces)
+#   pairs      bench_pairs.py: several type pairs and liquids beside diamond, plans with splines (under 60 s; not among
+#              the usual pieces). Every test with splines: CLEBSCH_CUDA_INTERACTION=spline=1 run_interaction.sh ... tests
 #   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) on test_interaction.py --quick
 #
-# All but sweep without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All but sweep and pairs without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent. Afterwards, in the
 # checkout: python tests/bench/record.py RESULTS_FOLDER/interaction_records.json
 set -u
@@ -77,7 +79,11 @@ for piece in $pieces; do
     sweep)
       limited 200 "$python" "$root/tests/gpu/sweep_interaction.py" --library "$library" 2>&1 | tee "$out/interaction_sweep.txt"
       ;;
-    *) echo "no piece '$piece': expected tests, bench, ncu, sanitizer or sweep" ;;
+    pairs)
+      limited 58 "$python" "$root/tests/gpu/bench_pairs.py" --library "$library" --seconds 45 --out "$out" 2>&1 |
+        tee "$out/interaction_pairs.txt"
+      ;;
+    *) echo "no piece '$piece': expected tests, bench, ncu, sanitizer, sweep or pairs" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done
