@@ -25,7 +25,6 @@ QUICK_PROBLEMS = ("test-uneven", "test-parity", "nequip-S")
 QUICK_GRAPHS = ("three types, ghosts", "fewer rows, padding", "chunk borders", "no edges")
 
 
-
 def relative(got, expected):
     """(norm of the difference over the norm, largest difference over the RMS); infinite when not a number."""
     if not got.numel():

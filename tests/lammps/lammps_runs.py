@@ -163,7 +163,7 @@ class Lammps:
         """Up to read_data; the plugin is loaded. `before` goes before the box is made."""
         periodic = system.boundary
         return (
-            f"units {units}\natom_style atomic\nnewton {newton}\nboundary {periodic}\nplugin load \"{self.plugin}\"\n"
+            f'units {units}\natom_style atomic\nnewton {newton}\nboundary {periodic}\nplugin load "{self.plugin}"\n'
             f"{before}\nread_data system.data\n"
         )
 

@@ -155,7 +155,7 @@ Angles
 
 
 def molecular(lammps, model, special="", **rest):
-    text = f"units metal\natom_style molecular\nplugin load \"{lammps.plugin}\"\n{special}\nread_data water.data\n"
+    text = f'units metal\natom_style molecular\nplugin load "{lammps.plugin}"\n{special}\nread_data water.data\n'
     text += "bond_style zero\nbond_coeff * 1.0\nangle_style zero\nangle_coeff *\n"
     text += f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
     text += 'print "RESULT pe = $(pe:%.16g)"\n'

@@ -137,7 +137,7 @@ def test_restart(lammps, model):
     system = random_system()
     pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
     text = lammps.header(system) + pair + THERMO + "run 0\n" + RESULT.replace("RESULT ", "RESULT first_")
-    text += f"write_restart state.restart\nclear\nplugin load \"{lammps.plugin}\"\nread_restart state.restart\n"
+    text += f'write_restart state.restart\nclear\nplugin load "{lammps.plugin}"\nread_restart state.restart\n'
     run = lammps(text + pair + THERMO + "run 0\n" + RESULT, files={"system.data": system})
     assert run.values["pe"] == pytest.approx(run.values["first_pe"], rel=1e-12)
     lost = lammps(text + "run 0\n", files={"system.data": system}, check=False)
@@ -175,7 +175,7 @@ def test_unload(lammps, model):
     system = random_system()
     pair = f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
     text = lammps.header(system) + pair + "plugin unload pair clebsch\npair_style zero 3.0\npair_coeff * *\nrun 0\n"
-    text += f"plugin load \"{lammps.plugin}\"\n" + pair
+    text += f'plugin load "{lammps.plugin}"\n' + pair
     assert "Loop time" in lammps(text, files={"system.data": system}).output
 
 

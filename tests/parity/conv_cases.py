@@ -13,13 +13,18 @@ def full(irreps_in1: str, irreps_in2: str, irreps_out: str, mode: str) -> tuple[
     """Every allowed path into ``irreps_out`` (uvw), or into an output block of its own (uvu)."""
     in1, in2, out = o3.Irreps(irreps_in1), o3.Irreps(irreps_in2), o3.Irreps(irreps_out)
     if mode == "uvw":
-        return irreps_in1, irreps_in2, irreps_out, [
-            (i, j, k, "uvw", True)
-            for i, (_, a) in enumerate(in1)
-            for j, (_, b) in enumerate(in2)
-            for k, (_, c) in enumerate(out)
-            if c in a * b
-        ]
+        return (
+            irreps_in1,
+            irreps_in2,
+            irreps_out,
+            [
+                (i, j, k, "uvw", True)
+                for i, (_, a) in enumerate(in1)
+                for j, (_, b) in enumerate(in2)
+                for k, (_, c) in enumerate(out)
+                if c in a * b
+            ],
+        )
     blocks, instructions = [], []
     for i, (mul, a) in enumerate(in1):
         for j, (_, b) in enumerate(in2):

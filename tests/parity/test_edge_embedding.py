@@ -17,6 +17,7 @@ def _one_thread() -> None:
     """Many tiny calls: threads would only wait for each other."""
     torch.set_num_threads(1)
 
+
 CUTOFFS = [[4.0, 3.1], [3.6, 2.7]]
 
 
