@@ -37,9 +37,10 @@ def printed(text: str, name: str) -> float:
     return float(re.search(rf"^{re.escape(name)}\s+(-?[\d.]+)", text, re.MULTILINE)[1])
 
 
-def test_water_box(lmp, plugin, tmp_path):
+@pytest.mark.parametrize("model", ["water-nequip.pt", "water-allegro.pt"])
+def test_water_box(lmp, plugin, tmp_path, model):
     """A few steps: the water stays at its temperature, roughly."""
-    shown = run_example(lmp, plugin, tmp_path, "water_box", "in.water", "water-nequip.pt", nvt=20, nve=60)
+    shown = run_example(lmp, plugin, tmp_path, "water_box", "in.water", model, nvt=20, nve=60)
     assert printed(shown, "mean temperature (NVE)") == pytest.approx(300, abs=60)
     assert (tmp_path / "water_box/water.png").stat().st_size > 10_000
 
