@@ -14,8 +14,6 @@ import torch
 from conv_reference import Problem, block_errors, make_graph, reference
 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-13}
-# One receiver's sum of thousands of terms that cancel, whose few components are all there is to divide by.
-LONG_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-13}
 # Which first gradients are differentiated again: all; those of an edge (training with forces); those of x.
 DOUBLE_MASKS = ((True, True, True), (False, True, True), (True, False, False))
 
@@ -29,7 +27,8 @@ def graphs(device):
         "padding": ((uneven, 53), {"padding": 41}),
         "fewer rows computed": ((uneven, 53), {"padding": 3, "layer_rows": 20}),
         "no transpose (atomics)": ((uneven, 53), {"transpose": False}),
-        "one long receiver": (([3000, 1], 7), {}),
+        # Several, as the sum of one may by chance be close to zero, which is all that a block of one number is judged by.
+        "long receivers": (([3000, 1, 1700, 0, 1500, 1300], 7), {}),
         "tile borders": (([16, 32, 33, 15, 1, 31, 64, 17], 9), {}),
         "no edges": (([0, 0, 0], 4), {}),
         "no rows": (([], 3), {}),
@@ -103,7 +102,7 @@ def check(name, problem, graph_name, graph, dtype):
     return max(errors), None
 
 
-def check_double(problem, graph, dtype, mask=(True, True, True), tolerance=1e-5):
+def check_double(problem, graph, dtype, mask=(True, True, True)):
     """The derivative of the backward pass that makes the gradients in `mask`; returns as `check` does."""
     computed = min(int(graph.list[5][0]), graph.rows)
     used = int((graph.receivers < computed).sum())
@@ -153,7 +152,7 @@ def check_double(problem, graph, dtype, mask=(True, True, True), tolerance=1e-5)
     results = run()
     worst = error(results)
     composed = error(run(create_graph=True))  # where a third derivative may follow, the lower orders are composed
-    if not composed <= tolerance:
+    if not composed <= TOLERANCE[dtype]:
         return worst, f"composition: error {composed:.1e}"
     for i, (a, b) in enumerate(zip(results, run(), strict=True)):
         if (graph.list[3].numel() > 0 or i != 0) and not torch.equal(a, b):
@@ -182,15 +181,14 @@ def main():
                 continue
             for dtype in worst:
                 cases += 1
-                tolerance = (LONG_TOLERANCE if graph_name == "one long receiver" else TOLERANCE)[dtype]
                 try:
                     error, message = check(name, problem, graph_name, graph, dtype)
                     for mask in DOUBLE_MASKS if name.startswith("test-") else DOUBLE_MASKS[:1]:
                         if message is None and graph.edges > 0:
-                            second, message = check_double(problem, graph, dtype, mask, tolerance)
+                            second, message = check_double(problem, graph, dtype, mask)
                             error = max(error, second)
                     worst[dtype] = max(worst[dtype], error)
-                    if message is None and not error <= tolerance:
+                    if message is None and not error <= TOLERANCE[dtype]:
                         message = f"error {error:.1e}"
                 except RuntimeError as error:
                     message = str(error).split("\n")[0][:300]
