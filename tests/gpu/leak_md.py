@@ -2,11 +2,12 @@
 
     python3 tests/gpu/leak_md.py OUT.json --style kk --case carbon --steps 100000 --seconds 90
 
-Samples the process's resident memory twice a second, the GPU's use every two seconds. Steady is: after the first fifth
-of the run, the means of the second and of the last fifth differ by at most 8 MB on the host and 2 MB on the device. The
-device's is that of the whole GPU: it rises and falls with other processes, which also take time from this one, so the run
-must have the GPU for itself; a fall beyond the limit is a failure too, as the figure then says nothing. Also reports the
-drift of the total energy, in meV an atom and ns, and fails when it exceeds `--drift` by more than three of its errors.
+Samples the process's resident memory twice a second, the GPU's use every two seconds. Steady is: after the first
+fifth of the run, the means of the second and of the last fifth differ by at most 8 MB on the host and 2 MB on the
+device. The device's is that of the whole GPU: it rises and falls with other processes, which also take time from this
+one, so the run must have the GPU for itself; a fall beyond the limit is a failure too, as the figure then says
+nothing. Also reports the drift of the total energy, in meV an atom and ns, and fails when it exceeds `--drift` by
+more than three of its errors.
 """
 
 from __future__ import annotations

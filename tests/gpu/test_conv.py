@@ -27,7 +27,7 @@ def graphs(device):
         "padding": ((uneven, 53), {"padding": 41}),
         "fewer rows computed": ((uneven, 53), {"padding": 3, "layer_rows": 20}),
         "no transpose (atomics)": ((uneven, 53), {"transpose": False}),
-        # Several, as the sum of one may by chance be close to zero, which is all that a block of one number is judged by.
+        # Several, as one's sum may by chance be close to zero, and that is all a block of one number is judged by.
         "long receivers": (([3000, 1, 1700, 0, 1500, 1300], 7), {}),
         "tile borders": (([16, 32, 33, 15, 1, 31, 64, 17], 9), {}),
         "no edges": (([0, 0, 0], 4), {}),
