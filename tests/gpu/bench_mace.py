@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "tests/bench"), str(ROOT / "
 
 from bench_model import driver, profile  # noqa: E402
 from mace_peers import PEERS, made, upstream_step, version_of  # noqa: E402
-from model_cases import Structure, diamond, model_path, save  # noqa: E402
+from model_cases import Structure, diamond, model_path, save, tiled  # noqa: E402
 
 from clebsch.runtime import Model  # noqa: E402
 
@@ -272,27 +272,6 @@ class Bench:
 def kernels(path: Path, label: str, structure: Structure) -> list[dict]:
     """Kernels of one step by their time, printed and returned."""
     return profile(str(path), label, structure)
-
-
-def tiled(cell: Structure, graph: tuple, copies: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The graph of copies^3 cells side by side. The cell must be longer than the cutoff."""
-    vectors, types, receivers, senders = graph
-    positions = torch.as_tensor(cell.positions)
-    shifts = ((vectors - positions[senders] + positions[receivers]) / cell.length).round().long()
-    atoms, edges = len(cell), len(vectors)
-    blocks = torch.cartesian_prod(*[torch.arange(copies)] * 3)
-    weight = torch.tensor([copies * copies, copies, 1])
-    all_senders = torch.empty(len(blocks), edges, dtype=senders.dtype)
-    for k, block in enumerate(blocks):
-        other = (((block + shifts) % copies) * weight).sum(1)
-        all_senders[k] = other * atoms + senders
-    offsets = torch.arange(len(blocks), dtype=receivers.dtype)[:, None] * atoms
-    return (
-        vectors.repeat(len(blocks), 1),
-        types.repeat(len(blocks)),
-        (offsets + receivers).reshape(-1),
-        all_senders.reshape(-1),
-    )
 
 
 #: Name of tests/bench/targets.json -> model, label, dtype, unit.

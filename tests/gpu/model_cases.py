@@ -104,3 +104,24 @@ def evaluate(model: Model, structure: Structure, **wanted: bool) -> dict[str, to
 
 def save(path: Path, records: list[dict[str, object]]) -> None:
     path.write_text(json.dumps(records, indent=1) + "\n")
+
+
+def tiled(cell: Structure, graph: tuple, copies: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The graph of copies^3 cells side by side. The cell must be longer than the cutoff."""
+    vectors, types, receivers, senders = graph
+    positions = torch.as_tensor(cell.positions)
+    shifts = ((vectors - positions[senders] + positions[receivers]) / cell.length).round().long()
+    atoms, edges = len(cell), len(vectors)
+    blocks = torch.cartesian_prod(*[torch.arange(copies)] * 3)
+    weight = torch.tensor([copies * copies, copies, 1])
+    all_senders = torch.empty(len(blocks), edges, dtype=senders.dtype)
+    for k, block in enumerate(blocks):
+        other = (((block + shifts) % copies) * weight).sum(1)
+        all_senders[k] = other * atoms + senders
+    offsets = torch.arange(len(blocks), dtype=receivers.dtype)[:, None] * atoms
+    return (
+        vectors.repeat(len(blocks), 1),
+        types.repeat(len(blocks)),
+        (offsets + receivers).reshape(-1),
+        all_senders.reshape(-1),
+    )
