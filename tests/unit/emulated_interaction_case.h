@@ -1,0 +1,238 @@
+// One problem and graph for the generated interaction kernels in the emulator, and the slow loops they are compared
+// with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "core/errors.h"
+#include "core/radial_spline.h"
+#include "core/registry.h"
+#include "cuda/cubin_cache.h"
+#include "cuda/driver.h"
+#include "cuda/interaction.h"
+#include "reference.h"
+
+namespace clebsch::cuda {
+
+using reference::Values;
+
+/// Kernels of a source, launched one by one: slabs and splits of small graphs are not what the launcher would choose.
+class Program {
+ public:
+  Program(const std::string& source, const std::vector<std::string>& names)
+      : names_(names),
+        kernels_(load_module(cached_compile(CubinCache::standard(), source, names[0], 90).code, names)) {}
+  void launch(const std::string& name, int64_t grid_x, int64_t grid_y, int threads,
+              std::vector<void*> arguments) const {
+    const auto place = std::find(names_.begin(), names_.end(), name) - names_.begin();
+    kernels_.at(static_cast<size_t>(place)).launch(grid_x, grid_y, threads, nullptr, std::move(arguments));
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Kernel> kernels_;
+};
+
+/// The kernels of a problem and dtype, compiled once a process.
+template <typename T>
+struct Kernels {
+  static constexpr Scalar kScalar = sizeof(T) == 4 ? Scalar::f32 : Scalar::f64;
+  Problem problem;
+  KernelSource forward, deterministic, atomic;
+  Program forward_program, deterministic_program, atomic_program, sums;
+
+  explicit Kernels(const std::string& text, const ScheduleOptions& options = {})
+      : problem(Problem::parse(text)),
+        forward(interaction_forward_source(problem, kScalar, {}, options)),
+        deterministic(interaction_backward_source(problem, kScalar, {true, true, true}, {}, options)),
+        atomic(interaction_backward_source(problem, kScalar, {true, true, false}, {}, options)),
+        forward_program(forward.source, {"interaction_forward"}),
+        deterministic_program(deterministic.source, {"interaction_backward"}),
+        atomic_program(atomic.source, {"interaction_backward"}),
+        sums(interaction_sums_source(problem, deterministic.schedule), {"sum_slab", "sum_parts"}) {}
+};
+
+/// Calls f(first unit) for every launch of a schedule.
+template <typename F>
+void each_launch(const Schedule& schedule, F&& f) {
+  for (int unit = 0; unit < static_cast<int>(schedule.units.size()); unit += schedule.units_per_launch()) f(unit);
+}
+
+int64_t blocks(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+constexpr double kUntouched = 12345.0;
+
+/// The tables' splines as the kernels read them, table after table; the tables' own pieces become those splines, so
+/// that the reference evaluates the same functions.
+Values take_splines(reference::Tables& tables, int64_t columns) {
+  const auto size = static_cast<size_t>((tables.pieces + 1) * kTableOrder * columns);
+  Values splines;
+  for (size_t first = 0; first < tables.values.size(); first += size) {
+    double* table = tables.values.data() + first;
+    const Values one = radial_spline(Values(table, table + size), tables.pieces, columns);
+    for (int64_t place = 0; place < tables.pieces * kTableOrder * columns; ++place) {
+      const int64_t piece = place / (kTableOrder * columns), k = place / columns % kTableOrder, c = place % columns;
+      double sum = 0;
+      for (int i = 0; i < kSplineOrder; ++i) {
+        sum += kSplinePieces[i][k] * one[static_cast<size_t>((kSplineStart + piece + i) * columns + c)];
+      }
+      table[kTableOrder * columns + place] = sum / kSplineScale;
+    }
+    splines.insert(splines.end(), one.begin(), one.end());
+  }
+  return splines;
+}
+
+template <typename T>
+struct Case {
+  unsigned seed = reference::fresh_seed();
+  std::mt19937_64 random{seed};
+  const Kernels<T>& kernels;
+  const Problem& problem;
+  reference::PaddedGraph graph;
+  reference::Tables tables;
+  int32_t rows;
+  Values x, grad_out;
+  std::vector<T> table, xt, gt;
+  const void *x_data, *table_data, *grad_data;
+
+  Case(const Kernels<T>& k, Graph source, int types, int64_t padding, int pieces = kTablePieces)
+      : kernels(k),
+        problem(k.problem),
+        graph(std::move(source), padding),
+        tables(reference::make_tables(reference::random_network(problem, random), types, pieces)),
+        rows(graph.graph.layer_rows[0]),
+        x(reference::random_values(graph.view.n_nodes * problem.in1.dim(), random)),
+        grad_out(reference::random_values(graph.view.n_nodes * problem.out.dim(), random)),
+        table(numbers(kernels.forward.schedule.spline ? take_splines(tables, problem.weight_count) : tables.values)),
+        xt(x.begin(), x.end()),
+        gt(grad_out.begin(), grad_out.end()),
+        x_data(xt.data()),
+        table_data(table.data()),
+        grad_data(gt.data()) {}
+
+  static std::vector<T> numbers(const Values& values) { return {values.begin(), values.end()}; }
+
+  /// Arguments up to graph_rows.
+  std::vector<void*> head(int& unit) {
+    static const int32_t* none = nullptr;
+    GraphView& g = graph.view;
+    index = tables.table_index.data();
+    cutoffs = tables.cutoffs.data();
+    return {&x_data,
+            &g.edge_vec,
+            &g.senders,
+            &g.types,
+            &table_data,
+            &index,
+            &cutoffs,
+            &types_,
+            &tables.pieces,
+            &g.row_ptr,
+            g.layer_rows ? &g.layer_rows : &none,
+            &unit,
+            &g.n_rows};
+  }
+
+  std::vector<T> forward(int splits = 1) {
+    types_ = tables.types;
+    const Schedule& schedule = kernels.forward.schedule;
+    int32_t out_rows = graph.view.n_nodes;
+    const int64_t count = out_rows * problem.out.dim();
+    std::vector<T> out(count, kUntouched), parts(splits * count, kUntouched);
+    void *target = splits > 1 ? parts.data() : out.data(), *result = out.data();
+    each_launch(schedule, [&](int unit) {
+      std::vector<void*> arguments = head(unit);
+      arguments.insert(arguments.end(), {&out_rows, &target});
+      kernels.forward_program.launch("interaction_forward", blocks(schedule, out_rows), splits, schedule.threads(),
+                                     arguments);
+    });
+    if (splits > 1) {
+      long long total = count;
+      kernels.sums.launch("sum_parts", (count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads,
+                          {&target, &total, &splits, &result});
+    }
+    return out;
+  }
+
+  struct Gradients {
+    std::vector<T> x;
+    Values edge_vec;
+  };
+
+  Gradients backward(bool deterministic, int64_t slab = int64_t{1} << 20, int splits = 1) {
+    types_ = tables.types;
+    const KernelSource& kernel = deterministic ? kernels.deterministic : kernels.atomic;
+    const Program& program = deterministic ? kernels.deterministic_program : kernels.atomic_program;
+    const Schedule& schedule = kernel.schedule;
+    const int64_t edges = graph.view.n_edges, nodes = graph.view.n_nodes;
+    const int parts = max_input_parts(problem, schedule);
+    Gradients grad{std::vector<T>(xt.size(), deterministic ? kUntouched : 0.0), Values(3 * edges, kUntouched)};
+    std::vector<T> workspace(std::min(edges, slab) * parts * problem.in1.dim(), std::numeric_limits<T>::quiet_NaN());
+    T *x_target = deterministic ? workspace.data() : grad.x.data(), *result = grad.x.data(),
+      *rows_data = workspace.data();
+    double* vectors = grad.edge_vec.data();
+    for (int64_t first = 0; first == 0 || first < edges; first += slab) {
+      int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(edges, first + slab));
+      each_launch(schedule, [&](int unit) {
+        std::vector<void*> arguments = head(unit);
+        arguments.insert(arguments.end(), {&grad_data, &begin, &end, &x_target, &vectors});
+        program.launch("interaction_backward", blocks(schedule, graph.view.n_rows), splits, schedule.threads(),
+                       arguments);
+      });
+      if (deterministic) {
+        kernels.sums.launch("sum_slab", nodes, 1, kReductionThreads,
+                            {&rows_data, &graph.view.col_ptr, &graph.view.col_edge, &begin, &end, &result});
+      }
+    }
+    return grad;
+  }
+
+  void compare(double tolerance, int64_t slab = int64_t{1} << 20, int splits = 1) {
+    SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
+    const std::vector<T> out = forward(splits);
+    const Values expected = reference::interaction_forward(problem, graph.view, rows, tables, x);
+    EXPECT_LE(reference::block_error(problem.out, graph.view.n_nodes, out, expected), tolerance);
+    const auto grad = reference::interaction_backward(problem, graph.view, rows, tables, x, grad_out);
+    const size_t used = 3 * static_cast<size_t>(graph.graph.row_ptr.back());
+    for (bool deterministic : {true, false}) {
+      SCOPED_TRACE(deterministic ? "deterministic" : "atomic");
+      const Gradients got = backward(deterministic, deterministic ? slab : int64_t{1} << 20, splits);
+      EXPECT_LE(reference::block_error(problem.in1, graph.view.n_nodes, got.x, grad.x), tolerance);
+      EXPECT_LE(reference::array_error(got.edge_vec, grad.edge_vec, used), tolerance);
+      for (size_t k = used; k < got.edge_vec.size(); ++k) ASSERT_EQ(got.edge_vec[k], kUntouched) << "padding written";
+      if (deterministic) {
+        const Gradients again = backward(true, slab, splits);
+        EXPECT_EQ(std::memcmp(again.x.data(), got.x.data(), got.x.size() * sizeof(T)), 0);
+        EXPECT_EQ(std::memcmp(again.edge_vec.data(), got.edge_vec.data(), used * sizeof(double)), 0);
+      }
+    }
+  }
+
+ private:
+  int types_ = 0;
+  const int32_t* index = nullptr;
+  const double* cutoffs = nullptr;
+};
+
+template <typename T>
+double tolerance() {
+  return sizeof(T) == 4 ? 2e-5 : 1e-11;
+}
+
+inline Graph small_graph(std::mt19937_64& random, int32_t local, int32_t rows, int32_t nodes, int degree, int types = 2,
+                         int32_t layer_rows = -1) {
+  reference::GraphShape shape;
+  shape.n_local = local;
+  shape.n_rows = rows;
+  shape.n_nodes = nodes;
+  shape.max_degree = degree;
+  shape.types = types;
+  Graph graph = reference::random_graph(shape, random);
+  if (layer_rows >= 0) graph.layer_rows.assign(1, layer_rows);
+  return graph;
+}
+
+}  // namespace clebsch::cuda
