@@ -10,6 +10,14 @@
 namespace clebsch::cuda {
 namespace {
 
+/// Begins the function that writes what was loaded to shared memory: the place of number i of a thread's share of x.
+constexpr const char* kKeepBegin =
+    "auto keep = [&](int half) {\n"
+    "#pragma unroll\n"
+    "for (int i = 0; i < kLoadX; ++i) {\n"
+    "const int place = tid + i * kThreads;\n"
+    "const int k = place % (kDepth / kMove) * kMove, r = place / (kDepth / kMove);";
+
 /// Numbers that one access of global memory moves: as many as divide every width.
 int global_pack(const AllegroDense& dense, Scalar scalar) {
   int64_t common = 16 / scalar_bytes(scalar);
@@ -89,12 +97,8 @@ void write_operands(SourceWriter& w) {
       "next_w[i] = there ? *reinterpret_cast<const Move*>(dense + call.weight + at) : Move();\n"
       "}\n"
       "};");
+  w.text(kKeepBegin);
   w.text(
-      "auto keep = [&](int half) {\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kLoadX; ++i) {\n"
-      "const int place = tid + i * kThreads;\n"
-      "const int k = place % (kDepth / kMove) * kMove, r = place / (kDepth / kMove);\n"
       "#pragma unroll\n"
       "for (int v = 0; v < kMove; ++v) xs[half][k + v][r / kVector].v[r % kVector] = next_x[i].v[v];\n"
       "}\n"
@@ -142,12 +146,8 @@ void write_tf32_operands(SourceWriter& w) {
       "}\n"
       "}\n"
       "};");
+  w.text(kKeepBegin);
   w.text(
-      "auto keep = [&](int half) {\n"
-      "#pragma unroll\n"
-      "for (int i = 0; i < kLoadX; ++i) {\n"
-      "const int place = tid + i * kThreads;\n"
-      "const int k = place % (kDepth / kMove) * kMove, r = place / (kDepth / kMove);\n"
       "*reinterpret_cast<Move*>(&xs[half][r][k ^ (r >> 1 & 1) * 8]) = next_x[i];\n"
       "}\n"
       "#pragma unroll\n"
