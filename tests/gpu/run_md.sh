@@ -2,8 +2,10 @@
 # Molecular dynamics in LAMMPS on one GPU, in a call of ten minutes at most: `clebsch device cuda` and `clebsch/kk`
 # against the CPU, speed from 64 to a million atoms with peers beside it, memory and energy over 100,000 steps.
 #
-#   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max million peers leak profile
+#   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max million peers leak profile ranks
 #
+# `ranks` (not among the usual pieces) is for machines of several GPUs: every test of clebsch/kk with one MPI rank a GPU,
+# then the same systems on one GPU and on all of them.
 # `max` is 64,000 atoms of both models and a million of carbon's; `million` is MACE-M with a million atoms alone, a few
 # steps of about 1.7 s each, which with starting and the reference take most of a minute. Without PIECE all of them run.
 # CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so
@@ -33,8 +35,8 @@ threads=$(nproc)
 [ "$threads" -le 8 ] || threads=8
 md="$python -W ignore $root/tests/bench/md"
 cd "$root/tests/gpu" || exit 1
-small=64,512,8000 large=64000,1000000 peer=512,8000 steps=500 leak=100000
-[ -z "${CLEBSCH_MD_QUICK:-}" ] || small=64 large=64 peer=64 steps=10 leak=100
+small=64,512,8000 large=64000,1000000 peer=512,8000 ranks=64000 steps=500 leak=100000
+[ -z "${CLEBSCH_MD_QUICK:-}" ] || small=64 large=64 peer=64 ranks=64 steps=10 leak=100
 status=0
 # bench NAME LIMIT OPTION...: one run of tests/bench/md into md_NAME.json
 bench() {
@@ -90,6 +92,22 @@ for piece in "$@"; do
         done
         exit $status
       ) > "$out/md_profile.txt" 2>&1
+      ;;
+    ranks)
+      (
+        gpus=$(nvidia-smi -L 2> /dev/null | grep -c GPU)
+        [ "$gpus" -gt 0 ] || gpus=1
+        timeout 110 "$python" -W ignore test_md.py "$out/md_ranks_tests.json" --styles kk --threads 2 --jobs 6 \
+          --limit 60 --total 60 --ranks 2 --gpus "$gpus" --every
+        rc=$?
+        for n in 1 $gpus; do
+          bench "ranks_$n" 75 --styles kk --cases carbon,allegro,mace-M --atoms $ranks --steps 100 --seconds 6 \
+            --ranks "$n" --gpus "$n" --no-peers || rc=1
+          cat "$out/md_ranks_$n.txt"
+          [ "$gpus" -gt 1 ] || break
+        done
+        exit $rc
+      ) > "$out/md_ranks.txt" 2>&1
       ;;
     *) echo "unknown piece $piece" && false ;;
   esac

@@ -124,12 +124,9 @@ def run(variant: Variant, style: engine.Style, dtype: str, args, ranks: int = 1)
         (folder / "in.md").write_text(input_of(variant, case, style, dtype))
         flags = [*style.flags, *(variant.flags if style.flags else ())]
         command = [style.program.lmp, *flags, "-in", "in.md", "-log", "log.md"]
-        if ranks > 1:
-            beside = Path(style.program.lmp).parent / "mpirun"
-            command = [args.mpirun or (str(beside) if beside.exists() else "mpirun"), "-n", str(ranks), *command]
+        command = engine.launcher(style.program, ranks, args.mpirun) + command
         environment = os.environ | {"OMP_NUM_THREADS": str(args.threads), "OMP_PROC_BIND": "false"}
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+        environment |= engine.MPI_ENVIRONMENT
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=args.limit, env=environment)
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-3:]
@@ -171,7 +168,9 @@ def main() -> int:
     parser.add_argument("--styles", default="cuda,kk")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--only", help="variants whose name holds this")
-    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1, help="as well as 1")
+    parser.add_argument("--gpus", type=int, default=1, help="of kk: Kokkos gives each rank the next one")
+    parser.add_argument("--every", action="store_true", help="every variant on --ranks, not only two of them")
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
     parser.add_argument("--jobs", type=int, default=1, help="variants at a time")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for one run")
@@ -184,7 +183,7 @@ def main() -> int:
     args = parser.parse_args()
     plain = engine.Program(args.lmp, args.plugin)
     kokkos = engine.Program(args.lmp_kk, args.plugin_kk) if args.lmp_kk else None
-    known = engine.styles(plain, kokkos, args.threads)
+    known = engine.styles(plain, kokkos, args.threads, args.gpus)
     styles = [known[name] for name in args.styles.split(",") if name in known]
     left_out = [name for name in args.styles.split(",") if name not in known]
     if left_out:
@@ -226,8 +225,9 @@ def main() -> int:
         for style in styles:
             for dtype in args.dtypes.split(","):
                 judge(variant, style, dtype, exact, 1)
-            if args.ranks > 1 and style.name == "kk" and variant.name in ("water", "nve, carbon"):
-                judge(variant, style, "float64", exact, args.ranks)
+            if args.ranks > 1 and style.name == "kk" and (args.every or variant.name in ("water", "nve, carbon")):
+                for dtype in args.dtypes.split(",") if args.every else ("float64",):
+                    judge(variant, style, dtype, exact, args.ranks)
 
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(compare, [v for v in VARIANTS if not args.only or args.only in v.name]))

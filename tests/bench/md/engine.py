@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -44,17 +45,37 @@ class Style:
     flags: tuple[str, ...] = ()
 
 
-def styles(plain: Program, kokkos: Program | None, threads: int) -> dict[str, Style]:
-    """The styles that can be asked for; clebsch/kk runs on the GPU of a Kokkos CUDA build, else on its threads."""
+def styles(plain: Program, kokkos: Program | None, threads: int, gpus: int = 1) -> dict[str, Style]:
+    """The styles that can be asked for; clebsch/kk runs on the GPUs of a Kokkos CUDA build, else on its threads."""
     known = {
         "cpu": Style("cpu", plain, "device cpu"),
         "cuda": Style("cuda", plain, "device cuda"),
     }
     if kokkos:
         gpu = re.search(r"KOKKOS package API:.*CUDA", kokkos.help()) is not None
-        target = ("g", "1") if gpu else ("t", str(threads))
+        target = ("g", str(gpus)) if gpu else ("t", str(threads))
         known["kk"] = Style("kk", kokkos, "", ("-k", "on", *target, "-sf", "kk"))
     return known
+
+
+#: What Open MPI wants to hear before it starts ranks as root, or more of them than there are cores.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+
+
+def launcher(program: Program, ranks: int, mpirun: str = "") -> list[str]:
+    """What goes before a command that runs on `ranks` ranks: `mpirun`, by default the one beside lmp or in PATH."""
+    if ranks == 1:
+        return []
+    beside = Path(program.lmp).parent / "mpirun"
+    found = mpirun or (str(beside) if beside.exists() else shutil.which("mpirun"))
+    if not found:
+        raise SystemExit(f"{ranks} ranks: expected mpirun beside {program.lmp} or in PATH, found none")
+    return [found, "-n", str(ranks)]
 
 
 @dataclass
@@ -74,6 +95,7 @@ class Plan:
     temperature: float = 300.0
     radial: str = "table"
     phases: bool = True
+    ranks: int = 1
 
     @property
     def atoms(self) -> int:
@@ -131,7 +153,8 @@ run {self.warm}
         return text
 
     def command(self) -> list[str]:
-        return [self.style.program.lmp, *self.style.flags, "-in", "in.md", "-log", "log.md", "-screen", "none"]
+        lmp = [self.style.program.lmp, *self.style.flags, "-in", "in.md", "-log", "log.md", "-screen", "none"]
+        return launcher(self.style.program, self.ranks) + lmp
 
 
 @dataclass
@@ -238,7 +261,7 @@ def run(plan: Plan, threads: int, limit: float, keep: Path | None = None) -> Out
         folder = Path(name)
         (folder / "base.data").write_text(plan.base.data())
         (folder / "in.md").write_text(plan.input())
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | MPI_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads)}
         environment.setdefault("OMP_PROC_BIND", "false")
         watch = MemoryWatch() if plan.style.name != "cpu" else None
         if watch:

@@ -64,6 +64,8 @@ def environment() -> dict:
 def line(point: dict) -> str:
     """One measured point for a reader."""
     head = f"{point['case']:14s} {point['style']:9s} {point['dtype']:7s} {point['atoms']:8d} atoms"
+    if point.get("ranks", 1) > 1:
+        head += f" {point['ranks']} ranks" + (f" on {point['gpus']} GPUs" if point["gpus"] else "")
     if point.get("failure"):
         return f"{head}  FAIL {point['failure']}"
     text = (
@@ -86,8 +88,9 @@ def line(point: dict) -> str:
 
 
 def named(points: list[dict], gpu: bool) -> list[dict]:
-    """The points that targets.json names, as its names; clebsch/kk on a GPU in float32 alone counts."""
+    """The points that targets.json names, as its names; clebsch/kk on one GPU in float32 alone counts."""
     good = [p for p in points if not p.get("failure") and p["style"] == "kk" and p["dtype"] == "float32" and gpu]
+    good = [p for p in good if p.get("ranks", 1) == 1]
     out = []
     for name, (case, atoms, key, unit) in TARGETS.items():
         for p in good:
