@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <tuple>
 
@@ -17,7 +18,12 @@ constexpr int kWarps = kAllegroThreads / 32;
 
 struct Plan {
   AllegroChunks chunks;
-  DenseMath dense = DenseMath::fp32;
+  std::optional<DenseMath> dense;
+
+  /// 3xTF32 where the device can: as accurate and faster (docs/kernels.md).
+  DenseMath dense_on(const DeviceLimits& limits) const {
+    return dense.value_or(limits.arch >= 80 ? DenseMath::tf32x3 : DenseMath::fp32);
+  }
 };
 
 Plan plan_from_environment() {
@@ -104,7 +110,8 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
   // Energies and gradients come from the same kernels.
   const auto problem = cached_allegro_problem(call.problem);
   return {{fmt::format("allegro_energy {}", scalar_name(call.scalar)), call.problem,
-           [problem, scalar = call.scalar, math = plan_from_environment().dense, limits](const CubinCache& cache) {
+           [problem, scalar = call.scalar, math = plan_from_environment().dense_on(limits),
+            limits](const CubinCache& cache) {
              CompiledAllegro made = compile_allegro(*problem, scalar, math, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
@@ -135,7 +142,7 @@ AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scal
       limits_(device_limits(current_device())) {
   const Plan plan = plan_from_environment();
   chunks_ = plan.chunks;
-  math_ = plan.dense;
+  math_ = plan.dense_on(limits_);
 }
 
 const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {

@@ -36,8 +36,8 @@ struct AllegroOperands {
 /// How a call is cut into chunks.
 struct AllegroChunks {
   /// A chunk has the receivers whose first edge lies in a window of this many: enough to fill a device, few enough for
-  /// memory (kilobytes an edge; with these, allegro-l2 at 8000 atoms stays below 0.08 MB an atom).
-  int32_t edges = 100 << 10;
+  /// memory (kilobytes an edge; with these, allegro-l2 at 8000 atoms stays below 0.1 MB an atom).
+  int32_t edges = 128 << 10;
   /// Edges of a receiver that fit beyond the window, whatever the graph.
   int32_t longest = 1 << 13;
 };
@@ -55,8 +55,8 @@ CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, De
 /// type pair has no table, or whose vector is not finite, makes its receiver's energy not a number.
 class AllegroEnergy {
  public:
-  /// For the current device. CLEBSCH_CUDA_ALLEGRO, "edges=32768,longest=4096,dense=tf32x3", overrides AllegroChunks and
-  /// DenseMath::fp32.
+  /// For the current device. CLEBSCH_CUDA_ALLEGRO, "edges=32768,longest=4096,dense=fp32", overrides AllegroChunks and
+  /// how fp32 products of matrices are made: 3xTF32, before compute capability 8.0 plain fp32.
   static std::shared_ptr<const AllegroEnergy> make(const std::shared_ptr<const AllegroProblem>& problem, Scalar scalar);
 
   /// Bytes of scratch memory a call needs: a constant for graphs beyond one chunk.

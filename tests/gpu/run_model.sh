@@ -30,8 +30,8 @@ for piece in ${*:-tests bench}; do
       timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench.json" --models allegro-l2 --profile \
         > "$out/allegro_bench.txt" 2>&1
       bench=$?
-      CLEBSCH_CUDA_ALLEGRO=dense=tf32x3 timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench_tf32x3.json" \
-        --models allegro-l2 --profile > "$out/allegro_bench_tf32x3.txt" 2>&1
+      CLEBSCH_CUDA_ALLEGRO=dense=fp32 timeout 60 "$python" -W ignore bench_model.py "$out/allegro_bench_fp32.json" \
+        --models allegro-l2 --profile > "$out/allegro_bench_fp32.txt" 2>&1
       timeout 40 "$python" -W ignore sweep_allegro.py > "$out/allegro_sweep.txt" 2>&1
       [ $tests = 0 ] && [ $bench = 0 ] ;;
     *) echo "unknown piece $piece"; false ;;
@@ -44,7 +44,7 @@ for piece in ${*:-tests bench}; do
     allegro)
       grep -v '^ok' "$out/model_allegro.txt" | tail -60 | cut -c1-400
       grep -c '^ok' "$out/model_allegro.txt"
-      cut -c1-260 "$out/allegro_bench.txt" "$out/allegro_bench_tf32x3.txt" "$out/allegro_sweep.txt" ;;
+      cut -c1-260 "$out/allegro_bench.txt" "$out/allegro_bench_fp32.txt" "$out/allegro_sweep.txt" ;;
     *) grep -v '^ok' "$out/model_$piece.txt" | tail -60 | cut -c1-400; grep -c '^ok' "$out/model_$piece.txt" ;;
   esac
 done

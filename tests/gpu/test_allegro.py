@@ -52,12 +52,12 @@ def error_of_tensor_cores(model: str, structure: Structure):
 def differs(model: str):
     """The option chooses another path."""
     structure = diamond(2)
-    plain = evaluate(load(model, "cuda", "float32"), structure)["forces"]
+    plain = chosen("dense=fp32", lambda: evaluate(load(model, "cuda", "float32"), structure)["forces"])
     tensor = chosen("dense=tf32x3", lambda: evaluate(load(model, "cuda", "float32"), structure)["forces"])
     return not torch.equal(plain, tensor), f"largest difference {float((plain - tensor).abs().max()):.1e}"
 
 
-def any_chunks(model: str, dtype: str, dense: str = "fp32"):
+def any_chunks(model: str, dtype: str, dense: str = "tf32x3"):
     """Chunks of a few receivers give the bits of one chunk: an edge's row of a tile does not matter."""
     structure = diamond(3)
     expected = chosen(f"dense={dense}", lambda: evaluate(load(model, "cuda", dtype), structure))
@@ -105,20 +105,20 @@ def main() -> int:
                     continue
                 check(f"{model} {dtype} {label}", as_on_the_cpu, model, dtype, label, structure, {})
         check(f"{model} finite differences", finite_differences, model)
-    tensor = "dense=tf32x3"
+    plain = "dense=fp32"
     for model in models:
         for label, structure in small.items():
             if model == "water-allegro" and "atoms" in label:
                 continue
-            check(f"{model} {tensor} {label}", chosen, tensor, as_on_the_cpu, model, "float32", label, structure, {})
+            check(f"{model} {plain} {label}", chosen, plain, as_on_the_cpu, model, "float32", label, structure, {})
         structure = water(6) if model == "water-allegro" else diamond(5)
-        check(f"{model} {tensor} against float64", error_of_tensor_cores, model, structure)
+        check(f"{model} dense=tf32x3 against float64", error_of_tensor_cores, model, structure)
     model = models[0]
-    check(f"{model} {tensor} differs", differs, model)
-    check(f"{model} {tensor} chunks", any_chunks, model, "float32", "tf32x3")
-    check(f"{model} {tensor}, graphs that change", chosen, tensor, replay_of_changing_graphs, model, "float32")
-    check(f"{model} {tensor} same bits", chosen, tensor, same_bits, model)
-    check(f"{model} {tensor} energy alone", chosen, tensor, energy_alone, model)
+    check(f"{model} {plain} differs", differs, model)
+    check(f"{model} {plain} chunks", any_chunks, model, "float32", "fp32")
+    check(f"{model} {plain}, graphs that change", chosen, plain, replay_of_changing_graphs, model, "float32")
+    check(f"{model} {plain} same bits", chosen, plain, same_bits, model)
+    check(f"{model} {plain} energy alone", chosen, plain, energy_alone, model)
     for dtype in ("float64", "float32"):
         check(f"{model} {dtype} chunks", any_chunks, model, dtype)
         check(f"{model} {dtype}, graphs that change", replay_of_changing_graphs, model, dtype)
@@ -127,7 +127,7 @@ def main() -> int:
     check(f"{model} a row too long", too_long_a_row, model)
     check(f"{model} exact radial", exact_is_refused, model)
     check(f"{model} float32 8000", as_on_the_cpu, model, "float32", "8000", diamond(10), {})
-    check(f"{model} {tensor} 8000", chosen, tensor, as_on_the_cpu, model, "float32", "8000", diamond(10), {})
+    check(f"{model} {plain} 8000", chosen, plain, as_on_the_cpu, model, "float32", "8000", diamond(10), {})
     check(f"{model} float64 1000", as_on_the_cpu, model, "float64", "1000", diamond(5), {})
     print(f"{len(failures)} checks failed" + "".join(f"\n  {name}" for name in failures), flush=True)
     return 1 if failures else 0

@@ -162,7 +162,9 @@ Graph odd_graph(int32_t local, int32_t rows, int32_t nodes, int degree, int type
 }
 
 template <typename T>
-class EmulatedAllegro : public ::testing::Test {};
+class EmulatedAllegro : public ::testing::Test {
+  const Choice plain_{"dense=fp32"};
+};
 using Numbers = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(EmulatedAllegro, Numbers);
 
@@ -231,9 +233,12 @@ TEST(EmulatedAllegroTensorCores, ErrorIsAtMostTwicePlain) {
   SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
   const Values exact = test.on_cpu<double>(48).gradient;
   const auto& row_ptr = test.graph.graph.row_ptr;
-  const auto plain = test.emulated({}).gradient;
-  const Choice choice("dense=tf32x3");
-  const auto tensor = test.emulated({}).gradient;
+  const auto with = [&](const char* option) {
+    const Choice choice(option);
+    return test.emulated({}).gradient;
+  };
+  const auto plain = with("dense=fp32"), tensor = with("dense=tf32x3");
+  EXPECT_EQ(tensor, test.emulated({}).gradient) << "3xTF32 is the default where tensor cores have it";
   double logs = 0;
   int receivers = 0;
   for (size_t i = 0; i < 48; ++i) {

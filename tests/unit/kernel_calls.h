@@ -80,13 +80,13 @@ inline void add_allegro(std::vector<NamedCall>& calls, Scalar scalar) {
     calls.push_back({named.name, {"allegro_energy", named.problem, scalar, {}, true}});
 }
 
-/// The same kernels and the matrix products on tensor cores, which an option chooses.
-inline KernelJob with_tf32_dense(const KernelJob& plain, int arch) {
-  return {"allegro_energy and dense=tf32x3 float", plain.problem, [plain, arch](const CubinCache& cache) {
+/// The same kernels and the matrix products without tensor cores, which an option chooses.
+inline KernelJob with_plain_dense(const KernelJob& plain, int arch) {
+  return {"allegro_energy and dense=fp32 float", plain.problem, [plain, arch](const CubinCache& cache) {
             std::vector<CompiledPart> parts = plain.compile(cache);
             const auto problem = cached_allegro_problem(plain.problem);
-            const std::string source = allegro_dense_source(*problem, Scalar::f32, DenseMath::tf32x3);
-            const int threads = dense_tiling(Scalar::f32, DenseMath::tf32x3).threads();
+            const std::string source = allegro_dense_source(*problem, Scalar::f32, DenseMath::fp32);
+            const int threads = dense_tiling(Scalar::f32, DenseMath::fp32).threads();
             parts.insert(parts.begin(), {cached_compile(cache, source, "allegro_dense", arch), "", threads, 1});
             return parts;
           }};
@@ -120,7 +120,7 @@ inline std::vector<NamedJob> registry_jobs(const DeviceLimits& limits) {
   for (const NamedCall& named : registry_calls()) {
     for (KernelJob& job : kernel_jobs(named.call, limits)) jobs.push_back({named.problem, std::move(job)});
     if (named.call.op == "allegro_energy" && named.call.scalar == Scalar::f32)
-      jobs.push_back({named.problem, registry::with_tf32_dense(jobs.back().job, limits.arch)});
+      jobs.push_back({named.problem, registry::with_plain_dense(jobs.back().job, limits.arch)});
   }
   return jobs;
 }
