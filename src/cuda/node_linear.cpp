@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "cuda/group_rows.h"
 #include "cuda/kernel_table.h"
-#include "cuda/symmetric_source.h"
 
 namespace clebsch::cuda {
 
@@ -88,7 +88,7 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
             o.type_count);
     group_type = static_cast<int32_t*>(workspace);
     order = group_type + groups;
-    kernels.group_rows.launch(1, 1, kGroupThreads, stream,
+    kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
                               {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
   }
   kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "cuda/group_rows.h"
 #include "cuda/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -88,7 +89,7 @@ void SymmetricContraction::launch(SymmetricPass pass, const SymmetricOperands& o
   int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
   int32_t* group_type = static_cast<int32_t*>(workspace);
   int32_t* order = group_type + groups;
-  kernels.group_rows.launch(1, 1, kGroupThreads, stream,
+  kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
                             {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
   std::vector<void*> all{&o.x, &o.coefficients, &order, &group_type, &groups, &o.type_count};
   all.insert(all.end(), arguments.begin(), arguments.end());

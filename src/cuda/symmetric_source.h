@@ -36,17 +36,4 @@ SymmetricSchedule plan_symmetric(const SymmetricProblem& problem, SymmetricPass 
 std::string symmetric_source(const SymmetricProblem& problem, const SymmetricSchedule& schedule);
 const char* symmetric_entry(SymmetricPass pass);
 
-/// Threads of group_rows, which runs as one block, and the most types that it knows.
-constexpr int kGroupThreads = 512, kMaxGroupTypes = 1023;
-/// Groups of `rows` rows that hold `nodes` rows whatever their types, those that are not computed included.
-constexpr int64_t group_capacity(int64_t nodes, int64_t types, int rows) { return nodes / rows + types + 1; }
-
-/// Puts rows of one type side by side:
-///   group_rows(const int* types, const int* row_limit, int nodes, int type_count, int rows, int groups, int* order,
-///              int* group_type)
-/// order (groups * rows): row numbers, padded with -1 so that every group of `rows` has one type; the first of a group
-/// that is used is a row. group_type (groups): the type; type_count for rows from *row_limit on (null: nodes) and for
-/// types out of range; -1 for groups not used. Which row of a type comes where may differ from run to run.
-std::string group_rows_source();
-
 }  // namespace clebsch::cuda
