@@ -289,7 +289,9 @@ void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
           }
         });
   } else {
-    // An edge's rank is the number of smaller edges of its sender.
+    // An edge's rank is the number of smaller edges of its sender. A lane ranks several at a time: each edge that it
+    // reads is compared with all of them.
+    constexpr int kSeveral = 4;
     const int* const unordered = places_.data();
     Kokkos::parallel_for(
         "clebsch:order_edges", row_policy(g.nodes + 1), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
@@ -302,12 +304,23 @@ void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
           }
           if (node == g.nodes) return;
           const int begin = g.col_ptr[node], end = g.col_ptr[node + 1];
-          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, end - begin), [&](const int k) {
-            const int edge = unordered[begin + k];
-            int rank = 0;
-            for (int other = begin; other < end; ++other) rank += unordered[other] < edge ? 1 : 0;
-            g.col_edge[begin + rank] = edge;
-          });
+          const int lanes = kLanes;
+          for (int from = begin; from < end; from += kSeveral * lanes) {
+            Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, lanes), [&](const int lane) {
+              int edge[kSeveral], rank[kSeveral];
+              for (int m = 0; m < kSeveral; ++m) {
+                const int k = from + m * lanes + lane;
+                edge[m] = k < end ? unordered[k] : -1;
+                rank[m] = 0;
+              }
+              for (int k = begin; k < end; ++k) {
+                const int other = unordered[k];
+                for (int m = 0; m < kSeveral; ++m) rank[m] += other < edge[m] ? 1 : 0;
+              }
+              for (int m = 0; m < kSeveral; ++m)
+                if (edge[m] >= 0) g.col_edge[begin + rank[m]] = edge[m];
+            });
+          }
         });
   }
   Kokkos::deep_copy(Execution(), totals_, faults_);
