@@ -13,20 +13,20 @@ from pathlib import Path
 from nequip.model import PresetNequIPGNNModel
 from nequip.utils.global_state import set_global_state
 
-from clebsch import export
-
-set_global_state(allow_tf32=False)
 COMMON = dict(
     seed=1, model_dtype="float32", type_names=["C", "O"], r_max=5.0, avg_num_neighbors=90.0,
     per_type_energy_scales=1.0, per_type_energy_shifts=0.0,
 )  # fmt: skip
 
 
-def allegro(l_max: int):
+def upstream(name: str):
+    """Upstream's model of a name as above, with random weights of one seed."""
+    if not name.startswith("allegro-l"):
+        return PresetNequIPGNNModel(preset=name, **COMMON)
     from allegro.model import AllegroModel
 
     return AllegroModel(
-        l_max=l_max, num_layers=2, num_scalar_features=64, num_tensor_features=32,
+        l_max=int(name[len("allegro-l") :]), num_layers=2, num_scalar_features=64, num_tensor_features=32,
         radial_chemical_embed={"_target_": "allegro.nn.TwoBodyBesselScalarEmbed", "num_bessels": 8},
         scalar_embed_mlp_hidden_layers_depth=1, scalar_embed_mlp_hidden_layers_width=64,
         allegro_mlp_hidden_layers_depth=1, allegro_mlp_hidden_layers_width=64,
@@ -34,10 +34,17 @@ def allegro(l_max: int):
     )  # fmt: skip
 
 
-for name in sys.argv[2:]:
-    path = Path(sys.argv[1]) / f"{name if name.startswith('allegro') else 'nequip-' + name}.pt"
-    if name.startswith("allegro-l"):
-        export.allegro(allegro(int(name[len("allegro-l") :])), path)
-    else:
-        export.nequip(PresetNequIPGNNModel(preset=name, **COMMON), path)
-    print(path, path.stat().st_size, "bytes", flush=True)
+def main() -> None:
+    """Command line."""
+    from clebsch import export
+
+    set_global_state(allow_tf32=False)
+    for name in sys.argv[2:]:
+        allegro = name.startswith("allegro-l")
+        path = Path(sys.argv[1]) / f"{name if allegro else 'nequip-' + name}.pt"
+        (export.allegro if allegro else export.nequip)(upstream(name), path)
+        print(path, path.stat().st_size, "bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()

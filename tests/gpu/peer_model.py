@@ -1,6 +1,6 @@
-"""Whole NequIP models beside upstream nequip, eager and with OpenEquivariance, in one run on one GPU.
+"""Whole NequIP and Allegro models beside upstream's, eager and with the kernels it can use, in one run on one GPU.
 
-    python3 tests/gpu/peer_model.py OUT.json [--models S M L] [--cells 2 5 10] [--seconds 200]
+    python3 tests/gpu/peer_model.py OUT.json [--models S M L allegro-l2] [--cells 2 5 10] [--seconds 200]
 
 Ours are the files that make_models.py exports; upstream's models are made again from the same seed, so the weights are
 the same, which energies and forces show: a peer is compared with ours in float64 first and not timed beyond 1e-3. All
@@ -26,11 +26,25 @@ import torch
 from model_cases import ROOT, Structure, diamond, evaluate, load, model_path, water
 
 os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-OPTIONS = {
-    "seed": 1, "model_dtype": "float32", "type_names": ["C", "O"], "r_max": 5.0, "avg_num_neighbors": 90.0,
-    "per_type_energy_scales": 1.0, "per_type_energy_shifts": 0.0,
+R_MAX = 5.0
+#: Package whose version is a code's.
+PACKAGES = {
+    "nequip": "nequip", "allegro": "nequip-allegro", "e3nn": "e3nn", "OpenEquivariance": "openequivariance",
+    "cuEquivariance": "cuequivariance-torch", "Triton": "triton",
 }  # fmt: skip
-MODIFIERS = {"eager": None, "OpenEquivariance": "enable_OpenEquivariance"}
+MODIFIERS = {
+    "nequip": {"eager": None, "OpenEquivariance": "enable_OpenEquivariance"},
+    "allegro": {
+        "eager": None,
+        "Triton": "enable_TritonContracter",
+        "cuEquivariance": "enable_CuEquivarianceContracter",
+    },
+}
+
+
+def file_of(name: str) -> str:
+    """Our model file of a model of make_models.py."""
+    return name if name.startswith("allegro") else f"nequip-{name}"
 
 
 def quartiles(values: list[float]) -> tuple[float, float]:
@@ -56,18 +70,18 @@ def reset(device: str) -> int:
 
 
 def upstream(preset: str, modifier: str | None, device: str):
-    """The preset with random weights, as make_models.py makes it."""
-    from nequip.model import PresetNequIPGNNModel
+    """The model with random weights, as make_models.py makes it."""
+    import make_models
     from nequip.model.modify_utils import modify
 
-    model = PresetNequIPGNNModel(preset=preset, **OPTIONS)
+    model = make_models.upstream(preset)
     if modifier:
         model = modify(model, [{"modifier": modifier}])
     return model.to(device).eval()
 
 
 def inputs(structure: Structure, device: str) -> dict[str, torch.Tensor]:
-    receivers, senders, shifts = structure.pairs(OPTIONS["r_max"])
+    receivers, senders, shifts = structure.pairs(R_MAX)
     points, cell = structure.points()
     data = {
         "pos": points, "cell": cell[None], "edge_index": torch.stack([receivers, senders]),
@@ -84,7 +98,7 @@ def relative(got: torch.Tensor, exact: torch.Tensor) -> float:
 def ours(preset: str, structure: Structure, exact: dict, args: argparse.Namespace) -> dict[str, object]:
     before = reset(args.device)
     on_cpu = args.device != "cuda"
-    model = load(f"nequip-{preset}", "cpu:padded" if on_cpu else "cuda", "float32", deterministic=False)
+    model = load(file_of(preset), "cpu:padded" if on_cpu else "cuda", "float32", deterministic=False)
     found = evaluate(model, structure)
     record = {"error": relative(found["forces"], exact["forces"])}
     for _ in range(3):
@@ -135,7 +149,7 @@ def head(args: argparse.Namespace) -> dict[str, object]:
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
-    for package in ("nequip", "e3nn", "openequivariance"):
+    for package in PACKAGES.values():
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -160,8 +174,9 @@ def named_records(records: list[dict[str, object]]) -> list[dict[str, object]]:
             continue
         mine, best = rows["clebsch"], peers[0]
         scale = 1e3 / mine["atoms"] if unit == "us/atom" else 1.0
-        package = "openequivariance" if best["code"] == "OpenEquivariance" else "nequip"
-        peer = {"name": f"nequip {best['code']}", "version": mine["versions"][package], "value": scale * best["ms"]}
+        family = model.partition("-")[0]
+        version = mine["versions"][PACKAGES.get(best["code"], PACKAGES[family])]
+        peer = {"name": f"{family} {best['code']}", "version": version, "value": scale * best["ms"]}
         commit = str(mine["commit"])
         named.append(
             {
@@ -200,24 +215,24 @@ def main() -> int:
 
     def note(preset: str, label: str, name: str, structure: Structure, work, *operands) -> None:
         if time.monotonic() > end:
-            print(f"nequip-{preset} {label} {name}: no time left", flush=True)
+            print(f"{file_of(preset)} {label} {name}: no time left", flush=True)
             return
         try:
             record = work(*operands, structure, exact[label], args)
         except Exception as error:  # a peer that runs out of memory must not end the rest
-            print(f"nequip-{preset} {label} {name}: {type(error).__name__} {str(error)[:300]}", flush=True)
+            print(f"{file_of(preset)} {label} {name}: {type(error).__name__} {str(error)[:300]}", flush=True)
             if not isinstance(error, (RuntimeError, ImportError)):
                 traceback.print_exc(limit=3)
             reset(args.device)
             return
         atoms = len(structure)
-        record |= {"model": f"nequip-{preset}", "structure": label, "code": name, "atoms": atoms}
+        record |= {"model": file_of(preset), "structure": label, "code": name, "atoms": atoms}
         record |= {"us_atom": 1e3 * record["ms"] / atoms, "kb_atom": record["bytes"] / atoms / 1e3}
         mine = [r for r in records if (r["model"], r["structure"], r["code"]) == (record["model"], label, "clebsch")]
         ratio = f"{record['ms'] / mine[0]['ms']:7.2f}x ours" if mine else f"points {record.get('points_ms', 0):.3f} ms"
         records.append(record | about)
         print(
-            f"{record['model']} {label:>6s} {name:17s} {record['ms']:9.3f} +- {record['spread_ms']:.3f} ms "
+            f"{record['model']:10s} {label:>6s} {name:17s} {record['ms']:9.3f} +- {record['spread_ms']:.3f} ms "
             f"{record['us_atom']:8.3f} us/atom {record['kb_atom']:9.1f} kB/atom  error {record['error']:.1e}  {ratio}",
             flush=True,
         )
@@ -226,20 +241,20 @@ def main() -> int:
         args.out.with_suffix(".records.json").write_text(lines)
 
     for preset in args.models:
-        if not model_path(f"nequip-{preset}").exists():
-            print(f"no file {model_path(f'nequip-{preset}')}", flush=True)
+        if not model_path(file_of(preset)).exists():
+            print(f"no file {model_path(file_of(preset))}", flush=True)
             continue
         exact.clear()
         for label, structure in structures:
-            reference = load(f"nequip-{preset}", args.device, "float64", cuda_graph=False)
+            reference = load(file_of(preset), args.device, "float64", cuda_graph=False)
             exact[label] = evaluate(reference, structure)
             del reference
             note(preset, label, "clebsch", structure, ours, preset)
-        for name, modifier in MODIFIERS.items():
+        for name, modifier in MODIFIERS[file_of(preset).partition("-")[0]].items():
             try:
                 model = upstream(preset, modifier, args.device)
             except Exception as error:
-                print(f"nequip-{preset} {name}: {type(error).__name__} {str(error)[:300]}", flush=True)
+                print(f"{file_of(preset)} {name}: {type(error).__name__} {str(error)[:300]}", flush=True)
                 continue
             for label, structure in structures:
                 note(preset, label, name, structure, peer, model)
