@@ -92,4 +92,20 @@ std::vector<double> radial_spline(const std::vector<double>& table, int pieces, 
   return spline;
 }
 
+std::vector<double> spline_pieces(const std::vector<double>& spline, int pieces, int64_t columns) {
+  require(static_cast<int64_t>(spline.size()) == spline_rows(pieces) * columns,
+          "radial spline: expected {} pieces of {} columns, got {} numbers", pieces, columns, spline.size());
+  std::vector<double> table(static_cast<size_t>((pieces + 1) * kTableOrder * columns));
+  std::copy_n(spline.begin(), kSplineStart * columns, table.begin());
+  double* to = table.data() + kTableOrder * columns;
+  for (int piece = 0; piece < pieces; ++piece) {
+    const double* from = spline.data() + (kSplineStart + piece) * columns;
+    for (int k = 0; k < kTableOrder; ++k, to += columns)
+      for (int64_t c = 0; c < columns; ++c)
+        for (int i = 0; i < kSplineOrder; ++i)
+          to[c] += kSplinePieces[i][k] * from[i * columns + c] / static_cast<double>(kSplineScale);
+  }
+  return table;
+}
+
 }  // namespace clebsch

@@ -19,6 +19,9 @@ constexpr int64_t spline_rows(int pieces) { return kSplineStart + pieces + kSpli
 /// within; at its ends as smooth as the table (de Boor, A Practical Guide to Splines, 1978, chapter XIII).
 std::vector<double> radial_spline(const std::vector<double>& table, int pieces, int64_t columns);
 
+/// The spline's polynomials in the layout of build_radial_table, [pieces + 1][kTableOrder][columns].
+std::vector<double> spline_pieces(const std::vector<double>& spline, int pieces, int64_t columns);
+
 /// B_i(t) = sum over k of kSplinePieces[i][k] t^k / 120.
 constexpr int kSplinePieces[kSplineOrder][kSplineOrder] = {
     {1, -5, 10, -10, 5, -1},    {26, -50, 20, 20, -20, 5}, {66, 0, -60, 0, 30, -10},

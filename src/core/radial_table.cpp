@@ -67,11 +67,17 @@ std::vector<double> build_radial_table(const RadialNetwork& network, double rc, 
 }
 
 TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, double r_from, int samples) {
+  return radial_table_error(network, rc, pieces, build_radial_table(network, rc, pieces), r_from, samples);
+}
+
+TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, const std::vector<double>& table,
+                              double r_from, int samples) {
   check(rc, pieces);
   require(r_from > 0.0 && r_from < rc, "radial table error: expected 0 < r_from < {}, got {}", rc, r_from);
   require(samples >= 1, "radial table error: expected at least one sample, got {}", samples);
-  const std::vector<double> table = build_radial_table(network, rc, pieces);
   const int64_t columns = network.description().columns();
+  require(static_cast<int64_t>(table.size()) == (pieces + 1) * kTableOrder * columns,
+          "radial table error: expected {} pieces of {} columns, got {} numbers", pieces, columns, table.size());
   std::vector<double> value(columns), slope(columns);
   double value_error = 0.0, slope_error = 0.0, value_scale = 0.0, slope_scale = 0.0;
   const auto sample = [&](double r) {

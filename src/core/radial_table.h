@@ -47,5 +47,8 @@ struct TableError {
 };
 TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, double r_from = 0.8,
                               int samples = 2000);
+/// The same of other polynomials in the layout of build_radial_table.
+TableError radial_table_error(const RadialNetwork& network, double rc, int pieces, const std::vector<double>& table,
+                              double r_from = 0.8, int samples = 2000);
 
 }  // namespace clebsch

@@ -32,6 +32,13 @@ int index_of(const InteractionOutputs& wanted) {
   return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic);
 }
 
+/// Of the environment, whatever it says about splines: the tables that are given decide.
+ScheduleOptions options_for(bool splines) {
+  ScheduleOptions options = schedule_options(kVariable);
+  options.spline = splines ? 1 : 0;
+  return options;
+}
+
 int64_t blocks_for(const Schedule& schedule, int64_t rows) {
   return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
 }
@@ -62,7 +69,8 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
                          wanted->x && !wanted->deterministic ? " atomic" : "");
   }
   const auto problem = cached_problem(call.problem);
-  const ScheduleOptions options = schedule_options(kVariable);
+  const ScheduleOptions options = options_for(call.splines);
+  if (call.splines) label += " splines";
   return {{label + " " + scalar_name(call.scalar), call.problem,
            [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
              CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache);
@@ -73,16 +81,20 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
            }}};
 }
 
-bool interaction_splines() { return schedule_options(kVariable).spline > 0; }
+bool interaction_splines(int64_t tables) {
+  const int asked = schedule_options(kVariable).spline;
+  return asked < 0 ? tables > 1 : asked > 0;
+}
 
-std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar) {
+std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
+                                                     bool splines) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, const Problem*, Scalar, std::string>, std::shared_ptr<const Interaction>> made;
+  static std::map<std::tuple<int, const Problem*, Scalar, bool, std::string>, std::shared_ptr<const Interaction>> made;
   const char* text = std::getenv(kVariable);
   const std::lock_guard<std::mutex> lock(mutex);
   // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
-  if (!entry) entry.reset(new Interaction(problem, scalar, schedule_options(kVariable)));
+  auto& entry = made[{current_device(), problem.get(), scalar, splines, text ? text : ""}];
+  if (!entry) entry.reset(new Interaction(problem, scalar, options_for(splines)));
   return entry;
 }
 

@@ -49,17 +49,20 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
                                         const ScheduleOptions& options, const CubinCache& cache);
 
-/// Whether CLEBSCH_CUDA_INTERACTION asks for kernels that read tables as splines: whoever makes tables for a GPU looks.
-bool interaction_splines();
+/// Whether kernels read so many tables as splines: whoever makes tables for a GPU asks. With several tables few edges
+/// share a piece, and reading tables bounds the kernels; with one, the pieces' own polynomials are faster.
+/// CLEBSCH_CUDA_INTERACTION (spline=0, spline=1) decides for any number.
+bool interaction_splines(int64_t tables);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 /// An edge whose type pair has no table, or whose vector is not finite, makes its receiver's sum not a number.
 class Interaction {
  public:
   /// For the current device. Kernels are planned, compiled and loaded when first needed. The environment variable
-  /// CLEBSCH_CUDA_INTERACTION (see schedule_options) overrides the planner, for tuning. Throws Error when the problem
-  /// has no radial part or a path that is not uvu.
-  static std::shared_ptr<const Interaction> make(const std::shared_ptr<const Problem>& problem, Scalar scalar);
+  /// CLEBSCH_CUDA_INTERACTION (see schedule_options) overrides the planner, for tuning. `splines`: they read tables as
+  /// splines. Throws Error when the problem has no radial part or a path that is not uvu.
+  static std::shared_ptr<const Interaction> make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
+                                                 bool splines);
 
   /// Whether the kernels read tables as splines.
   bool splines() const { return options_.spline > 0; }

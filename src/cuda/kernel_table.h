@@ -18,6 +18,7 @@ struct OpCall {
   Scalar scalar = Scalar::f32;
   std::vector<bool> mask;     ///< of a derivative: which gradients are wanted; else empty
   bool deterministic = true;  ///< the graph has its transpose
+  bool splines = false;       ///< of an interaction: it reads its tables as splines
 };
 
 /// Machine code that one kernel's launcher loads, and how it is launched.

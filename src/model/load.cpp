@@ -164,12 +164,24 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
   return in_use;
 }
 
+/// Whether the device's kernels read a layer's tables as splines (never Allegro's).
+bool reads_splines(const Model::Impl& model, const RadialLayer& layer) {
+#ifdef CLEBSCH_HAS_CUDA
+  return model.device.device.is_cuda() && model.metadata.shown.family != "allegro" &&
+         cuda::interaction_splines(static_cast<int64_t>(layer.cutoffs.size()));
+#else
+  (void)model, (void)layer;
+  return false;
+#endif
+}
+
 /// Fills table and table_index of every layer; `networks` come from check_radial.
 void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks, const LoadOptions& options) {
   const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
   const auto& metadata = model.metadata.shown;
   for (const auto& layer : networks) {
     model.radial.push_back(make_radial_layer(layer, metadata.pair_cutoffs, model.in_use));
+    model.radial.back().splines = reads_splines(model, model.radial.back());
   }
   choose_pieces(model.radial, metadata.family, dtype, options.table_pieces, options.table_budget_bytes);
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
@@ -186,24 +198,18 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
   }
 }
 
-/// Where a GPU's kernels read tables as splines (not Allegro's), those take the tables' place. From tables in fp64: a
-/// spline's coefficients magnify the rounding of what they are made from by up to 7.5.
+/// Where a GPU's kernels read tables as splines, those take the tables' place. From tables in fp64: a spline's
+/// coefficients magnify the rounding of what they are made from by up to 7.5.
 void set_splines(Model::Impl& model) {
-#ifdef CLEBSCH_HAS_CUDA
-  if (!model.device.device.is_cuda() || model.metadata.shown.family == "allegro" || !cuda::interaction_splines()) {
-    return;
-  }
   const int threads = model.threads > 0 ? model.threads : at::get_num_threads();
   for (std::size_t k = 0; k < model.radial.size(); ++k) {
+    if (!model.radial[k].splines) continue;
     auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
     const at::ScalarType dtype = module.attr(name).toTensor().scalar_type();
     const at::Tensor splines = spline_tables(build_tables({model.radial[k]}, at::kDouble, threads).front()).to(dtype);
     module.setattr(name, splines);
     model.table_bytes[k] = splines.nbytes();
   }
-#else
-  (void)model;
-#endif
 }
 
 /// All tensors of the model, tables included; sizes of what is asked for are in the error when they do not fit.

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "cuda/interaction.h"
+
 namespace clebsch {
 namespace {
 
@@ -20,7 +22,7 @@ cuda::Scalar scalar_of(at::ScalarType type) { return type == at::kFloat ? cuda::
 
 bool same(const cuda::OpCall& a, const cuda::OpCall& b) {
   return a.op == b.op && a.problem == b.problem && a.scalar == b.scalar && a.mask == b.mask &&
-         a.deterministic == b.deterministic;
+         a.deterministic == b.deterministic && a.splines == b.splines;
 }
 
 /// Reads the arguments by the names that ops.schema gives them.
@@ -49,9 +51,11 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length
       call.deterministic = graph.size() > 3 && graph[3].numel() > 0;
     }
-    if (name == "radial" && call.op == "interaction") {
+    if (name == "radial" && (call.op == "interaction" || call.op == "interaction_backward")) {
       const auto radial = inputs[i].toTensorVector();
-      if (radial.empty() || radial[0].numel() == 0) return nullptr;  // made of the exact ops, which are recorded
+      const bool exact = radial.empty() || radial[0].numel() == 0;
+      if (exact && call.op == "interaction") return nullptr;  // made of the exact ops, which are recorded
+      call.splines = !exact && cuda::interaction_splines(radial[0].size(0));  // as the loader decides for a GPU
     }
     if (name == "mask") {
       const auto mask = inputs[i].toBoolList();

@@ -47,8 +47,14 @@ double wanted_slope_error(const RadialDescription& radial, at::ScalarType dtype)
 }
 
 TableError error_of(const RadialLayer& layer, std::size_t table, int pieces) {
-  const double cutoff = layer.cutoffs[table];
-  return radial_table_error(*layer.networks[table], cutoff, pieces, std::min(kErrorFrom, 0.5 * cutoff), kErrorSamples);
+  const double cutoff = layer.cutoffs[table], from = std::min(kErrorFrom, 0.5 * cutoff);
+  const RadialNetwork& network = *layer.networks[table];
+  std::vector<double> values = build_radial_table(network, cutoff, pieces);
+  if (layer.splines) {
+    const int64_t columns = network.description().columns();
+    values = spline_pieces(radial_spline(values, pieces, columns), pieces, columns);
+  }
+  return radial_table_error(network, cutoff, pieces, values, from, kErrorSamples);
 }
 
 /// Pieces from `pieces` on, each time a quarter more, until the tables are as good as wanted. Of many tables it looks

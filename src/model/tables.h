@@ -19,6 +19,7 @@ struct RadialLayer {
   std::vector<double> cutoffs;       ///< of each table
   std::vector<int32_t> table_index;  ///< (T,T) [centre][neighbour] -> table, -1 for pairs not in use
   int pieces = 0;                    ///< of every table; set by choose_pieces
+  bool splines = false;              ///< a GPU's kernels read them as B-splines (core/radial_spline.h)
 };
 
 /// networks as RadialNetworks says; pair_cutoffs (T,T); in_use (T).

@@ -52,8 +52,9 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   const int64_t type_count = radial[2].size(0);
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {type_count, type_count});
   check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
-  call.kernels = cuda::Interaction::make(call.problem, scalar);
-  const bool splines = call.kernels->splines();
+  // Splines have one number where pieces have kTableOrder.
+  const bool splines = radial[0].dim() == 4 && radial[0].size(2) == 1;
+  call.kernels = cuda::Interaction::make(call.problem, scalar, splines);
   const int64_t least = splines ? spline_rows(1) : 2;
   check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, splines ? 1 : kTableOrder, problem.weight_count});
   require(radial[0].size(0) >= 1 && radial[0].size(1) >= least,

@@ -29,7 +29,7 @@ from interaction_cases import make_radial, radial_problems
 from interaction_graphs import disordered, water
 
 VARIABLE = "CLEBSCH_CUDA_INTERACTION"
-PLANS = ";spline=1;spline=1,receivers=4;80:spline=1;spline=1,receivers=2"
+PLANS = "spline=0;spline=1;spline=1,receivers=4;80:spline=1;spline=1,receivers=2"
 KEYS = ("forward_ns", "backward_ns", "backward_atomic_ns", "backward_edges_ns")
 
 

@@ -96,7 +96,8 @@ def make_radial(text, pair_cutoffs, pieces=PIECES, seed=1, networks=1, symmetric
     basis, weights = random_networks(text, networks or len(cutoffs), seed)
     table = torch.classes.clebsch.Model.radial_tables(text, cutoffs, basis, weights, pieces)
     spline = None
-    if "spline=1" in os.environ.get("CLEBSCH_CUDA_INTERACTION", "").split(","):
+    asked = os.environ.get("CLEBSCH_CUDA_INTERACTION", "").split(",")
+    if "spline=1" in asked or (len(cutoffs) > 1 and "spline=0" not in asked):  # interaction_splines of the library
         spline = torch.classes.clebsch.Model.spline_tables(table)
         table[:, 1:] = spline_pieces(spline, pieces)
     return Radial(table, index, pair_cutoffs, basis, weights[0], spline)

@@ -70,27 +70,11 @@ INSTANTIATE_TEST_SUITE_P(Pieces, RadialSpline, ::testing::Values(1, 3, 32, 96));
 /// Largest error of slopes over 0.8 A to the cutoff, of the spline and of the table, relative to the largest slope.
 TEST(RadialSplineError, IsThatOfATableOfFewerPieces) {
   const RadialNetwork network = test::RandomRadial(1, {8, 32, kColumns}, 6.0).network();
-  std::vector<double> value(kColumns), slope(kColumns);
   double before = 1;
   for (int pieces : {48, 96, 192}) {
     const std::vector<double> spline = radial_spline(build_radial_table(network, kCutoff, pieces), pieces, kColumns);
-    double error = 0, scale = 0;
-    for (double r = 0.8; r < kCutoff; r += 0.0037) {
-      network.evaluate(r, kCutoff, value.data(), slope.data(), nullptr);
-      const TablePoint point = locate(r, kCutoff, pieces);
-      for (int64_t c = 0; c < kColumns; ++c) {
-        double sum = 0;
-        for (int i = 0; i < kSplineOrder; ++i) {
-          for (int k = 1; k < kSplineOrder; ++k) {
-            sum += k * kSplinePieces[i][k] * std::pow(point.t, k - 1) *
-                   spline[(kSplineStart + point.piece - 1 + i) * kColumns + c];
-          }
-        }
-        error = std::max(error, std::abs(sum / kSplineScale * point.dt_dr - slope[c]));
-        scale = std::max(scale, std::abs(slope[c]));
-      }
-    }
-    error /= scale;
+    const std::vector<double> table_form = spline_pieces(spline, pieces, kColumns);
+    const double error = radial_table_error(network, kCutoff, pieces, table_form).slope;
     const double table = radial_table_error(network, kCutoff, pieces).slope;
     RecordProperty("slope_error_" + std::to_string(pieces), std::to_string(error) + " of " + std::to_string(table));
     EXPECT_LT(error, 6 * table) << pieces;
@@ -99,7 +83,10 @@ TEST(RadialSplineError, IsThatOfATableOfFewerPieces) {
   }
 }
 
-TEST(RadialSplineError, RefusesATableOfAnotherSize) { EXPECT_THROW(radial_spline({1, 2, 3}, 4, 2), Error); }
+TEST(RadialSplineError, RefusesATableOfAnotherSize) {
+  EXPECT_THROW(radial_spline({1, 2, 3}, 4, 2), Error);
+  EXPECT_THROW(spline_pieces({1, 2, 3}, 4, 2), Error);
+}
 
 }  // namespace
 }  // namespace clebsch

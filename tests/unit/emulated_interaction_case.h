@@ -72,14 +72,8 @@ Values take_splines(reference::Tables& tables, int64_t columns) {
   for (size_t first = 0; first < tables.values.size(); first += size) {
     double* table = tables.values.data() + first;
     const Values one = radial_spline(Values(table, table + size), tables.pieces, columns);
-    for (int64_t place = 0; place < tables.pieces * kTableOrder * columns; ++place) {
-      const int64_t piece = place / (kTableOrder * columns), k = place / columns % kTableOrder, c = place % columns;
-      double sum = 0;
-      for (int i = 0; i < kSplineOrder; ++i) {
-        sum += kSplinePieces[i][k] * one[static_cast<size_t>((kSplineStart + piece + i) * columns + c)];
-      }
-      table[kTableOrder * columns + place] = sum / kSplineScale;
-    }
+    const Values pieces = spline_pieces(one, tables.pieces, columns);
+    std::copy(pieces.begin(), pieces.end(), table);
     splines.insert(splines.end(), one.begin(), one.end());
   }
   return splines;

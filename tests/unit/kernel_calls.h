@@ -22,8 +22,8 @@ namespace registry {
 
 inline void add_convolutions(std::vector<NamedCall>& calls, Scalar scalar) {
   for (const NamedProblem& named : named_problems()) {
-    const auto add = [&](const char* op, std::vector<bool> mask, bool deterministic) {
-      calls.push_back({named.name, {op, named.problem, scalar, std::move(mask), deterministic}});
+    const auto add = [&](const char* op, std::vector<bool> mask, bool deterministic, bool splines = false) {
+      calls.push_back({named.name, {op, named.problem, scalar, std::move(mask), deterministic, splines}});
     };
     add("tensor_product_conv", {}, true);
     add("tensor_product_conv_backward", {true, true, true}, true);
@@ -35,10 +35,12 @@ inline void add_convolutions(std::vector<NamedCall>& calls, Scalar scalar) {
     const bool uvu = std::all_of(problem->paths.begin(), problem->paths.end(),
                                  [](const Path& path) { return path.mode == Connection::uvu; });
     if (!uvu || !problem->radial) continue;
-    add("interaction", {}, true);
-    add("interaction_backward", {true, true}, true);
-    add("interaction_backward", {true, true}, false);
-    add("interaction_backward", {false, true}, true);
+    for (const bool splines : {false, true}) {
+      add("interaction", {}, true, splines);
+      add("interaction_backward", {true, true}, true, splines);
+      add("interaction_backward", {true, true}, false, splines);
+      add("interaction_backward", {false, true}, true, splines);
+    }
   }
 }
 
