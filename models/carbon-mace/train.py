@@ -6,7 +6,8 @@ DATA has train.xyz and valid.xyz (make_data.py), or data.tar.xz with them. OUT g
 schedule: the next call needs it there), log.txt and, once the last epoch is done, the models.
 
 The first call times an epoch and chooses the number of epochs so that all fit into `--total` seconds, unless it is told
-the number. The last part is stage two, with heavier weights on energies and stress. Needs mace-torch 0.3.16.
+the number. The last part is stage two, with heavier weights on energies and stress. `--until EPOCH --rate RATE` ends
+stage two with that epoch, at another learning rate from the newest checkpoint on. Needs mace-torch 0.3.16.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 #: LCBOP ends at 6 A, but beyond 5 A it is worth less than 1 meV a pair. It has features as narrow as 0.05 A, hence many
@@ -114,6 +115,20 @@ def keep(folder: Path, out: Path) -> None:
             (out / name).write_bytes((folder / name).read_bytes())
 
 
+def change_rate(folder: Path, until: int, rate: float) -> None:
+    """Stage two ends with epoch `until` and goes on at `rate`, which the newest checkpoint must say too."""
+    import torch
+
+    found = (folder / "checkpoints").glob("*_swa.pt")
+    newest = max(found, key=lambda path: int(re.search(r"-(\d+)_swa", path.name)[1]))
+    checkpoint = torch.load(newest, map_location="cpu", weights_only=False)
+    for group in checkpoint["optimizer"]["param_groups"]:
+        group["lr"] = group["swa_lr"] = rate
+    torch.save(checkpoint, newest)
+    plan = folder / "schedule.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"epochs": until, "rate": rate}) + "\n")
+
+
 def main() -> None:
     """Command line."""
     started = time.time()
@@ -125,6 +140,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0, help="instead of a number that fits into --total")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--first", action="store_true", help="stage two as the shipped weights had it")
+    parser.add_argument("--until", type=int, default=0, help="last epoch of stage two, with --rate")
+    parser.add_argument("--rate", type=float, default=0.0, help="learning rate from the newest checkpoint on")
     parser.add_argument("--more", default="", help="further options of mace_run_train")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -143,6 +160,8 @@ def main() -> None:
                 tar.extractall(folder, filter="data")
         status: int | None = 0
         plan = folder / "schedule.json"
+        if args.until and args.rate:
+            change_rate(folder, args.until, args.rate)
         if args.epochs and not plan.is_file():
             plan.write_text(json.dumps(schedule(args.epochs, stage)) + "\n")
         if not plan.is_file():
@@ -154,6 +173,7 @@ def main() -> None:
         if plan.is_file():
             chosen = json.loads(plan.read_text())
             print(chosen, flush=True)
+            stage = replace(stage, rate=chosen.get("rate", stage.rate))
             words = command(args.device, chosen["epochs"], chosen["gamma"], chosen["stage_two"], stage, more)
             status, _ = follow(words, folder, end)
             keep(folder, args.out)
