@@ -28,13 +28,18 @@ constexpr int kAllegroPieces = 128;
 /// Of Agnesi tables in float32, of which there is one for every pair of elements: forces within 1e-5 (tests/parity),
 /// and three elements of a medium MACE stay below 10 MB a layer.
 constexpr int kAgnesiPieces = 52;
+/// Of splines in float32: neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces are less
+/// to read. Force error 2e-6 to 3e-6 with random networks (tests/gpu/bench_interaction.py).
+constexpr int kPiecesOfSplines = 64;
 
 /// Unless the caller asks otherwise; before the factor of densities.
-int default_pieces(const RadialDescription& radial, const std::string& family, at::ScalarType dtype) {
+int default_pieces(const RadialLayer& layer, const std::string& family, at::ScalarType dtype) {
   if (family == "allegro") return kAllegroPieces;
+  const RadialDescription& radial = layer.networks.front()->description();
   const bool wide = dtype == at::kDouble;
   if (radial.transform == DistanceTransform::agnesi) return wide ? kTablePieces : kAgnesiPieces;
   // LayerNorm makes W steeper: 3e-6 with 96 in tests/parity.
+  if (layer.splines && !wide) return kPiecesOfSplines;
   return radial.activation == Activation::norm_silu && wide ? 2 * kTablePieces : kTablePieces;
 }
 
@@ -113,7 +118,7 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
   std::size_t total = 0, least = 0;
   for (RadialLayer& layer : layers) {
     const RadialDescription& radial = layer.networks.front()->description();
-    layer.pieces = wanted == 0 ? default_pieces(radial, family, dtype) : wanted;
+    layer.pieces = wanted == 0 ? default_pieces(layer, family, dtype) : wanted;
     // A density is steeper than what it divides, and has one column.
     if (radial.density) layer.pieces = std::min(4 * layer.pieces, kMostPieces);
     if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(radial, dtype));

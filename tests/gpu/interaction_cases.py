@@ -14,6 +14,7 @@ from conv_reference import Problem, make_graph
 
 TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial_table.h
 PIECES = 96  # kTablePieces of the same file
+SPLINE_PIECES = 64  # kPiecesOfSplines of src/model/tables.cpp
 NONE = torch.zeros(0, dtype=torch.int32)
 # 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces of src/core/radial_spline.h).
 SPLINE = [
@@ -77,10 +78,16 @@ def random_networks(text, count, seed):
     return basis, torch.cat(layers, 1)
 
 
+def splines_for(tables):
+    """Whether the library reads so many tables as splines (interaction_splines)."""
+    asked = os.environ.get("CLEBSCH_CUDA_INTERACTION", "").split(",")
+    return "spline=1" in asked or (tables > 1 and "spline=0" not in asked)
+
+
 def make_radial(text, pair_cutoffs, pieces=PIECES, seed=1, networks=1, symmetric=False):
     """Tables for a (T, T) matrix of cutoffs, one for every ordered pair (symmetric: unordered), in reverse order.
 
-    networks: 1 for all tables, or None for one each.
+    pieces: None for as many as the library takes in float32. networks: 1 for all tables, or None for one each.
     """
     pair_cutoffs = torch.as_tensor(pair_cutoffs, dtype=torch.float64)
     types = pair_cutoffs.shape[0]
@@ -94,10 +101,11 @@ def make_radial(text, pair_cutoffs, pieces=PIECES, seed=1, networks=1, symmetric
         cutoffs.append(pair_cutoffs[i, j])
     cutoffs = torch.stack(cutoffs)
     basis, weights = random_networks(text, networks or len(cutoffs), seed)
+    splines = splines_for(len(cutoffs))
+    pieces = pieces or (SPLINE_PIECES if splines else PIECES)
     table = torch.classes.clebsch.Model.radial_tables(text, cutoffs, basis, weights, pieces)
     spline = None
-    asked = os.environ.get("CLEBSCH_CUDA_INTERACTION", "").split(",")
-    if "spline=1" in asked or (len(cutoffs) > 1 and "spline=0" not in asked):  # interaction_splines of the library
+    if splines:
         spline = torch.classes.clebsch.Model.spline_tables(table)
         table[:, 1:] = spline_pieces(spline, pieces)
     return Radial(table, index, pair_cutoffs, basis, weights[0], spline)
