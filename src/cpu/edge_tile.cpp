@@ -59,6 +59,21 @@ void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size,
   }
 }
 
+/// The density's function at `point` of a table with `pieces` pieces, or its derivative by r. Knots of both tables are
+/// uniform from the same first to the same last one, so the place in one is that in the other but for a factor.
+template <typename T>
+double density_at(const RadialTableView<T>& density, int64_t table, const TablePoint& point, int pieces, bool slope) {
+  const double ratio = static_cast<double>(density.pieces) / pieces;
+  const double u = ratio * (point.piece == 0 ? point.t : point.piece - 1 + point.t);
+  // Below the first knot, and for what is not a number, the first row.
+  const int piece = u >= 0 ? std::min(static_cast<int>(u), density.pieces - 1) : -1;
+  const T *c = density.table + (table * (density.pieces + 1) + piece + 1) * kTableOrder,
+          t = static_cast<T>(piece < 0 ? u : u - piece);
+  if (!slope) return static_cast<double>(c[0] + t * (c[1] + t * (c[2] + t * (c[3] + t * (c[4] + t * c[5])))));
+  return ratio * point.dt_dr *
+         static_cast<double>(c[1] + t * (2 * c[2] + t * (3 * c[3] + t * (4 * c[4] + t * 5 * c[5]))));
+}
+
 }  // namespace
 
 template <typename T>
@@ -75,6 +90,7 @@ void EdgeTile<T>::reserve(int64_t max_nodes, int64_t max_edges, const TileSizes&
   unit.ensure(3 * e);
   inverse.ensure(e);
   dt_dr.ensure(e);
+  density_slope.ensure(e);
   group_first.ensure(e + 1);
   group_row.ensure(e);
   t.ensure(e);
@@ -98,14 +114,18 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
   const GraphView& graph = source.graph;
   const RadialTableView<T>& radial = source.radial;
   const bool by_receiver = source.side == Side::receiver;
+  const DensityView<T>* density = by_receiver ? source.density : nullptr;
+  const bool slopes = density != nullptr && density->grad != nullptr;
   const int32_t* ptr = by_receiver ? graph.row_ptr : graph.col_ptr;
   const int width = source.width;
   int64_t missing = -1;
   int32_t count = 0;
   tile.node = begin;
   tile.nodes = end - begin;
+  tile.has_density = slopes;
   for (int32_t node = begin; node < end; ++node) {
     tile.first.data()[node - begin] = count;
+    double sum = 0;  // of the density
     for (int32_t k = ptr[node]; k < ptr[node + 1]; ++k) {
       const int32_t edge = by_receiver ? k : graph.col_edge[k];
       const int32_t receiver = by_receiver ? node : graph.receivers[edge];
@@ -122,6 +142,19 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
       }
       // A vector that is not a number must show in the result, not vanish.
       const TablePoint point = r < cutoff ? locate(r, cutoff, radial.pieces) : TablePoint{0, r, r};
+      if (density != nullptr) {
+        const int64_t own = density->radial.table_index[pair];
+        if (own < 0) {
+          missing = pair;
+          continue;
+        }
+        const double value = density_at(density->radial, own, point, radial.pieces, slopes);
+        if (slopes) {
+          tile.density_slope.data()[count] = value * static_cast<double>(density->grad[node]);
+        } else {
+          sum += value;
+        }
+      }
       const double inverse = 1.0 / r, x = vec[0] * inverse, y = vec[1] * inverse, z = vec[2] * inverse;
       tile.far_row.data()[count] = (by_receiver ? sender : receiver) * source.far_stride;
       tile.edge.data()[count] = edge;
@@ -138,6 +171,7 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
       for (int m = 0; m < tile.components; ++m) lane[m * width] = static_cast<T>(values[m]);
       ++count;
     }
+    if (density != nullptr && !slopes) density->sum[node] = static_cast<T>(sum);
   }
   tile.first.data()[end - begin] = count;
   tile.edges = count;
@@ -152,7 +186,9 @@ void edge_vector_gradient(const EdgeTile<T>& tile, int lmax, int width, double* 
     const T* lane = tile.grad_harmonics.data() + static_cast<int64_t>(e / width) * tile.components * width + e % width;
     double grad[harmonics_count(kMaxDegree)];
     for (int m = 0; m < tile.components; ++m) grad[m] = static_cast<double>(lane[m * width]);
-    const double *u = tile.unit.data() + 3 * e, slope = tile.slope.data()[e] * tile.dt_dr.data()[e];
+    const double* u = tile.unit.data() + 3 * e;
+    double slope = tile.slope.data()[e] * tile.dt_dr.data()[e];
+    if (tile.has_density) slope += tile.density_slope.data()[e];
     double* out = grad_edge_vec + 3 * static_cast<int64_t>(tile.edge.data()[e]);
     for (int d = 0; d < 3; ++d) out[d] = slope * u[d];
     spherical_harmonics_backward(lmax, u[0], u[1], u[2], tile.inverse.data()[e], grad, out);

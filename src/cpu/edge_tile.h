@@ -30,6 +30,8 @@ struct EdgeTile {
   Buffer<int64_t> far_row, weight_rows;  ///< offsets of the far node's features and of the row of W
   Buffer<T> harmonics, grad_harmonics, slope;
   Buffer<double> unit, inverse, dt_dr;  ///< per edge: direction (3), 1/r, dt/dr
+  Buffer<double> density_slope;         ///< per edge: dE/dr by way of the receiver's density
+  bool has_density = false;             ///< whether density_slope is filled
   Buffer<int32_t> group_first;          ///< groups of edges that share a table row (see ExpandArgs)
   Buffer<int64_t> group_row;            ///< offset of a group's table row
   Buffer<T> t;                          ///< position inside the table piece, group after group
@@ -60,8 +62,9 @@ struct TileSource {
   int lmax;
   int width;
   Side side;
-  int64_t far_stride;     ///< length of a row of the gathered features
-  int64_t weight_stride;  ///< length of a row of Scratch::weights
+  int64_t far_stride;                       ///< length of a row of the gathered features
+  int64_t weight_stride;                    ///< length of a row of Scratch::weights
+  const DensityView<T>* density = nullptr;  ///< Side::receiver: sums, or with `grad` slopes, made on the way
 };
 
 /// Fills a tile with the edges of nodes [begin, end) that lie within their cutoff and end at a row < source.rows.
@@ -69,7 +72,7 @@ struct TileSource {
 template <typename T>
 int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeTile<T>& tile, Scratch<T>& scratch);
 
-/// dE/d edge_vec of the tile's edges from grad_harmonics and slope; writes their rows of grad_edge_vec.
+/// dE/d edge_vec of the tile's edges from grad_harmonics, slope and density_slope; writes their rows of grad_edge_vec.
 template <typename T>
 void edge_vector_gradient(const EdgeTile<T>& tile, int lmax, int width, double* grad_edge_vec);
 

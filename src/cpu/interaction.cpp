@@ -14,10 +14,13 @@ namespace {
 constexpr BatchShape kGatherShape{1024, 8192}, kEdgeShape{512, 8192};
 
 template <typename T>
-void check(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows) {
+void check(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows,
+           const DensityView<T>* density) {
   require(rows >= 0 && rows <= graph.n_rows, "interaction: expected 0 <= rows <= {}, got {}", graph.n_rows, rows);
   require(radial.columns == problem.weight_count, "interaction: the problem has {} weight columns, the table {}",
           problem.weight_count, radial.columns);
+  require(density == nullptr || (density->radial.columns == 1 && density->radial.types == radial.types),
+          "interaction: expected a density table of one column for the same types");
 }
 
 /// Runs work(batch) over all nodes of the source's side in parallel and reports edges that lack a table.
@@ -42,21 +45,23 @@ void over_edges(const ProblemPlan& plan, const TileSource<T>& source, int32_t no
 
 template <typename T>
 void interaction_forward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows,
-                         const T* x, T* out, int threads) {
-  check(problem, graph, radial, rows);
+                         const T* x, T* out, int threads, const DensityView<T>* density) {
+  check(problem, graph, radial, rows, density);
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
   const KernelTable<T>& table = kernels<T>();
   const WeightView<T> weights{true, radial.table, radial.columns};
   const TileSource<T> source{graph,       radial,         rows,        problem.lmax_in2,
-                             table.width, Side::receiver, plan->x_dim, gather_weight_row(table.width)};
+                             table.width, Side::receiver, plan->x_dim, gather_weight_row(table.width),
+                             density};
   over_edges(*plan, source, rows, kGatherShape, threads,
              [&](TileBatch<T>& batch) { gather_paths(*plan, table, Side::receiver, batch, weights, x, out); });
 }
 
 template <typename T>
 void interaction_backward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial,
-                          int32_t rows, const T* x, const T* grad_out, double* grad_edge_vec, T* grad_x, int threads) {
-  check(problem, graph, radial, rows);
+                          int32_t rows, const T* x, const T* grad_out, double* grad_edge_vec, T* grad_x, int threads,
+                          const DensityView<T>* density) {
+  check(problem, graph, radial, rows, density);
   require(grad_x == nullptr || graph.col_ptr != nullptr,
           "interaction: the gradient of the features needs the transposed graph (col_ptr)");
   const auto plan = problem_plan(problem, HarmonicsOrder::by_degree);
@@ -66,8 +71,8 @@ void interaction_backward(const Problem& problem, const GraphView& graph, const 
   if (grad_edge_vec != nullptr) {
     // Edges beyond their cutoff are in no tile.
     std::fill_n(grad_edge_vec, 3 * graph.n_edges, 0.0);
-    const TileSource<T> source{graph, radial,         rows,        lmax,
-                               width, Side::receiver, plan->x_dim, edge_weight_row(*plan, width)};
+    const TileSource<T> source{
+        graph, radial, rows, lmax, width, Side::receiver, plan->x_dim, edge_weight_row(*plan, width), density};
     over_edges(*plan, source, rows, kEdgeShape, threads, [&](TileBatch<T>& batch) {
       edge_paths(*plan, table, batch, weights, x, grad_out, true, static_cast<T*>(nullptr));
       for (int32_t k = 0; k < batch.count; ++k) edge_vector_gradient(batch.tiles[k], lmax, width, grad_edge_vec);
@@ -82,12 +87,12 @@ void interaction_backward(const Problem& problem, const GraphView& graph, const 
 }
 
 template void interaction_forward(const Problem&, const GraphView&, const RadialTableView<float>&, int32_t,
-                                  const float*, float*, int);
+                                  const float*, float*, int, const DensityView<float>*);
 template void interaction_forward(const Problem&, const GraphView&, const RadialTableView<double>&, int32_t,
-                                  const double*, double*, int);
+                                  const double*, double*, int, const DensityView<double>*);
 template void interaction_backward(const Problem&, const GraphView&, const RadialTableView<float>&, int32_t,
-                                   const float*, const float*, double*, float*, int);
+                                   const float*, const float*, double*, float*, int, const DensityView<float>*);
 template void interaction_backward(const Problem&, const GraphView&, const RadialTableView<double>&, int32_t,
-                                   const double*, const double*, double*, double*, int);
+                                   const double*, const double*, double*, double*, int, const DensityView<double>*);
 
 }  // namespace clebsch::cpu

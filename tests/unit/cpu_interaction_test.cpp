@@ -51,6 +51,19 @@ struct Output {
 /// Values that an op must overwrite or leave alone.
 constexpr double kUntouched = 12345.0;
 
+template <typename T>
+cpu::RadialTableView<T> view_of(const reference::Tables& tables, const std::vector<T>& values, int64_t columns) {
+  cpu::RadialTableView<T> radial;
+  radial.table = values.data();
+  radial.table_index = tables.table_index.data();
+  radial.cutoffs = tables.cutoffs.data();
+  radial.types = tables.types;
+  radial.tables = static_cast<int>(tables.table_index.size());
+  radial.pieces = tables.pieces;
+  radial.columns = columns;
+  return radial;
+}
+
 struct Case {
   unsigned seed;
   std::mt19937_64 random;
@@ -71,24 +84,18 @@ struct Case {
         grad_out(reference::random_values(shape.n_nodes * problem.out.dim(), random)) {}
 
   template <typename T>
-  Output<T> run(int threads = 1) const {
+  Output<T> run(int threads = 1, const cpu::DensityView<T>* sums = nullptr,
+                const cpu::DensityView<T>* slopes = nullptr) const {
     const std::vector<T> table(tables.values.begin(), tables.values.end()), xt(x.begin(), x.end()),
         gt(grad_out.begin(), grad_out.end());
-    cpu::RadialTableView<T> radial;
-    radial.table = table.data();
-    radial.table_index = tables.table_index.data();
-    radial.cutoffs = tables.cutoffs.data();
-    radial.types = tables.types;
-    radial.tables = static_cast<int>(tables.table_index.size());
-    radial.pieces = tables.pieces;
-    radial.columns = problem.weight_count;
+    const cpu::RadialTableView<T> radial = view_of(tables, table, problem.weight_count);
     Output<T> result;
     result.out.assign(graph.view.n_nodes * problem.out.dim(), static_cast<T>(kUntouched));
     result.grad_x.assign(xt.size(), static_cast<T>(kUntouched));
     result.grad_edge_vec.assign(3 * graph.view.n_edges, kUntouched);
-    cpu::interaction_forward(problem, graph.view, radial, rows, xt.data(), result.out.data(), threads);
+    cpu::interaction_forward(problem, graph.view, radial, rows, xt.data(), result.out.data(), threads, sums);
     cpu::interaction_backward(problem, graph.view, radial, rows, xt.data(), gt.data(), result.grad_edge_vec.data(),
-                              result.grad_x.data(), threads);
+                              result.grad_x.data(), threads, slopes);
     return result;
   }
 
@@ -220,6 +227,52 @@ TEST(Interaction, GradientsAreThoseOfTheFiniteDifferences) {
     const size_t feature = test.random() % test.x.size();
     EXPECT_NEAR(derivative(test.x[feature], 1e-3), exact.grad_x[feature], 1e-6 * scale);
   }
+}
+
+/// The density and its gradient in the pass of the messages against slow loops; rows beyond those are not written.
+template <typename T>
+void test_density(const reference::GraphShape& shape, int32_t rows, int threads, double tolerance) {
+  Case test("test-uneven", shape, rows);
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
+  const Problem problem =
+      Problem::parse("conv in1=1x0e in2=1x0e out=1x0e paths=uvu:0,0,0,1 radial=bessel,0.4,5,6-8-1,silu,density");
+  const auto tables = reference::make_tables(reference::random_network(problem, test.random), shape.types, 200);
+  const std::vector<T> values(tables.values.begin(), tables.values.end());
+  std::vector<T> sums(shape.n_nodes, static_cast<T>(kUntouched)), above;
+  for (double g : reference::random_values(shape.n_nodes, test.random)) above.push_back(static_cast<T>(g));
+  const cpu::DensityView<T> forward{view_of(tables, values, 1), sums.data(), nullptr};
+  const cpu::DensityView<T> backward{view_of(tables, values, 1), nullptr, above.data()};
+  auto got = test.run<T>(threads, &forward, &backward);
+  const GraphView& graph = test.graph.view;
+  const Values ones(shape.n_nodes, 1.0), wide(above.begin(), above.end());
+  const size_t used = 3 * static_cast<size_t>(test.graph.graph.row_ptr.back());
+  const Values expected = reference::interaction_forward(problem, graph, test.rows, tables, ones);
+  EXPECT_LE(reference::array_error(sums, expected, test.rows), tolerance);
+  for (int32_t i = test.rows; i < shape.n_nodes; ++i) EXPECT_EQ(sums[i], static_cast<T>(kUntouched));
+  const auto more = reference::interaction_backward(problem, graph, test.rows, tables, ones, wide);
+  auto both = reference::interaction_backward(test.problem, graph, test.rows, test.tables, test.x, test.grad_out);
+  for (size_t k = 0; k < used; ++k) both.edge_vec[k] += more.edge_vec[k];
+  EXPECT_LE(reference::array_error(got.grad_edge_vec, both.edge_vec, used), tolerance);
+  // What has nothing to do with the density is bitwise what it is without.
+  const Output<T> plain = test.run<T>(threads);
+  EXPECT_EQ(plain.out, got.out);
+  EXPECT_EQ(plain.grad_x, got.grad_x);
+}
+
+TEST(Interaction, DensityBesideTheMessages) {
+  reference::GraphShape crowded, isolated;
+  crowded.n_local = crowded.n_rows = crowded.n_nodes = 3;
+  crowded.max_degree = 3000;
+  crowded.types = 3;
+  isolated.max_degree = 0;
+  for (const auto& shape : {small_shape(), crowded, isolated}) {
+    for (int threads : {1, 3}) {
+      test_density<double>(shape, -1, threads, 1e-12);
+      test_density<float>(shape, -1, threads, 1e-5);
+    }
+  }
+  test_density<double>(small_shape(), 4, 1, 1e-12);
+  test_density<double>(small_shape(), 0, 1, 1e-12);
 }
 
 TEST(Interaction, PairWithoutTableIsAnErrorOnlyWhenAnEdgeNeedsIt) {
