@@ -47,10 +47,10 @@ int64_t blocks_for(const Schedule& schedule, int64_t rows) {
 
 CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
-                                        const ScheduleOptions& options, const CubinCache& cache) {
+                                        const ScheduleOptions& options, const CubinCache& cache, bool density) {
   const auto plan = [&](const ScheduleOptions& chosen) {
-    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen)
-                  : interaction_forward_source(problem, scalar, limits, chosen);
+    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen, density && wanted->edge_vec)
+                  : interaction_forward_source(problem, scalar, limits, chosen, density);
   };
   CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
   Cubin sums =
@@ -60,11 +60,13 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
 
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits) {
   std::optional<InteractionOutputs> wanted;
+  const bool density = call.op.find("_density") != std::string::npos;
   std::string label = call.op;
-  if (call.op != "interaction") {
+  if (call.op != "interaction" && call.op != "interaction_density") {
     require(call.mask.size() == 2, "{}: expected a mask of 2, got {}", call.op, call.mask.size());
     wanted = InteractionOutputs{call.mask[0], call.mask[1], call.mask[0] && call.deterministic};
     if (!wanted->x && !wanted->edge_vec) return {};
+    if (!wanted->edge_vec) label = "interaction_backward";
     label += fmt::format("{}{}{}", wanted->x ? " x" : "", wanted->edge_vec ? " edge_vec" : "",
                          wanted->x && !wanted->deterministic ? " atomic" : "");
   }
@@ -72,8 +74,8 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
   const ScheduleOptions options = options_for(call.splines);
   if (call.splines) label += " splines";
   return {{label + " " + scalar_name(call.scalar), call.problem,
-           [problem, scalar = call.scalar, wanted, limits, options](const CubinCache& cache) {
-             CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache);
+           [problem, scalar = call.scalar, wanted, limits, options, density](const CubinCache& cache) {
+             CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache, density);
              const Schedule& schedule = made.schedule;
              return std::vector<CompiledPart>{
                  {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
@@ -81,25 +83,31 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
            }}};
 }
 
-bool interaction_splines(int64_t tables) {
+bool interaction_splines(int64_t tables, const RadialDescription& radial) {
+  if (radial.density) return false;
   const int asked = schedule_options(kVariable).spline;
   return asked < 0 ? tables > 1 : asked > 0;
 }
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
-                                                     bool splines) {
+                                                     bool splines, bool density) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, const Problem*, Scalar, bool, std::string>, std::shared_ptr<const Interaction>> made;
+  static std::map<std::tuple<int, const Problem*, Scalar, bool, bool, std::string>, std::shared_ptr<const Interaction>>
+      made;
   const char* text = std::getenv(kVariable);
   const std::lock_guard<std::mutex> lock(mutex);
   // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar, splines, text ? text : ""}];
-  if (!entry) entry.reset(new Interaction(problem, scalar, options_for(splines)));
+  auto& entry = made[{current_device(), problem.get(), scalar, splines, density, text ? text : ""}];
+  if (!entry) entry.reset(new Interaction(problem, scalar, options_for(splines), density));
   return entry;
 }
 
-Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)
-    : problem_(std::move(problem)), scalar_(scalar), options_(options), limits_(device_limits(current_device())) {}
+Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density)
+    : problem_(std::move(problem)),
+      scalar_(scalar),
+      options_(options),
+      density_(density),
+      limits_(device_limits(current_device())) {}
 
 const Interaction::Variant& Interaction::variant(int index) const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -108,7 +116,7 @@ const Interaction::Variant& Interaction::variant(int index) const {
     std::optional<InteractionOutputs> wanted;
     if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0};
     const CompiledInteraction made =
-        compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard());
+        compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard(), density_);
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
     slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
   }
@@ -158,11 +166,13 @@ void Interaction::check(const InteractionOperands& operands) const {
   require(operands.pieces >= 1 && rows <= kMaxTableRows,
           "cuda interaction: expected at least one piece and at most {} rows in all tables, got {} pieces, {} rows",
           kMaxTableRows, operands.pieces, rows);
+  require(!density_ || (operands.density.tables >= 1 && operands.density.pieces >= 1),
+          "cuda interaction: expected a density table of at least one piece");
 }
 
 int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
   const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
-  return parts > 1 ? parts * out_rows * problem_->out.dim() * scalar_bytes(scalar_) : 0;
+  return parts > 1 ? parts * out_rows * (problem_->out.dim() + (density_ ? 1 : 0)) * scalar_bytes(scalar_) : 0;
 }
 
 void Interaction::forward(const InteractionOperands& operands, int64_t out_rows, void* out, void* workspace,
@@ -174,17 +184,30 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   InteractionOperands o = operands;
   int32_t rows = static_cast<int32_t>(out_rows);
   void* target = parts > 1 ? workspace : out;
+  int64_t count = out_rows * problem_->out.dim();
+  // The parts of the density stand behind those of the messages.
+  void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
+  void* density_target = parts > 1 ? density_parts : o.density.sum;
+  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
   for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
        unit += kernels.schedule.units_per_launch()) {
+    std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
+                                    &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
+                                    &o.row_limit,   &unit,       &o.graph_rows, &rows,     &target};
+    if (density_) {
+      arguments.insert(arguments.end(),
+                       {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &density_target});
+    }
     kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
-                        {&o.x, &o.edge_vec, &o.senders, &o.types, &o.table, &o.table_index, &o.cutoffs, &o.type_count,
-                         &o.pieces, &o.row_ptr, &o.row_limit, &unit, &o.graph_rows, &rows, &target});
+                        std::move(arguments));
   }
   if (parts == 1) return;
-  int64_t count = out_rows * problem_->out.dim();
   int splits = static_cast<int>(parts);
   kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
                            {&workspace, &count, &splits, &out});
+  if (!density_) return;
+  kernels.sum_parts.launch((out_rows + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {&density_parts, &out_rows, &splits, &o.density.sum});
 }
 
 int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
@@ -207,16 +230,23 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
   }
   InteractionOperands o = operands;
   void* x_target = by_sender ? workspace : grad_x;
+  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
   const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
   const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
   for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
     int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + step));
     for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
          unit += kernels.schedule.units_per_launch()) {
-      kernels.main.launch(
-          blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
-          {&o.x, &o.edge_vec, &o.senders, &o.types, &o.table, &o.table_index, &o.cutoffs, &o.type_count, &o.pieces,
-           &o.row_ptr, &o.row_limit, &unit, &o.graph_rows, &grad_out, &begin, &end, &x_target, &grad_edge_vec});
+      std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
+                                      &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
+                                      &o.row_limit,   &unit,       &o.graph_rows, &grad_out, &begin,
+                                      &end,           &x_target,   &grad_edge_vec};
+      if (density_ && wanted.edge_vec) {
+        arguments.insert(arguments.end(),
+                         {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &o.density.grad});
+      }
+      kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
+                          std::move(arguments));
     }
     if (by_sender) {
       kernels.sum_slab.launch(operands.nodes, 1, kReductionThreads, stream,

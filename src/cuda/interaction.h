@@ -18,6 +18,14 @@ namespace clebsch::cuda {
 /// in CSR order by receiver. Sizes are capacities: the true edge count is row_ptr[graph_rows], what lies beyond is not
 /// read.
 struct InteractionOperands {
+  /// One radial function more, summed by receiver: for kernels with a density.
+  struct Density {
+    const void* table = nullptr;     ///< (tables, pieces + 1, kTableOrder, 1), aligned to two numbers
+    const int32_t* index = nullptr;  ///< (type_count, type_count), as table_index
+    int32_t tables = 0, pieces = 0;
+    void* sum = nullptr;         ///< forward: (out_rows), every row written
+    const void* grad = nullptr;  ///< backward: dE/d sum, (>= graph_rows)
+  };
   const void* x = nullptr;           ///< (nodes, in1.dim()), channel fastest
   const double* edge_vec = nullptr;  ///< (E,3) Angstrom
   const int32_t* senders = nullptr;  ///< (E), below nodes
@@ -34,6 +42,7 @@ struct InteractionOperands {
   const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
   int32_t graph_rows = 0, nodes = 0;
   int64_t edges = 0;  ///< capacity E
+  Density density;
 };
 
 /// A planned and compiled kernel with the sums that are launched beside it.
@@ -44,15 +53,17 @@ struct CompiledInteraction {
 };
 
 /// Plans and compiles the forward pass, or with `wanted` the backward pass that gives these; no device is needed. The
-/// only place where an interaction's sources are chosen. Throws Error with the compiler's log.
+/// only place where an interaction's sources are chosen. `density`: as InteractionOperands::density says; a backward
+/// pass without edge_vec has no use for it. Throws Error with the compiler's log.
 CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
-                                        const ScheduleOptions& options, const CubinCache& cache);
+                                        const ScheduleOptions& options, const CubinCache& cache, bool density = false);
 
 /// Whether kernels read so many tables as splines: whoever makes tables for a GPU asks. With several tables few edges
 /// share a piece, and reading tables bounds the kernels; with one, the pieces' own polynomials are faster.
-/// CLEBSCH_CUDA_INTERACTION (spline=0, spline=1) decides for any number.
-bool interaction_splines(int64_t tables);
+/// CLEBSCH_CUDA_INTERACTION (spline=0, spline=1) decides for any number. Never for a density, whose one column a thread
+/// evaluates by itself.
+bool interaction_splines(int64_t tables, const RadialDescription& radial);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 /// An edge whose type pair has no table, or whose vector is not finite, makes its receiver's sum not a number.
@@ -60,9 +71,10 @@ class Interaction {
  public:
   /// For the current device. Kernels are planned, compiled and loaded when first needed. The environment variable
   /// CLEBSCH_CUDA_INTERACTION (see schedule_options) overrides the planner, for tuning. `splines`: they read tables as
-  /// splines. Throws Error when the problem has no radial part or a path that is not uvu.
+  /// splines (never the density's). `density`: they sum one. Throws Error when the problem has no radial part or a path
+  /// that is not uvu.
   static std::shared_ptr<const Interaction> make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
-                                                 bool splines);
+                                                 bool splines, bool density = false);
 
   /// Whether the kernels read tables as splines.
   bool splines() const { return options_.spline > 0; }
@@ -86,7 +98,7 @@ class Interaction {
     Kernel main, sum_slab, sum_parts;
   };
 
-  Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
+  Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density);
   /// Index 0 is the forward pass, 1 .. 7 the backward pass with bits x, edge_vec, deterministic.
   const Variant& variant(int index) const;
   /// Blocks that share one receiver, so that few or long receivers still fill the device.
@@ -101,6 +113,7 @@ class Interaction {
   std::shared_ptr<const Problem> problem_;
   Scalar scalar_;
   ScheduleOptions options_;
+  bool density_;
   DeviceLimits limits_;
   mutable std::mutex mutex_;
   mutable std::array<std::unique_ptr<const Variant>, 8> variants_;

@@ -247,14 +247,15 @@ void write_zero_edges(SourceWriter& w, const EmitContext& context, const Interac
 }  // namespace
 
 KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
-                                         const DeviceLimits& limits, const ScheduleOptions& options) {
+                                         const DeviceLimits& limits, const ScheduleOptions& options, bool density) {
   require(problem.radial.has_value(), "cuda interaction: expected a problem with a radial part");
   require(outputs.x || outputs.edge_vec, "cuda interaction: expected a gradient to compute");
-  KernelSource kernel{"interaction_backward", "",
-                      make_schedule(problem, Pass::table_backward, scalar, limits, options)};
+  require(!density || outputs.edge_vec, "cuda interaction: a density has a gradient by edge_vec alone");
+  const std::string name = density ? "interaction_density_backward" : "interaction_backward";
+  KernelSource kernel{name, "", make_schedule(problem, Pass::table_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const InteractionEdges edges(problem, schedule);
+  const InteractionEdges edges(problem, schedule, density);
   SourceWriter w;
   write_head(w, context, "interaction, backward: dE/d edge_vec and dX by recomputation");
   edges.functions(w);
@@ -262,9 +263,10 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   InteractionBackward emitter(w, context, edges, outputs);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("interaction_backward(" + interaction_parameters() +
+  w.text(name + "(" + interaction_parameters() +
          ",\nconst real* __restrict__ grad_out, int edge_begin, int edge_end, real* __restrict__ grad_x, double* "
-         "__restrict__ grad_edge_vec) {");
+         "__restrict__ grad_edge_vec" +
+         (density ? density_parameters() + ", const real* __restrict__ grad_density" : "") + ") {");
   edges.declare(w, "graph_rows");
   w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
   w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");

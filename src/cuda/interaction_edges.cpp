@@ -14,9 +14,15 @@ std::string interaction_parameters() {
          "const int* __restrict__ row_limit, int first_unit, int graph_rows";
 }
 
-InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule)
+std::string density_parameters() {
+  return ",\nconst real* __restrict__ density_table, const int* __restrict__ density_index, int density_pieces, double "
+         "density_ratio";
+}
+
+InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density)
     : problem_(problem),
       schedule_(schedule),
+      density_(density),
       components_(harmonics_count(problem.lmax_in2)),
       row_(table_row(problem, schedule.pass, schedule.scalar)) {}
 
@@ -42,6 +48,14 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("Slot* slots;");
   w.text("unsigned* keys;");
   w.text("int* active;");
+  if (density_) {
+    w.text("const real* density_table;");
+    w.text("const int* density_index;");
+    w.text("int density_pieces;");
+    w.text("double density_ratio;");
+    w.text(backward() ? "const real* grad_density;" : "real* density;");
+    if (!backward() && schedule_.launches > 1) w.text("bool first_launch;");
+  }
   w.text("};");
   w.blank();
   w.text(
@@ -56,6 +70,10 @@ void InteractionEdges::functions(SourceWriter& w) const {
   }
   w.text("}");
   w.blank();
+  if (density_) {
+    density_function(w);
+    w.blank();
+  }
   geometry(w);
   w.blank();
   w.text("// Rows and slots of edges first .. first + count - 1; returns how many lie within their cutoff.");
@@ -63,9 +81,17 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("__device__ __forceinline__ int fill_chunk(const Edges& s, int first, int count) {");
   w.text("const unsigned outside = 1u << 31;");
   w.text("const int padded = (count + 3) & ~3;");
+  const bool sums = density_ && !backward();
+  if (sums) w.text("real density = 0;");
   w.line("for (int i = s.thread; i < padded; i += {}) {{", 32 * units);
-  w.text("s.keys[i] = i < count ? fill_row(s, first, i) : 0xffffffffu;");
+  w.line("s.keys[i] = i < count ? fill_row(s, first, i{}) : 0xffffffffu;", sums ? ", density" : "");
   w.text("}");
+  if (sums) {
+    // Which edges a thread has, and the order of the exchange, are the same in every run.
+    w.text("#pragma unroll");
+    w.text("for (int step = 16; step > 0; step /= 2) density += __shfl_xor_sync(0xffffffffu, density, step);");
+    w.text("if (s.lane == 0) s.density[s.unit] += density;");
+  }
   w.text("group_barrier(s.group);");
   w.line("for (int i = s.thread; i <= count; i += {}) {{", 32 * units);
   w.text("const unsigned key = i < count ? s.keys[i] : outside;");
@@ -113,7 +139,19 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
   w.line("const real* row = s.rows + i * {};", row_);
   write_harmonics_gradient(w, problem_.lmax_in2, schedule_.scalar, "row");
-  w.text("const double slope = row[0] * (0.5 * per_length / sqrt(r));");
+  if (density_) {
+    // Of all launches one adds it. dE/dt by the interaction's own pieces, of which density_ratio are one of the
+    // column's.
+    // Volatile: read for each edge, not kept over the loops.
+    w.line("const real above = *const_cast<const volatile real*>(s.grad_density + {});", row_again("s.group"));
+    w.text("double along = row[0];");
+    if (schedule_.launches > 1) w.text("if (first_launch)");
+    w.line("along += s.density_ratio * above * density_of(s, (sqrt(r) - {}) * per_length, pair);",
+           literal(std::sqrt(kTableStart), Scalar::f64));
+    w.text("const double slope = along * (0.5 * per_length / sqrt(r));");
+  } else {
+    w.text("const double slope = row[0] * (0.5 * per_length / sqrt(r));");
+  }
   w.text(
       "const double tx = slope * ux + inverse * gx, ty = slope * uy + inverse * gy, tz = slope * uz + inverse * gz;");
   if (schedule_.launches == 1) {
@@ -128,9 +166,56 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("}");
 }
 
+std::string InteractionEdges::row_again(const char* group) const {
+  const int receivers = schedule_.receivers_per_block;
+  return receivers == 1 ? "blockIdx.x" : fmt::format("(blockIdx.x * {} + {})", receivers, group);
+}
+
+void InteractionEdges::density_function(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  w.line("// The density's column `u` of the interaction's pieces behind the first knot{}.",
+         backward() ? ", its derivative by the place in its own piece" : "");
+  w.line("struct __align__({}) Pair {{", 2 * scalar_bytes(schedule_.scalar));
+  w.text("real v[2];");
+  w.text("};");
+  w.text("__device__ __forceinline__ real density_of(const Edges& s, double u, int pair) {");
+  w.text("const int table = __ldg(s.density_index + pair);");
+  w.text("const double place = u * s.density_ratio;");
+  w.text("int pieces = s.density_pieces;");
+  w.text("asm volatile(\"\" : \"+r\"(pieces));  // or numbers made of it would be kept over the loops");
+  w.text("// As in fill_row: no number and no table must show.");
+  w.text("const bool inside = place >= 0 && table >= 0;");
+  w.text("const int piece = inside ? min(static_cast<int>(place), pieces - 1) : -1;");
+  w.text("const real t = static_cast<real>(table < 0 ? place * (0.0 / 0.0) : inside ? place - piece : place);");
+  w.text("const int64 row = static_cast<int64>(max(table, 0)) * (pieces + 1) + piece + 1;");
+  w.line("const Pair* c = reinterpret_cast<const Pair*>(s.density_table + row * {});", kTableOrder);
+  w.text("const Pair c01 = c[0], c23 = c[1], c45 = c[2];");
+  if (backward()) {
+    w.line("return c01.v[1] + t * ({} * c23.v[0] + t * ({} * c23.v[1] + t * ({} * c45.v[0] + t * ({} * c45.v[1]))));",
+           number(2), number(3), number(4), number(5));
+  } else {
+    w.text("return c01.v[0] + t * (c01.v[1] + t * (c23.v[0] + t * (c23.v[1] + t * (c45.v[0] + t * c45.v[1]))));");
+  }
+  w.text("}");
+}
+
+void InteractionEdges::start_density(SourceWriter& w) const { w.text("if (lane == 0) all_density[group][unit] = 0;"); }
+
+void InteractionEdges::write_density(SourceWriter& w) const {
+  const int units = schedule_.units_per_launch();
+  w.text("group_barrier(group);");
+  w.line("if (edges.thread == 0{}) {{", schedule_.launches > 1 ? " && first_unit == 0" : "");
+  w.text("real total = all_density[group][0];");
+  for (int unit = 1; unit < units; ++unit) w.line("total += all_density[group][{}];", unit);
+  w.line("density[static_cast<int64>(blockIdx.y) * out_rows + {}] = total;", row_again("group"));
+  w.text("}");
+}
+
 void InteractionEdges::geometry(SourceWriter& w) const {
+  const bool sums = density_ && !backward();
   w.text("// Fills the row of an edge, returns its key.");
-  w.text("__device__ __forceinline__ unsigned fill_row(const Edges& s, int first, int i) {");
+  w.line("__device__ __forceinline__ unsigned fill_row(const Edges& s, int first, int i{}) {{",
+         sums ? ", real& density" : "");
   w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
@@ -140,6 +225,9 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("const int table = __ldg(s.table_index + pair);");
   const std::string start = literal(std::sqrt(kTableStart), Scalar::f64);
   w.line("const double u = (sqrt(r) - {0}) * (s.pieces / (sqrt(cutoff) - {0}));", start);
+  if (sums) {
+    w.line("{}density += density_of(s, u, pair);", schedule_.launches > 1 ? "if (s.first_launch) " : "");
+  }
   w.text("// A vector that is not a number, or a pair without a table, must show in the result.");
   w.text("const bool inside = u >= 0 && table >= 0;");
   w.text("const int piece = inside ? min(static_cast<int>(u), s.pieces - 1) : -1;");
@@ -227,6 +315,8 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
   if (backward() && units > 1) {
     w.line("__shared__ real all_sums[{}][{}];", groups, 2 * units * schedule_.edges_per_tile * components_);
   }
+  // So little that the chunk's budget need not know of it.
+  if (density_ && !backward()) w.line("__shared__ real all_density[{}][{}];", groups, units);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
   w.line("const int row = blockIdx.x * {} + group;", groups);
   w.line("if (row >= {}) return;", rows);
@@ -234,12 +324,18 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
 }
 
 void InteractionEdges::make_edges(SourceWriter& w) const {
+  std::string density;
+  if (density_) {
+    density = ", density_table, density_index, density_pieces, density_ratio, ";
+    density += backward() ? "grad_density" : "all_density[group]";
+    if (!backward() && schedule_.launches > 1) density += ", first_unit == 0";
+  }
   w.line(
       "const Edges edges = {{x, table, edge_vec, cutoffs, senders, types, table_index, type_count, pieces, begin < end "
       "? "
       "types[row] : 0, static_cast<int>(threadIdx.x) % {}, lane, unit, group, all_rows[group], all_slots[group], "
-      "all_keys[group], all_active + group}};",
-      32 * schedule_.units_per_launch());
+      "all_keys[group], all_active + group{}}};",
+      32 * schedule_.units_per_launch(), density);
 }
 
 void InteractionEdges::chunk_loop(SourceWriter& w) const {

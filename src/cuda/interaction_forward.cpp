@@ -72,19 +72,21 @@ void write_unit(SourceWriter& w, const EmitContext& context, const InteractionEd
 }  // namespace
 
 KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
-                                        const ScheduleOptions& options) {
+                                        const ScheduleOptions& options, bool density) {
   require(problem.radial.has_value(), "cuda interaction: expected a problem with a radial part");
-  KernelSource kernel{"interaction_forward", "", make_schedule(problem, Pass::table_forward, scalar, limits, options)};
+  const std::string name = density ? "interaction_density_forward" : "interaction_forward";
+  KernelSource kernel{name, "", make_schedule(problem, Pass::table_forward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const InteractionEdges edges(problem, schedule);
+  const InteractionEdges edges(problem, schedule, density);
   SourceWriter w;
   write_head(w, context, "interaction, forward: out[receiver] = sum over its edges of W(r) (x[sender] (x) Y(r))");
   edges.functions(w);
   w.blank();
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) write_unit(w, context, edges, static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("interaction_forward(" + interaction_parameters() + ", int out_rows, real* __restrict__ out) {");
+  w.text(name + "(" + interaction_parameters() + ", int out_rows, real* __restrict__ out" +
+         (density ? density_parameters() + ", real* __restrict__ density" : "") + ") {");
   edges.declare(w, "out_rows");
   w.text("int begin = 0, end = 0;");
   w.text("if (row < rows_computed) {");
@@ -97,7 +99,9 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   edges.make_edges(w);
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
   write_untouched(w, context, "edges.thread");
+  if (density) edges.start_density(w);
   write_dispatch(w, schedule, "edges, begin, end, out");
+  if (density) edges.write_density(w);
   w.text("}");
   kernel.source = w.str();
   return kernel;

@@ -15,11 +15,17 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {"tensor_product_conv", conv_jobs},        {"interaction", interaction_jobs},
-    {"symmetric_contraction", symmetric_jobs}, {"linear", linear_jobs},
-    {"species_linear", linear_jobs},           {"gate", gate_jobs},
-    {"pair_repulsion", pair_repulsion_jobs},   {kEdgeForces, edge_forces_jobs},
-    {"edge_embedding", edge_embedding_jobs},   {"allegro_energy", allegro_jobs},
+    {"tensor_product_conv", conv_jobs},
+    {"interaction", interaction_jobs},
+    {"interaction_density", interaction_jobs},
+    {"symmetric_contraction", symmetric_jobs},
+    {"linear", linear_jobs},
+    {"species_linear", linear_jobs},
+    {"gate", gate_jobs},
+    {"pair_repulsion", pair_repulsion_jobs},
+    {kEdgeForces, edge_forces_jobs},
+    {"edge_embedding", edge_embedding_jobs},
+    {"allegro_energy", allegro_jobs},
     {"allegro_energy_gradient", allegro_jobs},
 };
 

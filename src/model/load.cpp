@@ -168,7 +168,7 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
 bool reads_splines(const Model::Impl& model, const RadialLayer& layer) {
 #ifdef CLEBSCH_HAS_CUDA
   return model.device.device.is_cuda() && model.metadata.shown.family != "allegro" &&
-         cuda::interaction_splines(static_cast<int64_t>(layer.cutoffs.size()));
+         cuda::interaction_splines(static_cast<int64_t>(layer.cutoffs.size()), layer.networks.front()->description());
 #else
   (void)model, (void)layer;
   return false;

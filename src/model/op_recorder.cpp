@@ -33,6 +33,7 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
   cuda::OpCall call;
   call.op = schema->name().substr(schema->name().find("::") + 2);
   call.scalar = cuda::Scalar::f64;
+  int64_t tables = 0;  // of an interaction
   const auto& arguments = schema->arguments();
   // An interpreter shows its whole stack; the arguments are the last of it.
   auto inputs = function.inputs();
@@ -51,16 +52,25 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length
       call.deterministic = graph.size() > 3 && graph[3].numel() > 0;
     }
-    if (name == "radial" && (call.op == "interaction" || call.op == "interaction_backward")) {
+    const bool fused = call.op == "interaction_density";
+    if ((name == "radial" && (fused || call.op == "interaction" || call.op == "interaction_backward" ||
+                              call.op == "interaction_density_backward")) ||
+        (name == "density" && fused)) {
       const auto radial = inputs[i].toTensorVector();
       const bool exact = radial.empty() || radial[0].numel() == 0;
-      if (exact && call.op == "interaction") return nullptr;  // made of the exact ops, which are recorded
-      call.splines = !exact && cuda::interaction_splines(radial[0].size(0));  // as the loader decides for a GPU
+      // Made of ops that are recorded.
+      if (exact && (fused || call.op == "interaction")) return nullptr;
+      if (!exact && name == "radial") tables = radial[0].size(0);
     }
     if (name == "mask") {
       const auto mask = inputs[i].toBoolList();
       call.mask.assign(mask.begin(), mask.end());
     }
+  }
+  if (tables > 0) {
+    const auto problem = cached_problem(call.problem);
+    // As the loader decides for a GPU; without a radial part the op refuses.
+    call.splines = problem->radial && cuda::interaction_splines(tables, *problem->radial);
   }
   const auto alike = [&](const cuda::OpCall& other) { return same(call, other); };
   if (std::none_of(recording->begin(), recording->end(), alike)) recording->push_back(std::move(call));

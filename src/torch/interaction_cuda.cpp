@@ -1,4 +1,5 @@
-// clebsch::interaction on CUDA tensors: checks, allocations and launches; autograd is in interaction.cpp.
+// clebsch::interaction and interaction_density on CUDA tensors: checks, allocations and launches; autograd is in
+// interaction.cpp.
 #include "cuda/interaction.h"
 
 #include <ATen/Context.h>
@@ -13,6 +14,7 @@
 #include "core/radial_spline.h"
 #include "core/radial_table.h"
 #include "torch/cuda_tensors.h"
+#include "torch/interaction_density.h"
 
 namespace clebsch::ops {
 namespace {
@@ -30,7 +32,7 @@ struct Call {
 /// Checks shapes, dtypes and devices. Indices and types live on the device and are trusted: looking at them would make
 /// the host wait. Callers hold a device guard.
 Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
-           at::TensorList radial, int64_t layer, std::string_view text) {
+           at::TensorList radial, int64_t layer, std::string_view text, bool density = false) {
   Call call;
   call.problem = cached_problem(std::string(text));
   const Problem& problem = *call.problem;
@@ -54,7 +56,7 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
   // Splines have one number where pieces have kTableOrder.
   const bool splines = radial[0].dim() == 4 && radial[0].size(2) == 1;
-  call.kernels = cuda::Interaction::make(call.problem, scalar, splines);
+  call.kernels = cuda::Interaction::make(call.problem, scalar, splines, density);
   const int64_t least = splines ? spline_rows(1) : 2;
   check_on(kOp, radial[0], "radial's table", device, dtype, {-1, -1, splines ? 1 : kTableOrder, problem.weight_count});
   require(radial[0].size(0) >= 1 && radial[0].size(1) >= least,
@@ -81,10 +83,26 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   return call;
 }
 
-at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
-                        at::TensorList radial, int64_t layer, std::string_view text) {
-  const c10::DeviceGuard device_guard(x.device());
-  const Call call = check(x, edge_vec, graph, types, radial, layer, text);
+/// Adds the density's radial list to a checked call. Its cutoffs are trusted to be the interaction's.
+void add_density(Call& call, at::TensorList density, std::string_view text, const at::Tensor& x) {
+  density_problem(kOp, text);
+  require(density.size() == 5, "{}: density: expected 5 tensors, got {}", kOp, density.size());
+  const int64_t types = call.operands.type_count;
+  check_on(kOp, density[0], "density's table", x.device(), x.scalar_type(), {-1, -1, kTableOrder, 1});
+  check_on(kOp, density[1], "density's table_index", x.device(), at::kInt, {types, types});
+  check_on(kOp, density[2], "density's cutoffs", x.device(), at::kDouble, {types, types});
+  require(density[0].size(0) >= 1 && density[0].size(1) >= 2,
+          "{}: density's table: expected at least one table of at least 2 rows, got {} and {}", kOp, density[0].size(0),
+          density[0].size(1));
+  // The kernels read two numbers at a time.
+  require(density[0].storage_offset() % 2 == 0, "{}: density's table: expected it to begin at an even place", kOp);
+  call.operands.density.table = density[0].const_data_ptr();
+  call.operands.density.index = density[1].const_data_ptr<int32_t>();
+  call.operands.density.tables = static_cast<int32_t>(density[0].size(0));
+  call.operands.density.pieces = static_cast<int32_t>(density[0].size(1) - 1);
+}
+
+at::Tensor run_forward(const Call& call, const at::Tensor& x) {
   at::Tensor out = at::empty({x.size(0), call.problem->out.dim()}, x.options().requires_grad(false));
   const at::Tensor workspace = scratch(call.kernels->forward_workspace(call.operands, x.size(0)), x);
   call.kernels->forward(call.operands, x.size(0), out.mutable_data_ptr(), address(workspace),
@@ -92,11 +110,25 @@ at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::Ten
   return out;
 }
 
-Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
-                        at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
-                        std::string_view text, Mask mask) {
+at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                        at::TensorList radial, int64_t layer, std::string_view text) {
   const c10::DeviceGuard device_guard(x.device());
-  const Call call = check(x, edge_vec, graph, types, radial, layer, text);
+  return run_forward(check(x, edge_vec, graph, types, radial, layer, text), x);
+}
+
+std::vector<at::Tensor> density_forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph,
+                                             const at::Tensor& types, at::TensorList radial, at::TensorList density,
+                                             int64_t layer, std::string_view text, std::string_view density_text) {
+  const c10::DeviceGuard device_guard(x.device());
+  Call call = check(x, edge_vec, graph, types, radial, layer, text, true);
+  add_density(call, density, density_text, x);
+  const at::Tensor sums = at::empty({x.size(0), 1}, x.options().requires_grad(false));
+  call.operands.density.sum = sums.mutable_data_ptr();
+  return {run_forward(call, x), sums};
+}
+
+Gradients run_backward(const Call& call, const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
+                       Mask mask) {
   check_on(kOp, grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
   const bool transposed = call.operands.col_ptr != nullptr;
   require(!mask[0] || transposed || !at::globalContext().deterministicAlgorithms(),
@@ -113,9 +145,30 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
   return grads;
 }
 
+Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
+                        at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
+                        std::string_view text, Mask mask) {
+  const c10::DeviceGuard device_guard(x.device());
+  return run_backward(check(x, edge_vec, graph, types, radial, layer, text), grad_out, x, edge_vec, mask);
+}
+
+Gradients density_backward_cuda(const at::Tensor& grad_out, const at::Tensor& grad_density, const at::Tensor& x,
+                                const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                                at::TensorList radial, at::TensorList density, int64_t layer, std::string_view text,
+                                std::string_view density_text, Mask mask) {
+  const c10::DeviceGuard device_guard(x.device());
+  Call call = check(x, edge_vec, graph, types, radial, layer, text, true);
+  add_density(call, density, density_text, x);
+  check_on(kOp, grad_density, "grad_density", x.device(), x.scalar_type(), {x.size(0), 1});
+  call.operands.density.grad = grad_density.const_data_ptr();
+  return run_backward(call, grad_out, x, edge_vec, mask);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
+  library.impl("interaction_density", density_forward_cuda);
+  library.impl("interaction_density_backward", density_backward_cuda);
   library.impl("interaction", forward_cuda);
   library.impl("interaction_backward", backward_cuda);
 }

@@ -65,6 +65,23 @@ TEST(KernelTable, SymmetricContraction) {
       kernel_jobs(OpCall{"symmetric_contraction_backward", text, Scalar::f32, {false, true}, true}, limits).empty());
 }
 
+TEST(KernelTable, InteractionsWithADensity) {
+  const std::string text = named_problem("mace-l1").problem;
+  const std::vector<OpCall> calls{{"interaction", text, Scalar::f32, {}, true},
+                                  {"interaction_density", text, Scalar::f32, {}, true},
+                                  {"interaction_density_backward", text, Scalar::f32, {true, true}, true},
+                                  {"interaction_density_backward", text, Scalar::f32, {false, true}, true},
+                                  {"interaction_density_backward", text, Scalar::f32, {true, false}, true},
+                                  {"interaction_backward", text, Scalar::f32, {true, false}, true}};
+  std::vector<std::string> labels;
+  for (const KernelJob& job : kernel_jobs(calls, limits_of_architecture(90))) labels.push_back(job.label);
+  // The density has a gradient by the vectors alone.
+  EXPECT_EQ(labels,
+            (std::vector<std::string>{"interaction float", "interaction_density float",
+                                      "interaction_density_backward x edge_vec float",
+                                      "interaction_density_backward edge_vec float", "interaction_backward x float"}));
+}
+
 TEST(KernelTable, NodeOps) {
   const DeviceLimits limits = limits_of_architecture(90);
   const std::string linear = "linear in=192x0e+384x1o out=128x0e+64x1o";

@@ -33,22 +33,28 @@ class Program {
   std::vector<Kernel> kernels_;
 };
 
+/// What is summed beside the messages, for kernels with a density.
+constexpr const char* kDensityProblem =
+    "conv in1=1x0e in2=1x0e out=1x0e paths=uvu:0,0,0,1 radial=bessel,0.4,5,6-8-1,silu,density";
+
 /// The kernels of a problem and dtype, compiled once a process.
 template <typename T>
 struct Kernels {
   static constexpr Scalar kScalar = sizeof(T) == 4 ? Scalar::f32 : Scalar::f64;
   Problem problem;
+  bool density;
   KernelSource forward, deterministic, atomic;
   Program forward_program, deterministic_program, atomic_program, sums;
 
-  explicit Kernels(const std::string& text, const ScheduleOptions& options = {})
+  explicit Kernels(const std::string& text, const ScheduleOptions& options = {}, bool with_density = false)
       : problem(Problem::parse(text)),
-        forward(interaction_forward_source(problem, kScalar, {}, options)),
-        deterministic(interaction_backward_source(problem, kScalar, {true, true, true}, {}, options)),
-        atomic(interaction_backward_source(problem, kScalar, {true, true, false}, {}, options)),
-        forward_program(forward.source, {"interaction_forward"}),
-        deterministic_program(deterministic.source, {"interaction_backward"}),
-        atomic_program(atomic.source, {"interaction_backward"}),
+        density(with_density),
+        forward(interaction_forward_source(problem, kScalar, {}, options, density)),
+        deterministic(interaction_backward_source(problem, kScalar, {true, true, true}, {}, options, density)),
+        atomic(interaction_backward_source(problem, kScalar, {true, true, false}, {}, options, density)),
+        forward_program(forward.source, {forward.name}),
+        deterministic_program(deterministic.source, {deterministic.name}),
+        atomic_program(atomic.source, {atomic.name}),
         sums(interaction_sums_source(problem, deterministic.schedule), {"sum_slab", "sum_parts"}) {}
 };
 
@@ -91,6 +97,9 @@ struct Case {
   Values x, grad_out;
   std::vector<T> table, xt, gt;
   const void *x_data, *table_data, *grad_data;
+  const Problem density_problem = Problem::parse(kDensityProblem);
+  reference::Tables density_tables;
+  std::vector<T> density_table, density, grad_density;  ///< density: of the last forward(), (nodes)
 
   Case(const Kernels<T>& k, Graph source, int types, int64_t padding, int pieces = kTablePieces)
       : kernels(k),
@@ -105,7 +114,10 @@ struct Case {
         gt(grad_out.begin(), grad_out.end()),
         x_data(xt.data()),
         table_data(table.data()),
-        grad_data(gt.data()) {}
+        grad_data(gt.data()),
+        density_tables(reference::make_tables(reference::random_network(density_problem, random), types, 4 * pieces)),
+        density_table(numbers(density_tables.values)),
+        grad_density(numbers(reference::random_values(graph.view.n_nodes, random))) {}
 
   static std::vector<T> numbers(const Values& values) { return {values.begin(), values.end()}; }
 
@@ -130,6 +142,15 @@ struct Case {
             &g.n_rows};
   }
 
+  /// The arguments behind the outputs; `last`: the address of the density or of its gradient.
+  void add_density(std::vector<void*>& arguments, void* last) {
+    if (!kernels.density) return;
+    density_data = density_table.data();
+    density_index = density_tables.table_index.data();
+    ratio = static_cast<double>(density_tables.pieces) / tables.pieces;
+    arguments.insert(arguments.end(), {&density_data, &density_index, &density_tables.pieces, &ratio, last});
+  }
+
   std::vector<T> forward(int splits = 1) {
     types_ = tables.types;
     const Schedule& schedule = kernels.forward.schedule;
@@ -137,16 +158,22 @@ struct Case {
     const int64_t count = out_rows * problem.out.dim();
     std::vector<T> out(count, kUntouched), parts(splits * count, kUntouched);
     void *target = splits > 1 ? parts.data() : out.data(), *result = out.data();
+    std::vector<T> density_parts(splits * out_rows, kUntouched);
+    density.assign(out_rows, kUntouched);
+    void *density_target = splits > 1 ? density_parts.data() : density.data(), *density_result = density.data();
     each_launch(schedule, [&](int unit) {
       std::vector<void*> arguments = head(unit);
       arguments.insert(arguments.end(), {&out_rows, &target});
-      kernels.forward_program.launch("interaction_forward", blocks(schedule, out_rows), splits, schedule.threads(),
+      add_density(arguments, &density_target);
+      kernels.forward_program.launch(kernels.forward.name, blocks(schedule, out_rows), splits, schedule.threads(),
                                      arguments);
     });
     if (splits > 1) {
       long long total = count;
       kernels.sums.launch("sum_parts", (count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads,
                           {&target, &total, &splits, &result});
+      total = out_rows;
+      kernels.sums.launch("sum_parts", 1, 1, kReductionThreads, {&density_target, &total, &splits, &density_result});
     }
     return out;
   }
@@ -168,13 +195,14 @@ struct Case {
     T *x_target = deterministic ? workspace.data() : grad.x.data(), *result = grad.x.data(),
       *rows_data = workspace.data();
     double* vectors = grad.edge_vec.data();
+    const void* from_density = grad_density.data();
     for (int64_t first = 0; first == 0 || first < edges; first += slab) {
       int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(edges, first + slab));
       each_launch(schedule, [&](int unit) {
         std::vector<void*> arguments = head(unit);
         arguments.insert(arguments.end(), {&grad_data, &begin, &end, &x_target, &vectors});
-        program.launch("interaction_backward", blocks(schedule, graph.view.n_rows), splits, schedule.threads(),
-                       arguments);
+        add_density(arguments, &from_density);
+        program.launch(kernel.name, blocks(schedule, graph.view.n_rows), splits, schedule.threads(), arguments);
       });
       if (deterministic) {
         kernels.sums.launch("sum_slab", nodes, 1, kReductionThreads,
@@ -189,7 +217,14 @@ struct Case {
     const std::vector<T> out = forward(splits);
     const Values expected = reference::interaction_forward(problem, graph.view, rows, tables, x);
     EXPECT_LE(reference::block_error(problem.out, graph.view.n_nodes, out, expected), tolerance);
-    const auto grad = reference::interaction_backward(problem, graph.view, rows, tables, x, grad_out);
+    auto grad = reference::interaction_backward(problem, graph.view, rows, tables, x, grad_out);
+    if (kernels.density) {
+      const Values ones(graph.view.n_nodes, 1.0), above(grad_density.begin(), grad_density.end());
+      const Values sums = reference::interaction_forward(density_problem, graph.view, rows, density_tables, ones);
+      EXPECT_LE(reference::array_error(density, sums, sums.size()), tolerance);
+      const auto more = reference::interaction_backward(density_problem, graph.view, rows, density_tables, ones, above);
+      for (size_t k = 0; k < grad.edge_vec.size(); ++k) grad.edge_vec[k] += more.edge_vec[k];
+    }
     const size_t used = 3 * static_cast<size_t>(graph.graph.row_ptr.back());
     for (bool deterministic : {true, false}) {
       SCOPED_TRACE(deterministic ? "deterministic" : "atomic");
@@ -209,6 +244,9 @@ struct Case {
   int types_ = 0;
   const int32_t* index = nullptr;
   const double* cutoffs = nullptr;
+  const void* density_data = nullptr;
+  const int32_t* density_index = nullptr;
+  double ratio = 1;
 };
 
 template <typename T>

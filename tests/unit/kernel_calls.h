@@ -22,7 +22,7 @@ namespace registry {
 
 inline void add_convolutions(std::vector<NamedCall>& calls, Scalar scalar) {
   for (const NamedProblem& named : named_problems()) {
-    const auto add = [&](const char* op, std::vector<bool> mask, bool deterministic, bool splines = false) {
+    const auto add = [&](const std::string& op, std::vector<bool> mask, bool deterministic, bool splines = false) {
       calls.push_back({named.name, {op, named.problem, scalar, std::move(mask), deterministic, splines}});
     };
     add("tensor_product_conv", {}, true);
@@ -35,11 +35,15 @@ inline void add_convolutions(std::vector<NamedCall>& calls, Scalar scalar) {
     const bool uvu = std::all_of(problem->paths.begin(), problem->paths.end(),
                                  [](const Path& path) { return path.mode == Connection::uvu; });
     if (!uvu || !problem->radial) continue;
+    const bool density = named.name.rfind("mace-", 0) == 0;
     for (const bool splines : {false, true}) {
-      add("interaction", {}, true, splines);
-      add("interaction_backward", {true, true}, true, splines);
-      add("interaction_backward", {true, true}, false, splines);
-      add("interaction_backward", {false, true}, true, splines);
+      for (const std::string op : {"interaction", "interaction_density"}) {
+        if (op != "interaction" && !density) continue;
+        add(op, {}, true, splines);
+        add(op + "_backward", {true, true}, true, splines);
+        add(op + "_backward", {true, true}, false, splines);
+        add(op + "_backward", {false, true}, true, splines);
+      }
     }
   }
 }
