@@ -28,8 +28,8 @@ constexpr int kAllegroPieces = 128;
 /// Of Agnesi tables in float32, of which there is one for every pair of elements: forces within 1e-5 (tests/parity),
 /// and three elements of a medium MACE stay below 10 MB a layer.
 constexpr int kAgnesiPieces = 52;
-/// Of splines in float32: neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces are less
-/// to read. Force error 2e-6 to 3e-6 with random networks (tests/gpu/bench_interaction.py).
+/// Of splines in float32: neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces are
+/// less to read. Force error 2e-6 to 3e-6 with random networks (tests/gpu/bench_interaction.py).
 constexpr int kPiecesOfSplines = 64;
 
 /// Unless the caller asks otherwise; before the factor of densities.

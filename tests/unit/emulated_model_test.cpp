@@ -27,8 +27,9 @@ struct Redirection {
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
       autograd.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::AutogradCUDA>>());
     }
-    for (const char* op : {"interaction", "interaction_backward", "pair_repulsion", "pair_repulsion_backward",
-                           "allegro_energy", "allegro_energy_gradient", "allegro_energy_backward"})
+    for (const char* op : {"interaction", "interaction_backward", "interaction_density", "interaction_density_backward",
+                           "pair_repulsion", "pair_repulsion_backward", "allegro_energy", "allegro_energy_gradient",
+                           "allegro_energy_backward"})
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
   }
 };
@@ -77,6 +78,9 @@ TEST(EmulatedModel, PlainInBothPrecisions) {
 }
 
 TEST(EmulatedModel, ParityAndRepulsion) { check("parity", Dtype::float64); }
+
+/// Densities beside the messages; the contraction stays on the CPU (emulated_symmetric_contraction_test).
+TEST(EmulatedModel, MaceWithDensities) { check("mace", Dtype::float32); }
 
 TEST(EmulatedModel, AllegroInBothPrecisions) {
   check("allegro", Dtype::float64);

@@ -90,13 +90,16 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
         "outputs": ["atomic_energy"],
         "parameters": {"compute": [n for n in names if n not in kept], "fp64": kept},
         "radial": [
-            {"module": f"layer{i}.interaction", "problem": problems.interaction(layer)}
+            {
+                "module": f"layer{i}.interaction" + (".message" if _has_density(layer) else ""),
+                "problem": problems.interaction(layer),
+            }
             for i, layer in enumerate(d.layers)
         ]
         + [
-            {"module": f"layer{i}.density.sum", "problem": problems.density(layer.density)}
+            {"module": f"layer{i}.interaction.density", "problem": problems.density(layer.density)}
             for i, layer in enumerate(d.layers)
-            if isinstance(layer, ProductLayer) and layer.density is not None
+            if _has_density(layer)
         ],
         "pair_energy": d.pair is not None,
         "upstream": {
@@ -186,24 +189,33 @@ def _readout(d: Description, dtype: torch.dtype) -> torch.nn.Module:
     return modules.Readout(weights[:-1], weights[-1].flatten(), d.scale.clone(), d.shift.clone())
 
 
-def _interaction(index: int, layer: Layer | ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> modules.Interaction:
-    return _radial_sum(index, problems.convolution(layer), layer.radial, cutoffs, dtype)
+def _has_density(layer: Layer | ProductLayer | AllegroNetwork) -> bool:
+    return isinstance(layer, ProductLayer) and layer.density is not None
 
 
-def _radial_sum(index: int, text: str, radial: Radial, cutoffs: Tensor, dtype: torch.dtype) -> modules.Interaction:
-    network = problems.radial_network(radial).to(dtype)
-    return modules.Interaction(index, text, cutoffs.clone(), problems.radial_basis(radial), network)
+def _radial(radial: Radial, cutoffs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Cutoffs, basis and network of a `radial` list."""
+    return cutoffs.clone(), problems.radial_basis(radial), problems.radial_network(radial).to(dtype)
+
+
+def _interaction(index: int, layer: Layer | ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> torch.nn.Module:
+    text, radial = problems.convolution(layer), _radial(layer.radial, cutoffs, dtype)
+    if not _has_density(layer):
+        return modules.Interaction(index, text, *radial)
+    density = layer.density
+    return mace_modules.DensityInteraction(
+        index,
+        (text, modules.RadialFunctions(*radial)),
+        (problems.density(density), modules.RadialFunctions(*_radial(density.radial, cutoffs, dtype))),
+        density.alpha,
+        density.beta,
+    )
 
 
 def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> mace_modules.ProductLayer:
     def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
         return pair[0], pair[1].to(dtype)
 
-    density = None
-    if layer.density is not None:
-        values = layer.density
-        summed = _radial_sum(index, problems.density(values), values.radial, cutoffs, dtype)
-        density = mace_modules.Density(summed, len(cutoffs), values.alpha, values.beta, dtype)
     gated = None
     if layer.gated is not None:
         gated = mace_modules.GatedMessage(
@@ -219,7 +231,6 @@ def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torc
         linear_out=cast(problems.linear(layer.linear_out)),
         basis=(layer.basis_problem, layer.coefficients.to(dtype)),
         product=cast(problems.linear(layer.product)),
-        density=density,
         gated=gated,
         self_connection=None if layer.self_connection is None else cast(problems.linear(layer.self_connection)),
     )

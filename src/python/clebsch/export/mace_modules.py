@@ -11,28 +11,41 @@ from typing import Final, List  # noqa: UP035
 import torch
 from torch import Tensor
 
-from .modules import Dense, Interaction
+from .modules import Dense, Interaction, RadialFunctions
 
 ops = torch.ops.clebsch
 
 
-class Density(torch.nn.Module):
-    """(M, 1): one over alpha + beta * (sum of a radial function over the neighbours), what messages are times."""
+class DensityInteraction(torch.nn.Module):
+    """Messages, and what they are to be multiplied by (M, 1): one over alpha + beta * density, where density is the
+    sum of a radial function over the neighbours. One op for both: they share the edges' geometry."""
 
+    layer: Final[int]
+    problem: Final[str]
+    density_problem: Final[str]
     alpha: Final[float]
     beta: Final[float]
 
-    def __init__(self, radial_sum: Interaction, types: int, alpha: float, beta: float, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        layer: int,
+        message: tuple[str, RadialFunctions],
+        density: tuple[str, RadialFunctions],
+        alpha: float,
+        beta: float,
+    ) -> None:
         super().__init__()
-        self.sum = radial_sum
+        self.layer = layer
+        self.problem, self.message = message
+        self.density_problem, self.density = density
         self.alpha = alpha
         self.beta = beta
-        self.register_buffer("ones", torch.ones(types, 1, dtype=dtype))
 
-    def forward(self, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
-        # A convolution of ones with one channel: no op of its own.
-        total = self.sum(self.ones.index_select(0, types), edge_vec, types, graph)
-        return torch.reciprocal(torch.add(torch.mul(total, self.beta), self.alpha))
+    def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> List[Tensor]:  # noqa: UP006
+        sums = ops.interaction_density(
+            x, edge_vec, graph, types, self.message(), self.density(), self.layer, self.problem, self.density_problem
+        )
+        return [sums[0], torch.reciprocal(torch.add(torch.mul(sums[1], self.beta), self.alpha))]
 
 
 class GatedMessage(torch.nn.Module):
@@ -77,13 +90,12 @@ class ProductLayer(torch.nn.Module):
     def __init__(
         self,
         layer: int,
-        interaction: Interaction,
+        interaction: Interaction | DensityInteraction,
         linear_in: tuple[str, Tensor],
         linear_out: tuple[str, Tensor],
         basis: tuple[str, Tensor],
         product: tuple[str, Tensor],
         self_connection: tuple[str, Tensor] | None,
-        density: Density | None,
         gated: GatedMessage | None,
     ) -> None:
         super().__init__()
@@ -105,9 +117,7 @@ class ProductLayer(torch.nn.Module):
             self.self_connection_problem, weight = self_connection
             self.register_buffer("self_connection", weight)
             self.typed_self_connection = weight.dim() == 2
-        self.has_density = density is not None
-        if density is not None:
-            self.density = density
+        self.has_density = isinstance(interaction, DensityInteraction)
         self.has_gate = gated is not None
         if gated is not None:
             self.gated = gated
@@ -115,13 +125,17 @@ class ProductLayer(torch.nn.Module):
     def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
         # Layer -1 (all rows): senders are ghosts too, whether an earlier layer or communication filled them.
         h = ops.linear(x, self.linear_in, graph, -1, self.linear_in_problem)
-        h = self.interaction(h, edge_vec, types, graph)
+        if self.has_density:
+            sums = self.interaction(h, edge_vec, types, graph)
+            h = sums[0]
+        else:
+            h = self.interaction(h, edge_vec, types, graph)
         if self.typed_out:
             h = ops.species_linear(h, self.linear_out, types, graph, self.layer, self.linear_out_problem)
         else:
             h = ops.linear(h, self.linear_out, graph, self.layer, self.linear_out_problem)
         if self.has_density:
-            h = torch.mul(h, self.density(edge_vec, types, graph))
+            h = torch.mul(h, sums[1])
         if self.has_gate:
             h = self.gated(h, x, graph)
         h = ops.symmetric_contraction(h, self.coefficients, types, graph, self.layer, self.basis_problem)

@@ -24,12 +24,27 @@ class Embedding(torch.nn.Module):
         return self.weight.index_select(0, types)
 
 
-class Interaction(torch.nn.Module):
-    """Radial functions, harmonics, tensor product and sum over neighbours: one op.
+class RadialFunctions(torch.nn.Module):
+    """The ``radial`` list of an op (src/torch/ops.schema).
 
     ``table`` and ``table_index`` are empty in the file; the runtime fills them, or leaves them empty for the
     exact path.
     """
+
+    def __init__(self, cutoffs: Tensor, basis: Tensor, network: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", network.new_empty(0))
+        self.register_buffer("table_index", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("cutoffs", cutoffs)
+        self.register_buffer("basis", basis)
+        self.register_buffer("network", network)
+
+    def forward(self) -> List[Tensor]:  # noqa: UP006
+        return [self.table, self.table_index, self.cutoffs, self.basis, self.network]
+
+
+class Interaction(torch.nn.Module):
+    """Radial functions, harmonics, tensor product and sum over neighbours: one op. Buffers as of RadialFunctions."""
 
     layer: Final[int]
     problem: Final[str]
