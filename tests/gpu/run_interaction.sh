@@ -9,9 +9,11 @@
 #   sweep      sweep_interaction.py: plans other than the planner's (not among the usual pieces)
 #   pairs      bench_pairs.py: several type pairs and liquids beside diamond, plans with splines (under 60 s; not among
 #              the usual pieces). Every test with splines: CLEBSCH_CUDA_INTERACTION=spline=1 run_interaction.sh ... tests
+#   density    test_interaction_density.py: interaction_density against the CPU and beside two interactions (under 60 s;
+#              not among the usual pieces)
 #   sanitizer  compute-sanitizer (memcheck, racecheck, initcheck, synccheck) on test_interaction.py --quick
 #
-# All but sweep and pairs without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
+# All but sweep, pairs and density without PIECE. PYTHON: .venv/bin/python where there is one, else python3. CLEBSCH_LIBRARY:
 # build/lib/libclebsch.so. CLEBSCH_COMMIT, with -dirty after it when it is: where git is absent. Afterwards, in the
 # checkout: python tests/bench/record.py RESULTS_FOLDER/interaction_records.json
 set -u
@@ -83,7 +85,11 @@ for piece in $pieces; do
       limited 58 "$python" "$root/tests/gpu/bench_pairs.py" --library "$library" --seconds 45 --out "$out" 2>&1 |
         tee "$out/interaction_pairs.txt"
       ;;
-    *) echo "no piece '$piece': expected tests, bench, ncu, sanitizer, sweep or pairs" ;;
+    density)
+      limited 58 "$python" "$root/tests/gpu/test_interaction_density.py" --library "$library" --out "$out" 2>&1 |
+        tee "$out/interaction_density.txt"
+      ;;
+    *) echo "no piece '$piece': expected tests, bench, ncu, sanitizer, sweep, pairs or density" ;;
   esac
   echo "== $piece: $((SECONDS - begin)) s"
 done
