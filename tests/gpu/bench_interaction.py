@@ -217,8 +217,8 @@ def elements(texts, options):
 
 
 def liquids(texts, options):
-    """Water (two elements, rc 5) and a disordered cell of five elements against diamond of the same cutoff: diamond with
-    one table, and with as many as they have (all atoms of the first element)."""
+    """Water (two elements, rc 5) and a disordered cell of five elements against diamond of the same cutoff, which has
+    one table, and then as many as they have (all atoms of the first element)."""
     records = []
     big = max(options.cells)
     for name in ("mace-M", "nequip-M", "nequip-water"):
