@@ -7,7 +7,7 @@
 # `ranks` (not among the usual pieces) is for machines of several GPUs: every test of clebsch/kk with one MPI rank a GPU,
 # then the same systems on one GPU and on all of them.
 # `max` is 64,000 atoms of both models and a million of carbon's; `million` is MACE-M with a million atoms alone, a few
-# steps of about 1.7 s each, which with starting and the reference take most of a minute. Without PIECE all of them run.
+# steps of about 1.7 s each, which with starting and the reference take a minute and a half. Without PIECE all of them run.
 # CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so
 # one folder above it; without them only `device cuda` runs. LMP, CLEBSCH_PLUGIN: a plain lmp (default: the Kokkos one,
 # which serves as well) and clebschplugin.so, with libclebsch.so beside it. CLEBSCH_LIBRARY, CLEBSCH_GPU_MODELS, PYTHON,
@@ -69,7 +69,7 @@ for piece in "$@"; do
       )
       ;;
     million)
-      bench million 60 --styles "${styles#cuda,}" --cases mace-M --atoms "${large##*,}" --steps 5 --seconds 20 --no-peers
+      bench million 120 --styles "${styles#cuda,}" --cases mace-M --atoms "${large##*,}" --steps 5 --seconds 20 --no-peers
       ;;
     peers)
       PYTHONPATH="${PEERS:+$PEERS:}$PYTHONPATH"
