@@ -25,6 +25,8 @@ constexpr int64_t kMaxSplits = 64;
 /// more; up to the one between them all edges are one slab.
 constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
 constexpr int64_t kOneSlabBytes = int64_t{384} << 20;
+/// Most slabs, beyond which they grow instead: the sum over a slab looks at every node.
+constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
@@ -151,6 +153,7 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   const double aligned = rounds * round - 2 * average * schedule.receivers_per_block;
   const int64_t wanted = std::max(static_cast<int64_t>(aligned), kSlabBytes / 16 / slab.edge_bytes);
   slab.edges = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, kLargestSlabBytes / slab.edge_bytes));
+  slab.edges = std::max(slab.edges, (edges + kMostSlabs - 1) / kMostSlabs);
   slab.edges = std::min(slab.edges, edges);
   // Equal slabs, so that none has little in it, unless that takes more rounds.
   const int64_t count = (edges + slab.edges - 1) / slab.edges, share = (edges + count - 1) / count;

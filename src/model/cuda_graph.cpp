@@ -91,7 +91,14 @@ CudaGraph::CudaGraph(c10::Device device) : impl_(std::make_unique<Impl>()) { imp
 CudaGraph::~CudaGraph() {
   impl_->recording = {};
   CUDAAllocator* torch = allocator();
-  for (int i = 0; torch && i < impl_->uses; ++i) torch->releasePool(impl_->device, impl_->pool);
+  if (!torch || impl_->uses == 0) return;
+  for (int i = 0; i < impl_->uses; ++i) torch->releasePool(impl_->device, impl_->pool);
+  // torch frees a released pool when memory runs out, but not while another graph's pool is in use: a model of a
+  // million atoms that is loaded again would find the first one's memory taken.
+  try {
+    torch->emptyCache();
+  } catch (...) {  // a broken device has nothing left to free
+  }
 }
 
 void CudaGraph::warm_up(c10::Stream stream, const std::function<void()>& work) { impl_->in_pool(stream, work); }

@@ -52,6 +52,7 @@ DeviceRun::~DeviceRun() {
     synchronize();
   } catch (...) {  // a broken device has nothing left to wait for
   }
+  forget_recording();
 }
 
 void DeviceRun::synchronize() const {
@@ -64,8 +65,8 @@ bool DeviceRun::outgrown(const Capacity& need) {
 }
 
 void DeviceRun::forget_recording() {
+  last_.reset();  // it lives in the recording's memory
   graph_.reset();
-  last_.reset();
   warm_steps_ = 0;
 }
 

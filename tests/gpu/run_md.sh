@@ -98,7 +98,7 @@ for piece in "$@"; do
         gpus=$(nvidia-smi -L 2> /dev/null | grep -c GPU)
         [ "$gpus" -gt 0 ] || gpus=1
         timeout 110 "$python" -W ignore test_md.py "$out/md_ranks_tests.json" --styles kk --threads 2 --jobs 6 \
-          --limit 60 --total 60 --ranks 2 --gpus "$gpus" --every
+          --limit 60 --total 60 --ranks 2 --gpus "$([ "$gpus" -gt 2 ] && echo 2 || echo "$gpus")" --every
         rc=$?
         for n in 1 $gpus; do
           bench "ranks_$n" 75 --styles kk --cases carbon,allegro,mace-M --atoms $ranks --steps 100 --seconds 6 \
