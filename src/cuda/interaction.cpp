@@ -85,10 +85,10 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
            }}};
 }
 
-bool interaction_splines(int64_t tables, const RadialDescription& radial) {
+bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar scalar) {
   if (radial.density) return false;
   const int asked = schedule_options(kVariable).spline;
-  return asked < 0 ? tables > 1 : asked > 0;
+  return asked < 0 ? tables > 1 && scalar == Scalar::f32 : asked > 0;
 }
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,

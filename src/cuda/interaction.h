@@ -60,10 +60,11 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const ScheduleOptions& options, const CubinCache& cache, bool density = false);
 
 /// Whether kernels read so many tables as splines: whoever makes tables for a GPU asks. With several tables few edges
-/// share a piece, and reading tables bounds the kernels; with one, the pieces' own polynomials are faster.
-/// CLEBSCH_CUDA_INTERACTION (spline=0, spline=1) decides for any number. Never for a density, whose one column a thread
-/// evaluates by itself.
-bool interaction_splines(int64_t tables, const RadialDescription& radial);
+/// share a piece, and reading tables bounds the kernels; with one, the pieces' own polynomials are faster. In fp64
+/// arithmetic is what bounds them, and pieces make them agree with the CPU to the last digits.
+/// CLEBSCH_CUDA_INTERACTION (spline=0, spline=1) decides for any number and dtype. Never for a density, whose one
+/// column a thread evaluates by itself.
+bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar scalar);
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads.
 /// An edge whose type pair has no table, or whose vector is not finite, makes its receiver's sum not a number.

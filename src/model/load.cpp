@@ -167,8 +167,10 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
 /// Whether the device's kernels read a layer's tables as splines (never Allegro's).
 bool reads_splines(const Model::Impl& model, const RadialLayer& layer) {
 #ifdef CLEBSCH_HAS_CUDA
+  const auto scalar = model.dtype == Dtype::float64 ? cuda::Scalar::f64 : cuda::Scalar::f32;
   return model.device.device.is_cuda() && model.metadata.shown.family != "allegro" &&
-         cuda::interaction_splines(static_cast<int64_t>(layer.cutoffs.size()), layer.networks.front()->description());
+         cuda::interaction_splines(static_cast<int64_t>(layer.cutoffs.size()), layer.networks.front()->description(),
+                                   scalar);
 #else
   (void)model, (void)layer;
   return false;

@@ -70,7 +70,7 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
   if (tables > 0) {
     const auto problem = cached_problem(call.problem);
     // As the loader decides for a GPU; without a radial part the op refuses.
-    call.splines = problem->radial && cuda::interaction_splines(tables, *problem->radial);
+    call.splines = problem->radial && cuda::interaction_splines(tables, *problem->radial, call.scalar);
   }
   const auto alike = [&](const cuda::OpCall& other) { return same(call, other); };
   if (std::none_of(recording->begin(), recording->end(), alike)) recording->push_back(std::move(call));
