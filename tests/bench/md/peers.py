@@ -21,15 +21,15 @@ import numpy as np
 
 warnings.simplefilter("ignore")
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path += [str(HERE.parent), str(HERE.parents[1] / "gpu")]
 
 
 def mace(device: str, accelerated: bool):
-    """MACE-M of cpu_mace.py, whose weights mace-M.pt holds."""
-    from cpu_mace import model_of
+    """MACE-M of tests/gpu/make_mace_models.py, whose weights mace-M.pt holds."""
+    from bench_mace import model_of
     from mace.calculators import MACECalculator
 
-    return MACECalculator(models=[model_of("mace-m")], device=device, default_dtype="float32", enable_cueq=accelerated)
+    return MACECalculator(models=[model_of("mace-M")], device=device, default_dtype="float32", enable_cueq=accelerated)
 
 
 def nequip(device: str):
