@@ -46,9 +46,11 @@ int default_pieces(const RadialLayer& layer, const std::string& family, at::Scal
 /// Largest slope error, relative to the largest slope, of tables whose pieces nobody asked for. The force error of a
 /// model is at most about that (0.3 to 0.8 of it on rattled and compressed crystals). Most networks are far below it
 /// with their default; one that was trained where distances are few can be a hundred times steeper than it looks there.
-double wanted_slope_error(const RadialDescription& radial, at::ScalarType dtype) {
+double wanted_slope_error(const RadialLayer& layer, at::ScalarType dtype) {
   if (dtype == at::kDouble) return 1e-6;
-  return radial.transform == DistanceTransform::agnesi ? 1e-5 : 3e-6;
+  // Splines take a sixth of the memory, which is what tables of many pairs lack.
+  const bool many = layer.cutoffs.size() > 1 && !layer.splines;
+  return many && layer.networks.front()->description().transform == DistanceTransform::agnesi ? 1e-5 : 3e-6;
 }
 
 TableError error_of(const RadialLayer& layer, std::size_t table, int pieces) {
@@ -121,7 +123,7 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
     layer.pieces = wanted == 0 ? default_pieces(layer, family, dtype) : wanted;
     // A density is steeper than what it divides, and has one column.
     if (radial.density) layer.pieces = std::min(4 * layer.pieces, kMostPieces);
-    if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(radial, dtype));
+    if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(layer, dtype));
     total += table_bytes(layer, item_bytes);
     least += table_bytes(layer, item_bytes) / (static_cast<std::size_t>(layer.pieces) + 1) * (kLeastPieces + 1);
   }
