@@ -12,4 +12,7 @@ namespace clebsch::ops {
 at::Tensor exact_radial(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                         at::TensorList radial, int64_t layer, const Problem& problem, at::ScalarType dtype);
 
+/// Whether an op's radial functions have no table and come from the network itself.
+inline bool is_exact(at::TensorList radial) { return radial.empty() || !radial[0].defined() || radial[0].numel() == 0; }
+
 }  // namespace clebsch::ops

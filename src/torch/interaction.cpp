@@ -81,8 +81,6 @@ at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList
   return conv.call(x, harmonics, weights, graph, layer, text);
 }
 
-bool is_exact(at::TensorList radial) { return radial.empty() || !radial[0].defined() || radial[0].numel() == 0; }
-
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                        at::TensorList radial, int64_t layer, std::string_view text) {
   if (is_exact(radial)) return exact(x, edge_vec, graph, types, radial, layer, text);

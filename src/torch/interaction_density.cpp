@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "core/errors.h"
+#include "torch/exact_radial.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -62,8 +63,6 @@ Arguments check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList 
   return a;
 }
 
-bool has_table(at::TensorList radial) { return !radial.empty() && radial[0].defined() && radial[0].numel() > 0; }
-
 /// Two interactions; each decides by its own table how it evaluates.
 Results composite(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                   at::TensorList radial, at::TensorList density, int64_t layer, std::string_view text,
@@ -81,7 +80,7 @@ Results composite(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorLis
 Results forward_cpu(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                     at::TensorList radial, at::TensorList density, int64_t layer, std::string_view text,
                     std::string_view density_text) {
-  if (!has_table(radial) || !has_table(density)) {
+  if (is_exact(radial) || is_exact(density)) {
     return composite(x, edge_vec, graph, types, radial, density, layer, text, density_text);
   }
   const Arguments a = check(x, edge_vec, graph, types, radial, density, layer, text, density_text);
@@ -181,7 +180,7 @@ class InteractionDensity : public torch::autograd::Function<InteractionDensity> 
 Results forward_autograd(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                          at::TensorList radial, at::TensorList density, int64_t layer, std::string_view text,
                          std::string_view density_text) {
-  if (!has_table(radial) || !has_table(density)) {
+  if (is_exact(radial) || is_exact(density)) {
     return composite(x, edge_vec, graph, types, radial, density, layer, text, density_text);
   }
   return InteractionDensity::apply(x, edge_vec, graph.vec(), types, radial.vec(), density.vec(), layer,
