@@ -272,3 +272,22 @@ def graphs():
         "one atom and its images": lambda text: make_case(text, [12], 1),
         "no row computed": lambda text: make_case(text, [5, 6], 4, layer_rows=0, padding=2),
     }
+
+
+def replayed(operands, *more):
+    """(results, eager): of a CUDA graph replayed after x, edge_vec, the rows to compute and `more` have other contents
+    in the same tensors, and the same without a graph."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        operands.results()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        results = operands.results()
+    operands.x.mul_(0.7)
+    operands.edge_vec.mul_(1.02)
+    operands.graph[5].fill_(4)
+    for tensor in more:
+        tensor.mul_(-2)
+    captured.replay()
+    torch.cuda.synchronize()
+    return results, operands.results()

@@ -15,7 +15,7 @@ import traceback
 
 import torch
 from conv_reference import block_errors
-from interaction_cases import NONE, graphs, knot, make_case, make_radial, on_knots, radial_problems
+from interaction_cases import NONE, graphs, knot, make_case, make_radial, on_knots, radial_problems, replayed
 
 DEVICE = "cuda"
 DTYPES = (torch.float32, torch.float64)
@@ -220,20 +220,7 @@ def captured_graph(problems):
         return
     case = make_case(problems["nequip-S"], [30, 0, 70, 3000, 5], 9, types=2, padding=100)
     for transpose in (True, False):
-        operands = case.operands(torch.float32, DEVICE, transpose)
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            operands.results()
-        torch.cuda.synchronize()
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            results = operands.results()
-        operands.x.mul_(0.7)
-        operands.edge_vec.mul_(1.02)
-        operands.graph[5].fill_(4)
-        captured.replay()
-        torch.cuda.synchronize()
-        eager = operands.results()
+        results, eager = replayed(case.operands(torch.float32, DEVICE, transpose))
         assert torch.equal(results[0], eager[0]) and torch.equal(results[2], eager[2])
         assert relative(results[1], eager[1].double())[0] < 1e-6
 

@@ -21,7 +21,17 @@ import test_interaction
 import torch
 from bench_interaction import case_of
 from graphs import diamond  # found by bench_interaction
-from interaction_cases import Case, Operands, Radial, graphs, make_case, make_radial, on_knots, radial_problems
+from interaction_cases import (
+    Case,
+    Operands,
+    Radial,
+    graphs,
+    make_case,
+    make_radial,
+    on_knots,
+    radial_problems,
+    replayed,
+)
 from measure import time_ns
 from test_interaction import TOLERANCE, compare, relative
 
@@ -215,20 +225,9 @@ def captured_graph(arguments):
         return
     case = with_density(make_case(arguments.problems["nequip-S"], [30, 0, 70, 3000, 5], 9, types=2, padding=100))
     operands = case.operands(torch.float32, arguments.device)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        operands.results()
-    torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        results = operands.results()
-    operands.x.mul_(0.7)
-    operands.edge_vec.mul_(1.02)
-    operands.grad_density.mul_(-2)
-    operands.graph[5].fill_(4)
-    captured.replay()
-    torch.cuda.synchronize()
-    for name, got, eager in zip(("out", "grad_x", "vectors", "density"), results, operands.results(), strict=True):
-        assert torch.equal(got, eager), name
+    results, eager = replayed(operands, operands.grad_density)
+    for name, got, expected in zip(("out", "grad_x", "vectors", "density"), results, eager, strict=True):
+        assert torch.equal(got, expected), name
 
 
 def refused(arguments):

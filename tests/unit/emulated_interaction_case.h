@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/errors.h"
 #include "core/radial_spline.h"
 #include "core/registry.h"
@@ -264,6 +266,16 @@ inline Graph small_graph(std::mt19937_64& random, int32_t local, int32_t rows, i
   shape.types = types;
   Graph graph = reference::random_graph(shape, random);
   if (layer_rows >= 0) graph.layer_rows.assign(1, layer_rows);
+  return graph;
+}
+
+/// One receiver with two edges from another node, the second of which is no number.
+inline Graph graph_with_nan(std::mt19937_64& random) {
+  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
+  graph.row_ptr = {0, 2};
+  graph.senders = {1, 1};
+  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
+  graph.finish();
   return graph;
 }
 

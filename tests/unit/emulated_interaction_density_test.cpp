@@ -86,11 +86,7 @@ TEST_F(EmulatedInteractionDensityGraph, SameBitsInEveryRun) {
 }
 
 TEST_F(EmulatedInteractionDensityGraph, VectorsThatAreNoNumbersAndMissingTablesShow) {
-  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
-  graph.row_ptr = {0, 2};
-  graph.senders = {1, 1};
-  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
-  graph.finish();
+  Graph graph = graph_with_nan(random);
   Case<double> broken(kernels(), graph, 1, 0);
   broken.forward();
   EXPECT_TRUE(std::isnan(broken.density[0]));

@@ -66,11 +66,7 @@ TEST(EmulatedInteraction, SplinesDouble) { test_splines<double>("test-one-channe
 TEST(EmulatedInteraction, SplinesOfVectorsThatAreNoNumbers) {
   const Kernels<double> kernels(named_problem("test-one-channel").problem, with_splines());
   std::mt19937_64 random(reference::fresh_seed());
-  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
-  graph.row_ptr = {0, 2};
-  graph.senders = {1, 1};
-  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
-  graph.finish();
+  Graph graph = graph_with_nan(random);
   Case<double> broken(kernels, graph, 1, 0);
   EXPECT_TRUE(std::isnan(broken.forward()[0]));
   EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
@@ -128,11 +124,7 @@ TEST_F(EmulatedInteractionGraph, EdgesBeyondTheirCutoffsGiveNothing) {
 }
 
 TEST_F(EmulatedInteractionGraph, VectorsThatAreNoNumbersAndMissingTablesShow) {
-  Graph graph = small_graph(random, 1, 1, 2, 0, 1);
-  graph.row_ptr = {0, 2};
-  graph.senders = {1, 1};
-  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
-  graph.finish();
+  Graph graph = graph_with_nan(random);
   Case<double> broken(kernels(), graph, 1, 0);
   EXPECT_TRUE(std::isnan(broken.forward()[0]));
   EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
