@@ -13,21 +13,22 @@ void check(double rc, int pieces) {
   require(pieces >= 1 && pieces <= 4096, "radial table: expected 1 to 4096 pieces, got {}", pieces);
 }
 
-// W, dW/dt and d2W/dt2 at one knot, with t = s/h and s = sqrt(r); all zero at the cutoff by construction, unless the
-// network jumps there.
+// W, dW/dt and d2W/dt2 at one knot, with t = s/h and s = sqrt(r), and d2W/dr2; all zero at the cutoff by construction,
+// unless the network jumps there.
 struct Knot {
-  std::vector<double> value, first, second;
+  std::vector<double> value, first, second, curvature;
 };
 
 Knot knot(const RadialNetwork& network, double rc, double s, double h, bool at_cutoff) {
   const int64_t columns = network.description().columns();
-  Knot k{std::vector<double>(columns), std::vector<double>(columns), std::vector<double>(columns)};
+  const std::vector<double> zeros(columns);
+  Knot k{zeros, zeros, zeros, zeros};
   if (at_cutoff && network.description().smooth_end()) return k;
-  network.evaluate(at_cutoff ? std::nextafter(rc, 0.0) : s * s, rc, k.value.data(), k.first.data(), k.second.data());
+  network.evaluate(at_cutoff ? std::nextafter(rc, 0.0) : s * s, rc, k.value.data(), k.first.data(), k.curvature.data());
   for (int64_t c = 0; c < columns; ++c) {
-    const double slope = k.first[c], curvature = k.second[c];
+    const double slope = k.first[c];
     k.first[c] = 2.0 * s * slope * h;
-    k.second[c] = (4.0 * s * s * curvature + 2.0 * slope) * h * h;
+    k.second[c] = (4.0 * s * s * k.curvature[c] + 2.0 * slope) * h * h;
   }
   return k;
 }
@@ -41,11 +42,11 @@ std::vector<double> build_radial_table(const RadialNetwork& network, double rc, 
   std::vector<double> table(static_cast<size_t>(pieces + 1) * kTableOrder * columns, 0.0);
   Knot left = knot(network, rc, s0, h, false);
 
-  // Row 0: W0 + W0' (r - r0) with r - r0 = 2 s0 h t + h^2 t^2, exactly linear in r. left.first = 2 s0 h W0'.
+  // Row 0: W0 + W0' (r - r0) + W0''/2 (r - r0)^2 with r - r0 = 2 s0 h t (locate); left.first = 2 s0 h W0'.
   for (int64_t c = 0; c < columns; ++c) {
     table[c] = left.value[c];
     table[columns + c] = left.first[c];
-    table[2 * columns + c] = left.first[c] * h / (2.0 * s0);
+    table[2 * columns + c] = 2.0 * s0 * s0 * h * h * left.curvature[c];
   }
   for (int piece = 0; piece < pieces; ++piece) {
     Knot right = knot(network, rc, s0 + (piece + 1) * h, h, piece + 1 == pieces);

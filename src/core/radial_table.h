@@ -1,5 +1,5 @@
 #pragma once
-// Piecewise quintic tables of radial functions: C2 everywhere inside, exactly zero at each pair's cutoff.
+// Piecewise quintic tables of radial functions: C2 everywhere, exactly zero at each pair's cutoff.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace clebsch {
 
-/// First knot in Angstrom; below it W continues linearly in r (value and slope of the first knot).
+/// First knot in Angstrom; below it W continues as the parabola in r with the first knot's value, slope and curvature:
+/// C2, and with a bounded slope down to r = 0.
 constexpr double kTableStart = 0.4;
 /// Number of quintic pieces to begin with (src/model/tables.cpp takes more for a steep network): 96 keep forces within
 /// 5e-7 of the exact network (tests/parity, worst of presets S, M, l_max 4 and the trained water model; 48
@@ -18,8 +19,9 @@ constexpr int kTablePieces = 96;
 constexpr int kTableOrder = 6;
 
 /// Where a distance falls in a table: coefficients of row `piece`, polynomial in t, and dt/dr.
-/// Rows: 0 is the linear continuation below kTableStart, 1..pieces the quintic pieces, so a table has pieces+1 rows.
-/// Knots are uniform in s = sqrt(r); t = (s - s_knot) / h in [0,1] (negative in row 0).
+/// Rows: 0 is the continuation below kTableStart, 1..pieces the quintic pieces, so a table has pieces+1 rows.
+/// Knots are uniform in s = sqrt(r); t = (s - s_knot) / h in [0,1]. In row 0 t is linear in r instead, negative, with
+/// the same value and slope at the first knot: t = (r - kTableStart) / (2 sqrt(kTableStart) h).
 struct TablePoint {
   int piece;
   double t, dt_dr;
@@ -31,7 +33,7 @@ static inline TablePoint locate(double r, double rc, int pieces) {
   const double u = (s - s0) * inv_h;
   int k = static_cast<int>(std::floor(u));
   if (k >= pieces) k = pieces - 1;
-  if (k < 0) return {0, u, 0.5 * inv_h / s};
+  if (k < 0) return {0, 0.5 * u * (s + s0) / s0, 0.5 * inv_h / s0};
   return {k + 1, u - k, 0.5 * inv_h / s};
 }
 

@@ -4,6 +4,7 @@
 #include "core/radial_table.h"
 #include "cuda/allegro_source.h"
 #include "cuda/harmonics_source.h"
+#include "cuda/table_place.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -59,7 +60,6 @@ void write_plan(SourceWriter& w) {
       "}");
 }
 
-/// The same arithmetic as core/radial_table.h.
 void write_place(SourceWriter& w) {
   w.text(
       "// An edge's place in its table: row (-1: from the cutoff on), t and dt/dr. A vector that is not a number, or "
@@ -77,15 +77,14 @@ void write_place(SourceWriter& w) {
       "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
       "if (r >= cutoff) return p;\n"
       "const int table = __ldg(table_index + pair);");
-  const std::string start = literal(std::sqrt(kTableStart), Scalar::f64);
-  w.line("const double s = sqrt(r), inv_h = pieces / (sqrt(cutoff) - {});", start);
-  w.line("const double u = (s - {}) * inv_h;", start);
+  w.line("const double s = sqrt(r), pieces_per_s = pieces / (sqrt(cutoff) - {});", first_knot());
   w.text(
+      "const double u = table_place(s, pieces_per_s);\n"
       "const bool inside = u >= 0 && table >= 0;\n"
       "const int piece = inside ? min(static_cast<int>(u), pieces - 1) : -1;\n"
       "p.row = max(table, 0) * (pieces + 1) + piece + 1;\n"
       "p.t = table < 0 ? 0.0 / 0.0 : inside ? u - piece : u;\n"
-      "p.dt_dr = 0.5 * inv_h / s;\n"
+      "p.dt_dr = table_slope(s, pieces_per_s);\n"
       "p.inverse = 1 / r;\n"
       "p.x = vx * p.inverse;\n"
       "p.y = vy * p.inverse;\n"
@@ -331,6 +330,7 @@ std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
   SourceWriter w;
   write_allegro_head(w, scalar);
   write_plan(w);
+  write_table_place(w);
   write_place(w);
   write_sort(w);
   write_edges(w, problem, layout, scalar);

@@ -4,6 +4,7 @@
 #include "core/radial_spline.h"
 #include "core/radial_table.h"
 #include "cuda/harmonics_source.h"
+#include "cuda/table_place.h"
 
 namespace clebsch::cuda {
 
@@ -70,6 +71,8 @@ void InteractionEdges::functions(SourceWriter& w) const {
   }
   w.text("}");
   w.blank();
+  write_table_place(w);
+  w.blank();
   if (density_) {
     density_function(w);
     w.blank();
@@ -133,8 +136,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
   w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
-  w.line("const double per_length = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});",
-         literal(std::sqrt(kTableStart), Scalar::f64));
+  w.line("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});", first_knot());
   w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
   w.line("const real* row = s.rows + i * {};", row_);
@@ -146,11 +148,10 @@ void InteractionEdges::functions(SourceWriter& w) const {
     w.line("const real above = *const_cast<const volatile real*>(s.grad_density + {});", row_again("s.group"));
     w.text("double along = row[0];");
     if (schedule_.launches > 1) w.text("if (first_launch)");
-    w.line("along += s.density_ratio * above * density_of(s, (sqrt(r) - {}) * per_length, pair);",
-           literal(std::sqrt(kTableStart), Scalar::f64));
-    w.text("const double slope = along * (0.5 * per_length / sqrt(r));");
+    w.text("along += s.density_ratio * above * density_of(s, table_place(root, pieces_per_s), pair);");
+    w.text("const double slope = along * table_slope(root, pieces_per_s);");
   } else {
-    w.text("const double slope = row[0] * (0.5 * per_length / sqrt(r));");
+    w.text("const double slope = row[0] * table_slope(root, pieces_per_s);");
   }
   w.text(
       "const double tx = slope * ux + inverse * gx, ty = slope * uy + inverse * gy, tz = slope * uz + inverse * gz;");
@@ -223,8 +224,7 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("const double cutoff = __ldg(s.cutoffs + pair);");
   w.text("if (r >= cutoff) return (1u << 31) + i;");
   w.text("const int table = __ldg(s.table_index + pair);");
-  const std::string start = literal(std::sqrt(kTableStart), Scalar::f64);
-  w.line("const double u = (sqrt(r) - {0}) * (s.pieces / (sqrt(cutoff) - {0}));", start);
+  w.line("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - {}));", first_knot());
   if (sums) {
     w.line("{}density += density_of(s, u, pair);", schedule_.launches > 1 ? "if (s.first_launch) " : "");
   }
@@ -256,7 +256,7 @@ void InteractionEdges::basis(SourceWriter& w) const {
   // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial_table.cpp).
   w.line("real* h = row + {};", components_);
   w.text("if (piece < 0) {");
-  w.text("// Linear in r below the first knot: the row's own polynomial 1, t, t^2.");
+  w.text("// Below the first knot the row's own polynomial 1, t, t^2.");
   w.text("h[0] = 1; h[1] = t; h[2] = t * t; h[3] = 0; h[4] = 0; h[5] = 0;");
   if (backward()) w.line("h[6] = 0; h[7] = 1; h[8] = {} * t; h[9] = 0; h[10] = 0; h[11] = 0;", number(2));
   w.text("if (!(t == t)) h[0] = t;");

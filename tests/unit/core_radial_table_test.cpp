@@ -87,9 +87,7 @@ TEST_P(RadialTable, FiniteDifferencesAcrossEveryKnot) {
     for (double off : {-0.6e-5, 0.0, 0.3e-5}) {  // the knot lies between the two points, off centre
       for (int64_t c = 0; c < kColumns; ++c) {
         const double numeric = (at(r + off + h, c) - at(r + off - h, c)) / (2 * h);
-        // Below the first knot the curvature is dropped: the slope is off by at most half of it times the distance.
-        const double loose = k == 0 ? scale_[2] * 2e-5 : 0.0;
-        EXPECT_NEAR(slope(r + off, c), numeric, 1e-6 * scale_[1] + loose) << "knot " << k;
+        EXPECT_NEAR(slope(r + off, c), numeric, 1e-6 * scale_[1]) << "knot " << k;
       }
     }
   }
@@ -107,14 +105,28 @@ TEST_P(RadialTable, VanishesAtTheCutoffWithItsDerivatives) {
   }
 }
 
-TEST_P(RadialTable, IsLinearBelowTheFirstKnot) {
-  std::vector<double> value(kColumns), first(kColumns);
-  network_.evaluate(kTableStart, kCutoff, value.data(), first.data(), nullptr);
+TEST_P(RadialTable, IsAParabolaBelowTheFirstKnot) {
+  std::vector<double> value(kColumns), first(kColumns), second(kColumns);
+  network_.evaluate(kTableStart, kCutoff, value.data(), first.data(), second.data());
   for (double r : {1e-6, 0.01, 0.1, 0.25, 0.3999}) {
+    const double x = r - kTableStart;
     for (int64_t c = 0; c < kColumns; ++c) {
-      EXPECT_NEAR(at(r, c), value[c] + first[c] * (r - kTableStart), 1e-13 * (scale_[0] + scale_[1]));
-      EXPECT_NEAR(slope(r, c), first[c], 1e-9 * few_ * scale_[1]);
+      EXPECT_NEAR(at(r, c), value[c] + first[c] * x + 0.5 * second[c] * x * x,
+                  1e-13 * (scale_[0] + scale_[1] + scale_[2]));
+      EXPECT_NEAR(slope(r, c), first[c] + second[c] * x, 1e-13 * few_ * (scale_[1] + scale_[2]));
     }
+  }
+}
+
+TEST_P(RadialTable, MeetsTheParabolaWithTwoDerivatives) {
+  for (int64_t c = 0; c < kColumns; ++c) {
+    // Derivatives in r on both sides: dt/dr is the same at the knot, d2t/dr2 is not zero within the first piece.
+    const double s0 = std::sqrt(kTableStart), h = (std::sqrt(kCutoff) - s0) / GetParam();
+    const double dt = 0.5 / (s0 * h), ddt = -0.25 / (s0 * s0 * s0 * h);
+    EXPECT_EQ(row(0, 0.0, c), row(1, 0.0, c));
+    EXPECT_EQ(row(0, 0.0, c, 1), row(1, 0.0, c, 1));
+    EXPECT_NEAR(row(0, 0.0, c, 2) * dt * dt, row(1, 0.0, c, 2) * dt * dt + row(1, 0.0, c, 1) * ddt,
+                1e-12 * few_ * scale_[2]);
   }
 }
 
