@@ -62,8 +62,11 @@ def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Mo
     else:
         result = {"embedding": modules.Embedding(d.embedding.to(dtype))}
         for index, layer in enumerate(d.layers):
-            make = _product_layer if isinstance(layer, ProductLayer) else _layer
-            result[f"layer{index}"] = make(index, layer, d.pair_cutoffs, dtype)
+            if isinstance(layer, ProductLayer):
+                by_type = d.embedding if index == 0 else None
+                result[f"layer{index}"] = _product_layer(index, layer, d.pair_cutoffs, dtype, by_type)
+            else:
+                result[f"layer{index}"] = _layer(index, layer, d.pair_cutoffs, dtype)
         result["energy"] = _readout(d, dtype)
     if d.pair is not None:
         text = problems.pair_repulsion(d.pair)
@@ -212,10 +215,18 @@ def _interaction(index: int, layer: Layer | ProductLayer, cutoffs: Tensor, dtype
     )
 
 
-def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torch.dtype) -> mace_modules.ProductLayer:
+def _product_layer(
+    index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torch.dtype, by_type: Tensor | None
+) -> mace_modules.ProductLayer:
+    """by_type (T, d): x where it depends on the type alone; what senders have is then a table of the types, too."""
+
     def cast(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
         return pair[0], pair[1].to(dtype)
 
+    linear_in: tuple[str, Tensor] | Tensor = cast(problems.linear(layer.linear_in))
+    if by_type is not None:
+        ((_, _, weight),) = layer.linear_in.blocks  # scalars to scalars
+        linear_in = (by_type @ weight).to(dtype)
     gated = None
     if layer.gated is not None:
         gated = mace_modules.GatedMessage(
@@ -227,7 +238,7 @@ def _product_layer(index: int, layer: ProductLayer, cutoffs: Tensor, dtype: torc
     return mace_modules.ProductLayer(
         index,
         _interaction(index, layer, cutoffs, dtype),
-        linear_in=cast(problems.linear(layer.linear_in)),
+        linear_in=linear_in,
         linear_out=cast(problems.linear(layer.linear_out)),
         basis=(layer.basis_problem, layer.coefficients.to(dtype)),
         product=cast(problems.linear(layer.product)),

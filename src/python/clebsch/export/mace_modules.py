@@ -76,6 +76,7 @@ class ProductLayer(torch.nn.Module):
     beyond layer_rows[layer] are zero."""
 
     layer: Final[int]
+    by_type: Final[bool]
     typed_out: Final[bool]
     has_density: Final[bool]
     has_gate: Final[bool]
@@ -91,17 +92,19 @@ class ProductLayer(torch.nn.Module):
         self,
         layer: int,
         interaction: Interaction | DensityInteraction,
-        linear_in: tuple[str, Tensor],
+        linear_in: tuple[str, Tensor] | Tensor,
         linear_out: tuple[str, Tensor],
         basis: tuple[str, Tensor],
         product: tuple[str, Tensor],
         self_connection: tuple[str, Tensor] | None,
         gated: GatedMessage | None,
     ) -> None:
+        """linear_in: the map of x, or what it makes of x of every type (T, d) where x depends on the type alone."""
         super().__init__()
         self.layer = layer
         self.interaction = interaction
-        self.linear_in_problem, weight = linear_in
+        self.by_type = isinstance(linear_in, Tensor)
+        self.linear_in_problem, weight = ("", linear_in) if isinstance(linear_in, Tensor) else linear_in
         self.register_buffer("linear_in", weight)
         self.linear_out_problem, weight = linear_out
         self.register_buffer("linear_out", weight)
@@ -123,8 +126,11 @@ class ProductLayer(torch.nn.Module):
             self.gated = gated
 
     def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
-        # Layer -1 (all rows): senders are ghosts too, whether an earlier layer or communication filled them.
-        h = ops.linear(x, self.linear_in, graph, -1, self.linear_in_problem)
+        if self.by_type:
+            h = self.linear_in.index_select(0, types)
+        else:
+            # Layer -1 (all rows): senders are ghosts too, whether an earlier layer or communication filled them.
+            h = ops.linear(x, self.linear_in, graph, -1, self.linear_in_problem)
         if self.has_density:
             sums = self.interaction(h, edge_vec, types, graph)
             h = sums[0]
