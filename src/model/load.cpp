@@ -177,8 +177,11 @@ bool reads_splines(const Model::Impl& model, const RadialLayer& layer) {
 #endif
 }
 
-/// Fills table and table_index of every layer; `networks` come from check_radial.
-void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks, const LoadOptions& options) {
+/// Fills table and table_index of every layer; `networks` come from check_radial. Returns a layer's tables as splines
+/// where a GPU's kernels read those: made from tables in fp64, because a spline's coefficients magnify the rounding of
+/// what they are made from by up to 7.5.
+std::vector<at::Tensor> set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
+                                   const LoadOptions& options) {
   const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
   const auto& metadata = model.metadata.shown;
   for (const auto& layer : networks) {
@@ -187,40 +190,36 @@ void set_tables(Model::Impl& model, const std::vector<RadialNetworks>& networks,
   }
   choose_pieces(model.radial, metadata.family, dtype, options.table_pieces, options.table_budget_bytes);
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
-  const auto tables = build_tables(model.radial, dtype, threads);
+  const bool any_splines =
+      std::any_of(model.radial.begin(), model.radial.end(), [](const RadialLayer& layer) { return layer.splines; });
+  const auto tables = build_tables(model.radial, any_splines ? at::kDouble : dtype, threads);
+  std::vector<at::Tensor> splines(tables.size());
   const int64_t types = static_cast<int64_t>(metadata.type_names.size());
   for (std::size_t k = 0; k < tables.size(); ++k) {
     auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
     at::Tensor index = at::empty({types, types}, at::TensorOptions().dtype(at::kInt));
     std::copy(model.radial[k].table_index.begin(), model.radial[k].table_index.end(),
               index.mutable_data_ptr<int32_t>());
-    module.setattr("table", tables[k]);
+    if (model.radial[k].splines) splines[k] = spline_tables(tables[k]).to(dtype);
+    const at::Tensor table = tables[k].to(dtype);
+    module.setattr("table", table);
     module.setattr("table_index", index);
-    model.table_bytes.push_back(tables[k].nbytes());
+    model.table_bytes.push_back(splines[k].defined() ? splines[k].nbytes() : table.nbytes());
   }
+  return splines;
 }
 
-/// Where a GPU's kernels read tables as splines, those take the tables' place. From tables in fp64: a spline's
-/// coefficients magnify the rounding of what they are made from by up to 7.5.
-void set_splines(Model::Impl& model) {
-  const int threads = model.threads > 0 ? model.threads : at::get_num_threads();
-  for (std::size_t k = 0; k < model.radial.size(); ++k) {
-    if (!model.radial[k].splines) continue;
-    auto [module, name] = locate_buffer(model.module, model.metadata.radial[k].module + ".table");
-    const at::ScalarType dtype = module.attr(name).toTensor().scalar_type();
-    const at::Tensor splines = spline_tables(build_tables({model.radial[k]}, at::kDouble, threads).front()).to(dtype);
-    module.setattr(name, splines);
-    model.table_bytes[k] = splines.nbytes();
+/// All tensors of the model, tables included, of which splines take the place; sizes of what is asked for are in the
+/// error when they do not fit.
+void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) {
+  for (std::size_t k = 0; k < splines.size(); ++k) {
+    if (!splines[k].defined()) continue;
+    locate_buffer(model.module, model.metadata.radial[k].module + ".table").first.setattr("table", splines[k]);
   }
-}
-
-/// All tensors of the model, tables included; sizes of what is asked for are in the error when they do not fit.
-void move_to_device(Model::Impl& model) {
   const auto move = [&](const std::string& path) {
     auto [module, name] = locate_buffer(model.module, path);
     module.setattr(name, module.attr(name).toTensor().to(model.device.device));
   };
-  set_splines(model);
   try {
     for (const auto& path : model.metadata.compute) move(path);
     for (const auto& path : model.metadata.fp64) move(path);
@@ -289,7 +288,8 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     networks.push_back(quoted([&] { return check_radial(*impl, k); }));
   }
   convert_parameters(*impl);
-  if (options.radial == RadialMode::table) set_tables(*impl, networks, options);
+  std::vector<at::Tensor> splines;
+  if (options.radial == RadialMode::table) splines = set_tables(*impl, networks, options);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
   // On the CPU, whatever the device: the file's faults show here, and which kernels a step needs.
   {
@@ -299,7 +299,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
   if (model->impl_->device.padded) {
-    move_to_device(*model->impl_);
+    move_to_device(*model->impl_, splines);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
     if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare();
     if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name);

@@ -81,9 +81,14 @@ int enough_pieces(const RadialLayer& layer, int pieces, double slope_error) {
   return pieces;
 }
 
-std::size_t table_bytes(const RadialLayer& layer, std::size_t item_bytes) {
-  return layer.cutoffs.size() * (static_cast<std::size_t>(layer.pieces) + 1) * kTableOrder *
-         static_cast<std::size_t>(layer.networks.front()->description().columns()) * item_bytes;
+/// Rows of a table beside one a piece.
+int rows_beside(const RadialLayer& layer) { return layer.splines ? static_cast<int>(spline_rows(0)) : 1; }
+
+/// Of a layer's tables in the form that the device reads.
+std::size_t table_bytes(const RadialLayer& layer, int pieces, std::size_t item_bytes) {
+  return layer.cutoffs.size() * static_cast<std::size_t>(pieces + rows_beside(layer)) *
+         (layer.splines ? 1 : kTableOrder) * static_cast<std::size_t>(layer.networks.front()->description().columns()) *
+         item_bytes;
 }
 
 }  // namespace
@@ -124,8 +129,8 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
     // A density is steeper than what it divides, and has one column.
     if (radial.density) layer.pieces = std::min(4 * layer.pieces, kMostPieces);
     if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(layer, dtype));
-    total += table_bytes(layer, item_bytes);
-    least += table_bytes(layer, item_bytes) / (static_cast<std::size_t>(layer.pieces) + 1) * (kLeastPieces + 1);
+    total += table_bytes(layer, layer.pieces, item_bytes);
+    least += table_bytes(layer, kLeastPieces, item_bytes);
   }
   if (total <= budget) return;
   require(
@@ -135,7 +140,8 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
       least, kLeastPieces, budget);
   const double share = static_cast<double>(budget) / static_cast<double>(total);
   for (RadialLayer& layer : layers) {
-    layer.pieces = std::max(kLeastPieces, static_cast<int>((layer.pieces + 1) * share) - 1);
+    const int beside = rows_beside(layer);
+    layer.pieces = std::max(kLeastPieces, static_cast<int>((layer.pieces + beside) * share) - beside);
   }
 }
 
