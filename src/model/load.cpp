@@ -164,6 +164,26 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
   return in_use;
 }
 
+/// Why the GPU's kernels cannot run the model with this option; empty if they can.
+std::string gpu_refusal(const Model::Impl& model, RadialMode mode) {
+  const bool exact = mode == RadialMode::exact;
+  const std::string& family = model.metadata.shown.family;
+  if (exact && family == "allegro")
+    return "the two-body part of an Allegro model runs there from tables alone (radial table)";
+  for (const auto& entry : model.metadata.radial) {
+    const RadialDescription radial = layer_radial(family, entry.problem).description;
+    if (!radial.smooth_end())
+      return "the model's radial functions jump at the cutoff (a network with LayerNorm behind the cutoff: "
+             "apply_cutoff "
+             "True), the kernels there need them to end in zero";
+    if (exact && !radial.plain())
+      return "radial functions with a distance transform, Gaussians, LayerNorm or a density run there from tables "
+             "alone "
+             "(radial table)";
+  }
+  return "";
+}
+
 /// Whether the device's kernels read a layer's tables as splines (never Allegro's).
 bool reads_splines(const Model::Impl& model, const RadialLayer& layer) {
 #ifdef CLEBSCH_HAS_CUDA
@@ -277,16 +297,13 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->module.eval();
   impl->metadata = std::move(file.metadata);
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
-  const bool no_tables = impl->metadata.shown.family == "allegro" && options.radial == RadialMode::exact;
-  impl->device = choose_device(
-      options.device,
-      no_tables ? "the two-body part of an Allegro model runs there from tables alone (radial table)" : "");
   impl->threads = options.threads;
   impl->in_use = types_in_use(*impl, options.types_in_use);
   std::vector<RadialNetworks> networks;
   for (int k = 0; k < static_cast<int>(impl->metadata.radial.size()); ++k) {
     networks.push_back(quoted([&] { return check_radial(*impl, k); }));
   }
+  impl->device = choose_device(options.device, gpu_refusal(*impl, options.radial));
   convert_parameters(*impl);
   std::vector<at::Tensor> splines;
   if (options.radial == RadialMode::table) splines = set_tables(*impl, networks, options);

@@ -20,7 +20,7 @@ enum class RadialMode { table, exact };
 /// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
 struct Metadata {
   int format_version = 0;
-  std::string family;                   ///< "nequip", "mace", later "allegro"
+  std::string family;                   ///< "nequip", "mace" or "allegro"
   std::vector<std::string> type_names;  ///< index = type
   double r_max = 0;                     ///< Angstrom
   std::vector<double> pair_cutoffs;     ///< (T,T) [centre][neighbour], Angstrom, <= r_max

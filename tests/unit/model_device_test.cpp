@@ -183,5 +183,21 @@ TEST(Device, WithoutAGpuAnErrorSaysWhyAndAutoIsTheCpu) {
   }
 }
 
+TEST(Device, WhatAGpuCannotRunIsNamedAndAutoIsTheCpu) {
+  LoadOptions options;
+  options.radial = RadialMode::exact;
+  for (const char* name : {"mace", "allegro"}) {
+    options.device = "auto";
+    EXPECT_EQ(Model::load(model_path(name), options)->device(), "cpu");
+    options.device = "cuda";
+    try {
+      Model::load(model_path(name), options);
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("from tables alone (radial table)"), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace clebsch::testing
