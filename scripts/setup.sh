@@ -25,7 +25,6 @@ build_needs=(
 test_needs=(
   'git|command -v git'
   'libgtest-dev|has_header gtest/gtest.h'
-  'libbenchmark-dev|has_header benchmark/benchmark.h'
 )
 
 has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++17 -E -x c++ - -o /dev/null; }

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_upstream_options(check)
     check.set_defaults(run=_check)
 
-    bench = commands.add_parser("bench", help="time energy, forces and virial on random atoms")
+    bench = commands.add_parser("bench", help="time energy, forces and virial of random atoms on the CPU")
     bench.add_argument("model", metavar="MODEL.pt")
     bench.add_argument("--side", type=int, default=8, help="atoms along a side of the box (default 8: 512 atoms)")
     bench.add_argument("--density", type=float, default=0.1, help="atoms per cubic Angstrom (default 0.1)")

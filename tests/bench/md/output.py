@@ -49,13 +49,15 @@ def environment() -> dict:
     query = ["nvidia-smi", "--format=csv,noheader", "--query-gpu"]
     gpu = first_line([*query[:2], "--query-gpu=name"])
     git = ["git", "-C", str(ROOT)]
+    # A copied tree has no use for git's state: who names the commit answers for it.
+    commit = os.environ.get("CLEBSCH_COMMIT", "")
     return {
         "machine": gpu or cpu_name(),
         "cpu": cpu_name(),
         "torch": torch_version(),
         "driver": first_line([*query[:2], "--query-gpu=driver_version"]),
-        "commit": os.environ.get("CLEBSCH_COMMIT") or first_line([*git, "rev-parse", "--short", "HEAD"]),
-        "dirty": bool(first_line([*git, "status", "--porcelain", "-uno"])),
+        "commit": commit.removesuffix("-dirty") or first_line([*git, "rev-parse", "--short", "HEAD"]),
+        "dirty": commit.endswith("-dirty") if commit else bool(first_line([*git, "status", "--porcelain", "-uno"])),
         "date": time.strftime("%Y-%m-%dT%H:%M+00:00", time.gmtime()),
         "command": " ".join(["tests/bench/md", *(Path(w).name if w.startswith("/") else w for w in sys.argv[1:])]),
     }
