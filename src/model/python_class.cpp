@@ -220,31 +220,43 @@ class PythonModel : public torch::CustomClassHolder {
             nodes, n_local, n_rows, pairs);
     const int64_t *receiver = receivers.const_data_ptr<int64_t>(), *sender = senders.const_data_ptr<int64_t>();
     const int32_t* shift = shifts.const_data_ptr<int32_t>();
-    pair_rows_.assign(static_cast<std::size_t>(n_rows) + 1, 0);
+    // The model reads the last list's arrays until it has taken a new one: a refused list leaves that one whole.
+    std::vector<int32_t> rows(static_cast<std::size_t>(n_rows) + 1, 0), neighbours, offsets, kinds;
+    const int64_t* type = types.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < nodes; ++i) {
+      require(type[i] >= 0 && type[i] < (int64_t{1} << 31), "set_neighbours: expected a type, got {} at {}", type[i],
+              i);
+    }
+    kinds.assign(type, type + nodes);
     for (int64_t p = 0; p < pairs; ++p) {
       require(receiver[p] >= 0 && receiver[p] < n_rows && sender[p] >= 0 && sender[p] < nodes,
               "set_neighbours: expected receivers below {} and senders below {}, got {} and {} at pair {}", n_rows,
               nodes, receiver[p], sender[p], p);
-      ++pair_rows_[static_cast<std::size_t>(receiver[p]) + 1];
+      ++rows[static_cast<std::size_t>(receiver[p]) + 1];
     }
-    for (std::size_t i = 1; i < pair_rows_.size(); ++i) pair_rows_[i] += pair_rows_[i - 1];
-    std::vector<int32_t> next(pair_rows_.begin(), pair_rows_.end());
-    pair_senders_.resize(static_cast<std::size_t>(pairs));
-    pair_shifts_.resize(3 * static_cast<std::size_t>(pairs));
+    for (std::size_t i = 1; i < rows.size(); ++i) rows[i] += rows[i - 1];
+    std::vector<int32_t> next(rows.begin(), rows.end());
+    neighbours.resize(static_cast<std::size_t>(pairs));
+    offsets.resize(3 * static_cast<std::size_t>(pairs));
     for (int64_t p = 0; p < pairs; ++p) {
       const std::size_t place = static_cast<std::size_t>(next[static_cast<std::size_t>(receiver[p])]++);
-      pair_senders_[place] = static_cast<int32_t>(sender[p]);
-      std::copy_n(shift + 3 * p, 3, pair_shifts_.begin() + 3 * static_cast<std::ptrdiff_t>(place));
+      neighbours[place] = static_cast<int32_t>(sender[p]);
+      std::copy_n(shift + 3 * p, 3, offsets.begin() + 3 * static_cast<std::ptrdiff_t>(place));
     }
-    pair_types_.assign(types.const_data_ptr<int64_t>(), types.const_data_ptr<int64_t>() + nodes);
-    pairs_.n_local = static_cast<int32_t>(n_local);
-    pairs_.n_rows = static_cast<int32_t>(n_rows);
-    pairs_.n_nodes = pairs_.n_points = static_cast<int32_t>(nodes);
-    pairs_.row_ptr = pair_rows_.data();
-    pairs_.neighbours = pair_senders_.data();
-    pairs_.shifts = pair_shifts_.data();
-    pairs_.types = pair_types_.data();
-    model_->set_neighbours(pairs_);
+    PairListView list;
+    list.n_local = static_cast<int32_t>(n_local);
+    list.n_rows = static_cast<int32_t>(n_rows);
+    list.n_nodes = list.n_points = static_cast<int32_t>(nodes);
+    list.row_ptr = rows.data();
+    list.neighbours = neighbours.data();
+    list.shifts = offsets.data();
+    list.types = kinds.data();
+    model_->set_neighbours(list);  // throws before it takes the list
+    pairs_ = list;                 // moved vectors stay where they are
+    pair_rows_ = std::move(rows);
+    pair_senders_ = std::move(neighbours);
+    pair_shifts_ = std::move(offsets);
+    pair_types_ = std::move(kinds);
   }
 
   Values compute_positions(const at::Tensor& positions, const at::Tensor& cell, bool forces, bool virial,

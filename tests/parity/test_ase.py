@@ -208,6 +208,70 @@ def test_a_list_serves_several_steps(structure, exported):
     assert 1 <= len(lists) <= 4
 
 
+def test_an_interrupted_search_is_made_again(exported, monkeypatch):
+    from clebsch.ase import ClebschCalculator
+    from clebsch.neighbours import NeighbourFinder
+
+    atoms = with_calculator("triclinic", ClebschCalculator(exported(CASE), dtype="float64"))
+    atoms.get_potential_energy()
+    atoms.positions += 0.1 * np.random.default_rng(4).standard_normal(atoms.positions.shape)
+    atoms.set_cell(1.02 * atoms.cell, scale_atoms=True)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NeighbourFinder, "find_pairs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            atoms.get_potential_energy()
+    other = atoms.copy()
+    other.calc = ClebschCalculator(exported(CASE), dtype="float64")
+    assert atoms.get_potential_energy() == pytest.approx(other.get_potential_energy(), abs=1e-9)
+
+
+def test_a_refused_list_leaves_the_one_before(exported):
+    from clebsch.runtime import Model
+
+    model = Model(exported(CASE), dtype="float64", radial="table")
+    types, cell = torch.zeros(3, dtype=torch.int64), torch.eye(3, dtype=torch.float64) * 20
+    positions = torch.tensor([[0.0, 0, 0], [1.1, 0, 0], [0, 1.2, 0]], dtype=torch.float64)
+    receivers = torch.tensor([0, 0, 1, 2])
+    senders = torch.tensor([1, 2, 0, 0])
+    shifts = torch.zeros(4, 3, dtype=torch.int32)
+    model.set_neighbours(types, receivers, senders, shifts)
+    before = model.compute_positions(positions, cell)
+    for wrong_types, wrong_receivers, wrong_shifts in (
+        (types, torch.tensor([0, 0, 1, 7]), shifts),
+        (types, receivers, shifts + 512),
+        (types + 2**32, receivers, shifts),
+    ):
+        with pytest.raises(ClebschError):
+            model.set_neighbours(wrong_types, wrong_receivers, senders, wrong_shifts)
+        after = model.compute_positions(positions, cell)
+        assert torch.equal(before["atomic_energy"], after["atomic_energy"])
+        assert torch.equal(before["forces"], after["forces"])
+
+
+def test_a_load_that_failed_is_tried_again(exported, monkeypatch):
+    import clebsch.ase
+    from clebsch.ase import ClebschCalculator
+
+    calculator = ClebschCalculator(exported(CASE))
+    calculator._model, calculator._in_use = None, set()  # as with many types
+    one, both = Atoms("O2", [[0, 0, 0], [1.3, 0, 0]]), Atoms("OH", [[0, 0, 0], [1.0, 0, 0]])
+    one.calc = both.calc = calculator
+    one.get_potential_energy()
+
+    def failing(*args, **options):
+        raise ClebschError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clebsch.ase, "Model", failing)
+        with pytest.raises(ClebschError, match="no memory"):
+            both.get_potential_energy()
+    assert np.isfinite(both.get_potential_energy())
+
+
 def test_a_negative_skin_is_refused(exported):
     from clebsch.ase import ClebschCalculator
 

@@ -91,9 +91,10 @@ class ClebschCalculator(Calculator):
         return self._model
 
     def _load(self, names: Sequence[str]) -> None:
-        self._in_use |= set(names)
-        in_use = [n for n in self.metadata["type_names"] if n in self._in_use]
+        wanted = self._in_use | set(names)
+        in_use = [n for n in self.metadata["type_names"] if n in wanted]
         self._model = Model(self._path, types_in_use=in_use, **self._options)
+        self._in_use = wanted
         self._list.forget()
 
     def _types(self, atoms: Atoms) -> torch.Tensor:

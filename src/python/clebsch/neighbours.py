@@ -138,6 +138,8 @@ class NeighbourList:
         cells = np.floor(positions @ np.linalg.inv(self.box)) * periodic
         self._unwrapped = cells @ self.box
         self.points = self._built_at = positions - self._unwrapped
-        self._held = self._skin if known else 0.0
-        self._system = system
-        return self._finder.find_pairs(self.points, self.box, periodic, self._held)
+        skin = self._skin if known else 0.0
+        self.forget()  # there is none, should the search be interrupted
+        pairs = self._finder.find_pairs(self.points, self.box, periodic, skin)
+        self._held, self._system = skin, system
+        return pairs
