@@ -11,6 +11,7 @@
 #include "comm.h"
 #include "error.h"
 #include "node_turn.h"
+#include "universe.h"
 #include "utils.h"
 
 namespace clebsch_lammps {
@@ -81,7 +82,10 @@ std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device) {
                         "Pair style clebsch: {} ranks of a node share {} visible GPU(s); one rank a GPU is usually "
                         "faster",
                         ranks, visible);
-  return device + ":" + std::to_string(rank % visible);
+  // Partitions share the node's GPUs, but only those of this world can be asked here: the universe's order then, in
+  // which launchers fill nodes.
+  const int place = lmp->universe->nworlds > 1 ? lmp->universe->me : rank;
+  return device + ":" + std::to_string(place % visible);
 }
 
 void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {

@@ -62,7 +62,10 @@ void PairClebsch::allocate() {
 }
 
 void PairClebsch::settings(int narg, char** arg) {
+  const auto before = settings_;
   settings_ = clebsch_lammps::parse_pair_settings(lmp, narg, arg);
+  // LAMMPS keeps this object when the style is named again; the model is that of the old options then.
+  if (model_ && !settings_.same_model(before)) forget_model();
   fold_ = settings_.comm == CommMode::automatic && comm->nprocs == 1;
   ghostneigh = fold_ ? 0 : 1;  // here for the same reason as the sizes above
 }
@@ -115,7 +118,7 @@ void PairClebsch::coeff(int narg, char** arg) {
         std::find(options.types_in_use.begin(), options.types_in_use.end(), arg[k]) != options.types_in_use.end();
     if (std::strcmp(arg[k], "NULL") != 0 && !seen) options.types_in_use.push_back(arg[k]);
   }
-  model_.reset();
+  forget_model();
   model_ = clebsch_lammps::load_model(lmp, model_file_, options);
   if (model_->device() != "cpu") clebsch_lammps::prepare_kernels(lmp, *model_);
   builder_.set_transpose(model_->device() == "cpu");
@@ -127,6 +130,16 @@ void PairClebsch::coeff(int narg, char** arg) {
   finds_edges_ = options.device != "cpu" && (model_->device() != "cpu" || options.device == "cpu:padded");
   known_atoms_ = -1;
   reported_ = false;
+}
+
+void PairClebsch::forget_model() {
+  model_.reset();
+  const int n = atom->ntypes + 1;
+  if (allocated) std::fill(&setflag[0][0], &setflag[0][0] + n * n, 0);
+}
+
+void PairClebsch::check_model() const {
+  if (!model_) error->all(FLERR, "Pair style clebsch: there is no model; give pair_coeff (again)");
 }
 
 std::string PairClebsch::choose_model_device() { return clebsch_lammps::choose_device(lmp, settings_.device); }
@@ -153,6 +166,7 @@ double PairClebsch::init_one(int i, int j) {
 }
 
 void PairClebsch::init_style() {
+  check_model();
   energy_factor_ = clebsch_lammps::energy_factor(lmp);
   clebsch_lammps::check_pair_modify(lmp, offset_flag != 0, tail_flag != 0);
   // A hybrid style that was set up from a restart file has not seen the constructor's sizes of this one.

@@ -57,6 +57,8 @@ class PairClebsch : public Pair {
  protected:
   /// Collective: where the model runs, as LoadOptions::device takes it.
   virtual std::string choose_model_device();
+  /// Stops when there is no model: pair_coeff failed, or pair_style was given again with other options.
+  void check_model() const;
   /// The neighbour list of init_style().
   virtual class NeighRequest* request_list(bool ghost_rows);
   /// The request of a step, from LAMMPS's flags; checks that come before the first step of a run.
@@ -66,6 +68,7 @@ class PairClebsch : public Pair {
 
  private:
   void allocate();
+  void forget_model();
   void map_types(int narg, char** arg);
   void report() const;
   void evaluate();

@@ -36,6 +36,11 @@ CommMode parse_comm(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
 
 }  // namespace
 
+bool PairSettings::same_model(const PairSettings& other) const {
+  return dtype == other.dtype && deterministic == other.deterministic && radial == other.radial &&
+         device == other.device && cuda_graph == other.cuda_graph;
+}
+
 PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
   PairSettings settings;
   for (int k = 0; k < narg; k += 2) {

@@ -62,6 +62,7 @@ std::string PairClebschKokkos<DeviceType>::choose_model_device() {
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::init_style() {
+  check_model();
   here_ = on_host<DeviceType> ? padded_ : model_->device() != "cpu";
   execution_space = here_ ? ExecutionSpaceFromDevice<DeviceType>::space : Host;
   datamask_read = here_ ? X_MASK | F_MASK | TYPE_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
@@ -104,9 +105,10 @@ void PairClebschKokkos<DeviceType>::finish() {
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::free_per_atom() {
-  if (k_eatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_eatom_, eatom);
-  if (k_vatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_vatom_, vatom);
-  if (k_cvatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_cvatom_, cvatom);
+  // Without a count LAMMPS allocates its own arrays again, should the model run on the CPU next.
+  if (k_eatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_eatom_, eatom), maxeatom = 0;
+  if (k_vatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_vatom_, vatom), maxvatom = 0;
+  if (k_cvatom_.extent(0) > 0) memoryKK->destroy_kokkos(k_cvatom_, cvatom), maxcvatom = 0;
   k_eatom_ = {};
   k_vatom_ = {};
   k_cvatom_ = {};

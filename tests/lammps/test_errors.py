@@ -69,6 +69,16 @@ def test_no_pair_coeff(lammps, model):
     assert run.returncode != 0 and "All pair coeffs are not set" in run.output
 
 
+def test_other_options_need_pair_coeff_again(lammps, model):
+    """The model is loaded by pair_coeff: options of it must not seem to act before."""
+    first = f"pair_style clebsch dtype float32\npair_coeff * * {model} O H\nrun 0\n"
+    other = first + "pair_style clebsch dtype float64\n"
+    run = lammps.evaluate(random_system(atoms=6), model, pair=other, check=False)
+    assert run.returncode != 0 and "All pair coeffs are not set" in run.output
+    same = first + "pair_style clebsch dtype float32 timing yes\n"
+    lammps.evaluate(random_system(atoms=6), model, pair=same)
+
+
 def test_null_alone(lammps, model):
     """NULL needs hybrid: without it a type would be left without a potential."""
     run = lammps.evaluate(random_system(atoms=6), model, names="O NULL", check=False)

