@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -96,6 +97,35 @@ def test_info(exported, capsys):
     assert "nequip, 2 layers, types O H C" in out and "ZBL repulsion" in out and "2.600" in out
     if library.load().path is not None:
         assert "radial tables of" in out
+
+
+@pytest.mark.parametrize("changed", [{"pair_cutoffs": 5}, {"radial": [{"problem": "conv nonsense"}]}, {"upstream": 1}])
+@pytest.mark.parametrize("with_library", [True, False])
+def test_info_of_changed_metadata_is_one_line(changed, with_library, exported, tmp_path, capsys, monkeypatch):
+    if not with_library:
+        monkeypatch.setattr(library, "load", lambda: library.State(None, "left out"))
+    source, target = Path(exported("zbl")), tmp_path / "changed.pt"
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for entry in old.infolist():
+            text = old.read(entry)
+            if entry.filename.endswith("clebsch.json"):
+                text = json.dumps(json.loads(text) | changed).encode()
+            new.writestr(entry, text)
+    assert cli.main(["info", str(target)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("clebsch: error: ") and err.count("\n") == 1
+
+
+def test_info_of_a_damaged_file_is_one_line(tmp_path, capsys):
+    path = tmp_path / "damaged.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/extra/clebsch.json", "{" + " " * 5000)
+    data = bytearray(path.read_bytes())
+    data[60:66] = b"\xff" * 6
+    path.write_bytes(bytes(data))
+    assert cli.main(["info", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert "damaged" in err and err.count("\n") == 1
 
 
 def test_check_and_bench(exported, capsys, needs_library):

@@ -191,8 +191,21 @@ def _headline(metadata: dict[str, Any]) -> str:
 
 def _info(options: argparse.Namespace) -> int:
     metadata = read_metadata(options.model)
+    if library.load().path is not None:
+        from .runtime import inspect
+
+        inspect(options.model)  # refuses what is not as the lines below expect it
+    try:
+        _print_metadata(options.model, metadata)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ClebschError(f"{options.model}: clebsch.json is not that of a Clebsch model: {error!r}") from error
+    _print_tables(options)
+    return 0
+
+
+def _print_metadata(path: str, metadata: dict[str, Any]) -> None:
     upstream = metadata.get("upstream", {})
-    print(f"{options.model}: {_headline(metadata)}")
+    print(f"{path}: {_headline(metadata)}")
     cutoffs = metadata["pair_cutoffs"]
     if any(c != metadata["r_max"] for row in cutoffs for c in row):
         print("cutoffs [centre][neighbour], Angstrom:")
@@ -213,8 +226,6 @@ def _info(options: argparse.Namespace) -> int:
           + f", exported by {metadata.get('exporter', '?')}")  # fmt: skip
     if metadata.get("training_note"):
         print(f"training: {metadata['training_note']}")
-    _print_tables(options)
-    return 0
 
 
 def _print_tables(options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from typing import Any
 
 from .errors import ClebschError
@@ -31,7 +32,10 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
                     f"{name}: clebsch.json claims {entries[0].file_size} bytes, expected at most {_LIMIT}"
                 )
             metadata = json.loads(archive.read(entries[0]))
-    except (zipfile.BadZipFile, json.JSONDecodeError, UnicodeDecodeError, NotImplementedError) as error:
+    except ClebschError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        # ValueError: no JSON, no UTF-8; RuntimeError: encrypted, or packed by a method that is not here.
         raise ClebschError(f"{name} is not a Clebsch model, or it is damaged: {error}") from error
     missing = [key for key in _REQUIRED if not isinstance(metadata, dict) or key not in metadata]
     if missing:
