@@ -85,14 +85,15 @@ void DeviceRun::make_buffers(const Capacity& need) {
   forget_recording();
   buffers_.reset();
   points_.reset();
+  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
-  buffers_ = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
-                                             static_cast<int32_t>(in_use - model_.in_use.begin()));
+  auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
+                                                 static_cast<int32_t>(in_use - model_.in_use.begin()));
   const auto reals = at::TensorOptions().dtype(at::kDouble);
   const int64_t count = 9 + capacity.rows + 3 * capacity.nodes;
   results_ = at::zeros({count}, reals.device(device));
   staged_results_ = at::empty({count}, reals.pinned_memory(!device.is_cpu()));
-  extra_ = staged_extra_ = at::Tensor();
+  buffers_ = std::move(buffers);  // last: there are buffers when all that belongs to them fits
   small_steps_ = 0;
   report_.rows = capacity.rows;
   report_.nodes = capacity.nodes;
