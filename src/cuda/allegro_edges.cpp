@@ -75,7 +75,7 @@ void write_place(SourceWriter& w) {
       "const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);\n"
       "const double r = sqrt(vx * vx + vy * vy + vz * vz), cutoff = __ldg(cutoffs + pair);\n"
       "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
-      "if (r >= cutoff) return p;\n"
+      "if (r >= cutoff && r - r == 0) return p;  // an infinite vector must show\n"
       "const int table = __ldg(table_index + pair);");
   w.line("const double s = sqrt(r), pieces_per_s = pieces / (sqrt(cutoff) - {});", first_knot());
   w.text(

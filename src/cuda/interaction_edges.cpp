@@ -222,7 +222,8 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
   w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
   w.text("const double cutoff = __ldg(s.cutoffs + pair);");
-  w.text("if (r >= cutoff) return (1u << 31) + i;");
+  // An infinite vector must show, like one that is not a number.
+  w.text("if (r >= cutoff && r - r == 0) return (1u << 31) + i;");
   w.text("const int table = __ldg(s.table_index + pair);");
   w.line("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - {}));", first_knot());
   if (sums) {

@@ -270,11 +270,13 @@ TEST(EmulatedAllegroTensorCores, DoubleStaysPlainAndUnknownOptionsAreRefused) {
 
 TEST(EmulatedAllegroErrors, MissingTablesAndVectorsShow) {
   Case<double> test(named_problem("allegro-test").problem, odd_graph(4, 4, 4, 9, 1), 1, 2);
-  test.graph.graph.edge_vec[0] = std::nan("");
   test.graph.view.edge_vec = test.graph.graph.edge_vec.data();
   const int row = test.graph.graph.receivers[0];
-  const auto got = test.emulated({});
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(std::isnan(got.energy[i]), i == row && test.graph.graph.row_ptr[4] > 0) << i;
+  for (double component : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    test.graph.graph.edge_vec[0] = component;
+    const auto got = test.emulated({});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(std::isnan(got.energy[i]), i == row && test.graph.graph.row_ptr[4] > 0) << i;
+  }
   test.graph.graph.edge_vec[0] = 0.5;
   test.index[0] = -1;
   const auto missing = test.emulated({});

@@ -269,12 +269,16 @@ inline Graph small_graph(std::mt19937_64& random, int32_t local, int32_t rows, i
   return graph;
 }
 
-/// One receiver with two edges from another node, the second of which is no number.
-inline Graph graph_with_nan(std::mt19937_64& random) {
+/// What a component of an edge vector must not be.
+constexpr double kNotFinite[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+                                 -std::numeric_limits<double>::infinity()};
+
+/// One receiver with two edges from another node, the second of which has that component.
+inline Graph graph_with(double component, std::mt19937_64& random) {
   Graph graph = small_graph(random, 1, 1, 2, 0, 1);
   graph.row_ptr = {0, 2};
   graph.senders = {1, 1};
-  graph.edge_vec = {1, 1, 1, std::numeric_limits<double>::quiet_NaN(), 0, 0};
+  graph.edge_vec = {1, 1, 1, component, 0, 0};
   graph.finish();
   return graph;
 }

@@ -86,12 +86,13 @@ TEST_F(EmulatedInteractionDensityGraph, SameBitsInEveryRun) {
 }
 
 TEST_F(EmulatedInteractionDensityGraph, VectorsThatAreNoNumbersAndMissingTablesShow) {
-  Graph graph = graph_with_nan(random);
-  Case<double> broken(kernels(), graph, 1, 0);
-  broken.forward();
-  EXPECT_TRUE(std::isnan(broken.density[0]));
-  EXPECT_EQ(broken.density[1], 0.0);
-  graph.edge_vec = {1, 1, 1, 1, 0, 0};
+  for (double component : kNotFinite) {
+    Case<double> broken(kernels(), graph_with(component, random), 1, 0);
+    broken.forward();
+    EXPECT_TRUE(std::isnan(broken.density[0]));
+    EXPECT_EQ(broken.density[1], 0.0);
+  }
+  const Graph graph = graph_with(1, random);
   Case<double> missing(kernels(), graph, 1, 0);
   missing.forward();
   EXPECT_FALSE(std::isnan(missing.density[0]));

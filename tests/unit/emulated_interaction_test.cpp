@@ -66,10 +66,11 @@ TEST(EmulatedInteraction, SplinesDouble) { test_splines<double>("test-one-channe
 TEST(EmulatedInteraction, SplinesOfVectorsThatAreNoNumbers) {
   const Kernels<double> kernels(named_problem("test-one-channel").problem, with_splines());
   std::mt19937_64 random(reference::fresh_seed());
-  Graph graph = graph_with_nan(random);
-  Case<double> broken(kernels, graph, 1, 0);
-  EXPECT_TRUE(std::isnan(broken.forward()[0]));
-  EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
+  for (double component : kNotFinite) {
+    Case<double> broken(kernels, graph_with(component, random), 1, 0);
+    EXPECT_TRUE(std::isnan(broken.forward()[0]));
+    EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
+  }
 }
 
 /// Graphs that a run meets; one small problem, so that it compiles once.
@@ -124,11 +125,12 @@ TEST_F(EmulatedInteractionGraph, EdgesBeyondTheirCutoffsGiveNothing) {
 }
 
 TEST_F(EmulatedInteractionGraph, VectorsThatAreNoNumbersAndMissingTablesShow) {
-  Graph graph = graph_with_nan(random);
-  Case<double> broken(kernels(), graph, 1, 0);
-  EXPECT_TRUE(std::isnan(broken.forward()[0]));
-  EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
-  graph.edge_vec = {1, 1, 1, 1, 0, 0};
+  for (double component : kNotFinite) {
+    Case<double> broken(kernels(), graph_with(component, random), 1, 0);
+    EXPECT_TRUE(std::isnan(broken.forward()[0]));
+    EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
+  }
+  const Graph graph = graph_with(1, random);
   Case<double> missing(kernels(), graph, 1, 0);
   EXPECT_FALSE(std::isnan(missing.forward()[0]));
   missing.tables.table_index[0] = -1;
