@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +85,9 @@ std::string CubinCache::path(const std::string& name, const std::string& key) co
 
 std::optional<Cubin> CubinCache::load(const std::string& name, const std::string& key) const {
   if (folder_.empty()) return std::nullopt;
+  struct stat info {};
+  // A file of a folder that was open to others before: its contents are run.
+  if (::stat(path(name, key).c_str(), &info) != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return std::nullopt;
   std::ifstream file(path(name, key), std::ios::binary);
   if (!file) return std::nullopt;
   std::string header;
@@ -115,8 +117,13 @@ std::optional<Cubin> CubinCache::load(const std::string& name, const std::string
 
 bool CubinCache::store(const std::string& name, const std::string& key, const Cubin& cubin) const {
   if (folder_.empty()) return false;
-  static std::atomic<unsigned> counter{0};
-  const std::string target = path(name, key), temporary = fmt::format("{}.{}.{}.tmp", target, ::getpid(), counter++);
+  const std::string target = path(name, key);
+  // Of this writer alone, on whichever host that shares the folder, and for no other user to write.
+  std::string temporary = target + ".XXXXXX";
+  const int made = ::mkstemp(temporary.data());
+  if (made < 0) return false;
+  ::fchmod(made, 0644);
+  ::close(made);
   const std::string resources = resources_text(cubin);
   std::string body = key + resources;
   body.append(cubin.code.begin(), cubin.code.end());

@@ -53,6 +53,16 @@ TEST_F(CubinCacheTest, GivesBackWhatWasStored) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
+TEST_F(CubinCacheTest, AFileThatOthersMayWriteIsAMiss) {
+  const mode_t before = ::umask(0002);
+  const CubinCache cache(folder_.string());
+  ASSERT_TRUE(cache.store("conv_forward", key_, sample()));
+  ::umask(before);
+  EXPECT_TRUE(cache.load("conv_forward", key_));
+  ::chmod(cache.path("conv_forward", key_).c_str(), 0664);
+  EXPECT_FALSE(cache.load("conv_forward", key_));
+}
+
 TEST_F(CubinCacheTest, AnotherKeyIsAMiss) {
   const CubinCache cache(folder_.string());
   ASSERT_TRUE(cache.store("conv_forward", key_, sample()));
