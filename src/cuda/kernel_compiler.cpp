@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <set>
+#include <system_error>
 #include <thread>
 
 namespace clebsch::cuda {
@@ -15,7 +16,11 @@ void in_threads(size_t count, int threads, const std::function<void(size_t)>& wo
   };
   const size_t most = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::thread> helpers;
-  for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
+  try {
+    for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that there are do the work.
+  }
   take();
   for (std::thread& helper : helpers) helper.join();
 }

@@ -84,7 +84,11 @@ class UvwBackward {
       write_uvw_products(w_, context_, p);
       w_.text("__syncwarp();");
     }
-    for (int s = 0; s < uvw_slices(problem_, path.out); ++s) slice(p, s);
+    for (int s = 0; s < uvw_slices(problem_, path.out); ++s) {
+      // A narrower slice gives its sums to other lanes.
+      if (s > 0 && needs_sums()) w_.text("__syncwarp();");
+      slice(p, s);
+    }
     w_.text("__syncwarp();");
     if (needs_sums()) {
       couple(p);
