@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -270,6 +276,59 @@ def test_a_load_that_failed_is_tried_again(exported, monkeypatch):
         with pytest.raises(ClebschError, match="no memory"):
             both.get_potential_energy()
     assert np.isfinite(both.get_potential_energy())
+
+
+def test_copies_are_calculators_of_their_own(exported):
+    from clebsch.ase import ClebschCalculator
+
+    calculator = ClebschCalculator(exported(CASE), dtype=np.float64)
+    assert calculator.model.dtype == "float64"
+    positions = [[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]]
+    one, other = Atoms("OHH", positions), Atoms("HOH", positions)
+    expected = [calculator.get_potential_energy(a) for a in (one, other)]
+    assert abs(expected[0] - expected[1]) > 1e-6
+    for copied in (copy.copy, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))):
+        one.calc, other.calc = calculator, copied(calculator)
+        for _ in range(3):
+            assert [one.get_potential_energy(), other.get_potential_energy()] == pytest.approx(expected, abs=1e-7)
+            one.positions += 1e-9
+            other.positions += 1e-9
+    assert copy.deepcopy(one).get_potential_energy() == pytest.approx(expected[0], abs=1e-6)
+    assert calculator.todict()["dtype"] == "float64" and calculator.todict()["model"].endswith(".pt")
+
+
+def test_a_forked_child_does_not_wait_for_threads_that_it_lacks(exported):
+    program = """
+import multiprocessing, sys
+from ase import Atoms
+from clebsch.ase import ClebschCalculator
+calculator = ClebschCalculator(sys.argv[1], dtype="float64", threads=2)
+atoms = Atoms("OH" * 40, [[1.5 * (i % 5), 1.5 * (i // 5 % 4), 1.5 * (i // 20)] for i in range(80)])
+energy = lambda _: calculator.get_potential_energy(atoms)
+expected = energy(0)
+atoms.positions += 1e-12
+context = multiprocessing.get_context("fork")
+queue = context.Queue()
+child = context.Process(target=lambda: queue.put(energy(0)))
+child.start()
+print(abs(queue.get(timeout=60) - expected) < 1e-6)
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, exported(CASE)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "True", done.stdout + done.stderr
+
+
+def test_parameters_cannot_be_set_later(calculator):
+    with pytest.raises(TypeError, match="dtype"):
+        calculator.set(dtype="float32")
+
+
+def test_atoms_in_one_place_are_named(calculator):
+    atoms = Atoms("OHC", [[0, 0, 0], [3, 0, 0], [3, 0, 0]])
+    atoms.calc = calculator
+    with pytest.raises(ClebschError, match=r"atoms 1 \(H\) and 2 \(C\), 0 Angstrom"):
+        atoms.get_forces()
 
 
 def test_a_negative_skin_is_refused(exported):

@@ -17,8 +17,8 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 
 from . import library
 from .errors import ClebschError
-from .neighbours import NeighbourList
-from .runtime import Model, check_device, inspect
+from .neighbours import NeighbourFinder, NeighbourList
+from .runtime import Model, check_device, dtype_name, inspect
 
 _CALCULATOR_KEYWORDS = {"restart", "ignore_bad_restart_file", "label", "atoms", "directory"}
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
@@ -34,13 +34,15 @@ class ClebschCalculator(Calculator):
     dtype: "float32", "float64", or None for the model's own.
     radial: "table", or "exact" for the radial network itself (slow, the reference).
     types: model type name for each chemical symbol, where they differ, e.g. {"H": "H_water"}.
-    threads: threads of the model; None for torch's current setting.
+    threads: threads of the model; None for torch's current setting. Worker processes that are forked once a model is
+        loaded compute with one thread (threads of OpenMP do not survive a fork); spawned ones with all.
     skin: Angstrom by which neighbour lists reach beyond the cutoff, so that a list serves several steps of a run.
 
     energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
     -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
-    cells smaller than the cutoff are fine. Raises ClebschError when libclebsch is missing or does not fit the running
-    torch, when the file is refused, and for an element that the model does not know.
+    cells smaller than the cutoff are fine. Copies and pickles load the model file again. Raises ClebschError when
+    libclebsch is missing or does not fit the running torch, when the file is refused, and for an element that the model
+    does not know.
     """
 
     implemented_properties = ["energy", "free_energy", "energies", "forces", "stress", "stresses"]  # noqa: RUF012
@@ -66,8 +68,10 @@ class ClebschCalculator(Calculator):
         device = check_device(device)
         library.require()
         self.metadata = inspect(model)
-        self._path = os.fspath(model)
-        self._options = {"dtype": dtype, "radial": radial, "threads": threads or 0, "device": device}
+        self._path = os.path.abspath(model)  # a copy may be made in another folder
+        self._options = {"dtype": dtype_name(dtype), "radial": radial, "threads": threads or 0, "device": device}
+        # For files that ASE writes, which then say what was computed with.
+        self.parameters.update({"model": self._path, "skin": skin, "types": dict(types or {}), **self._options})
         names = list(self.metadata["type_names"])
         self._type_of = {name: index for index, name in enumerate(names)}
         for symbol, name in (types or {}).items():
@@ -75,13 +79,33 @@ class ClebschCalculator(Calculator):
                 raise ClebschError(f"types: expected one of {', '.join(names)} for {symbol}, got {name!r}")
         self._type_of.update({symbol: names.index(name) for symbol, name in (types or {}).items()})
         self._in_use: set[str] = set()
-        self._list = NeighbourList(self.metadata["r_max"], skin)
-        self._list_types = torch.empty(0, dtype=torch.int64)
-        self._model: Model | None = None
+        self._skin = skin
+        self._forget()
         # A handful of types costs little: load now, so that a bad option shows here. With many types the radial
         # tables of all pairs would be large: those of the elements that turn up are built then.
         if len(names) <= 4:
             self._load(names)
+
+    def _forget(self) -> None:
+        self._list = NeighbourList(self.metadata["r_max"], self._skin)
+        self._list_types = torch.empty(0, dtype=torch.int64)
+        self._model: Model | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the model, which loads its file again, and the list that the model holds."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_model", "_list", "_list_types")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+        if self._in_use:
+            self._load(sorted(self._in_use))
+
+    def set(self, **kwargs: Any) -> dict[str, Any]:
+        """A calculator stays what it was made as; TypeError for any parameter."""
+        for name in kwargs:
+            raise TypeError(f"ClebschCalculator: {name!r} cannot be changed; make another calculator")
+        return {}
 
     @property
     def model(self) -> Model:
@@ -110,6 +134,19 @@ class ClebschCalculator(Calculator):
             self._load(sorted(names))
         return torch.tensor(indices, dtype=torch.int64)
 
+    def _closest(self, atoms: Atoms) -> str:
+        """The pair that has come closest, for the message of a step that failed."""
+        edges = NeighbourFinder(self.metadata["r_max"]).find(atoms.positions, atoms.cell, atoms.pbc)
+        if len(edges) == 0:
+            return ""
+        lengths = edges.vectors.norm(dim=1)
+        at = int(lengths.argmin())
+        i, j = int(edges.receivers[at]), int(edges.senders[at])
+        return (
+            f". The closest pair: atoms {i} ({atoms[i].symbol}) and {j} ({atoms[j].symbol}), "
+            f"{float(lengths[at]):.3g} Angstrom"
+        )
+
     def calculate(
         self,
         atoms: Atoms | None = None,
@@ -131,13 +168,16 @@ class ClebschCalculator(Calculator):
             self._list_types = torch.empty(0, dtype=torch.int64)  # a list that is refused must not count as held
             self.model.set_neighbours(types, pairs.receivers, pairs.senders, pairs.shifts)
             self._list_types = types
-        result = self.model.compute_positions(
-            torch.from_numpy(self._list.points),
-            torch.from_numpy(self._list.box),
-            forces=gradients,
-            virial=gradients and volume > 0,
-            atom_virial="stresses" in wanted,
-        )
+        try:
+            result = self.model.compute_positions(
+                torch.from_numpy(self._list.points),
+                torch.from_numpy(self._list.box),
+                forces=gradients,
+                virial=gradients and volume > 0,
+                atom_virial="stresses" in wanted,
+            )
+        except ClebschError as error:
+            raise ClebschError(f"{error}{self._closest(atoms)}") from None
         energy = float(result["energy"])
         self.results = {"energy": energy, "free_energy": energy, "energies": result["atomic_energy"].numpy().copy()}
         if gradients:

@@ -74,7 +74,7 @@ class NeighbourFinder:
         except ImportError as error:
             raise ClebschError("the neighbour list needs the package vesin: pip install vesin") from error
         self.cutoff = float(cutoff)
-        self._vesin = vesin
+        self._list = vesin.NeighborList
 
     def find(self, positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike) -> Edges:
         positions = finite_positions(positions)
@@ -99,7 +99,7 @@ class NeighbourFinder:
         return Pairs(torch.from_numpy(i), torch.from_numpy(j), torch.from_numpy(shifts.astype(np.int32)))
 
     def _search(self, cutoff: float, positions: Any, box: Any, periodic: Any, quantities: str) -> tuple[Any, Any, Any]:
-        finder = self._vesin.NeighborList(cutoff=cutoff, full_list=True, sorted=True, n_threads=torch.get_num_threads())
+        finder = self._list(cutoff=cutoff, full_list=True, sorted=True, n_threads=torch.get_num_threads())
         i, j, third = finder.compute(positions, box, periodic, quantities)
         return i.astype(np.int64), j.astype(np.int64), third
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +26,29 @@ def check_device(device: str) -> str:
     if device not in ("auto", "cpu", "cpu:padded", "cuda") and not (number != device and number.isdecimal()):
         raise ClebschError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
     return device
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """The name of a dtype given as a string, torch's or numpy's; None stays None."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    return str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
+
+
+_loaded: weakref.WeakSet[Model] = weakref.WeakSet()
+_any_loaded = False
+
+
+def _one_thread() -> None:
+    """In a forked child: OpenMP's threads did not come along, and a team of them would wait for ever."""
+    if not _any_loaded or torch.get_num_threads() == 1:
+        return
+    torch.set_num_threads(1)
+    for model in _loaded:
+        model.set_threads(1)
+
+
+os.register_at_fork(after_in_child=_one_thread)
 
 
 def _text(value: bool) -> str:
@@ -67,7 +92,7 @@ class Model:
             "cuda_graph": _text(cuda_graph),
         }
         if dtype is not None:
-            options["dtype"] = str(dtype).removeprefix("torch.")
+            options["dtype"] = str(dtype_name(dtype))
         if types_in_use:
             options["types_in_use"] = ",".join(types_in_use)
         if table_pieces is not None:
@@ -77,6 +102,9 @@ class Model:
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
         self.metadata: dict[str, Any] = json.loads(self._model.metadata())
+        global _any_loaded
+        _any_loaded = True
+        _loaded.add(self)
 
     @property
     def type_names(self) -> list[str]:
