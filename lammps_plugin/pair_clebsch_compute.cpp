@@ -18,6 +18,7 @@ using clebsch_lammps::StepTimes;
 void PairClebsch::begin_step() {
   if (check_special_) {
     clebsch_lammps::check_special_bonds(lmp, model_type_);
+    clebsch_lammps::warn_exclusions(lmp);
     check_special_ = false;
   }
   if (cvflag_atom) warn_centroid();
@@ -165,10 +166,11 @@ void PairClebsch::warn_centroid() {
   if (centroid_warned_) return;
   centroid_warned_ = true;
   if (model_->metadata().layers > 1 && comm->me == 0)
-    error->warning(FLERR,
-                   "Pair style clebsch: centroid per-atom virials give the exact heat flux for strictly local models; "
-                   "for this model of {} message passing layers they are approximate",
-                   model_->metadata().layers);
+    error->warning(
+        FLERR,
+        "Pair style clebsch: centroid per-atom virials give the exact heat flux for strictly local models; "
+        "for this model of {} message passing layers they are approximate: the flux can be wrong by half of itself",
+        model_->metadata().layers);
 }
 
 const clebsch::Result::Named* PairClebsch::output(const std::string& name) const {

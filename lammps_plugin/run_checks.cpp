@@ -100,6 +100,13 @@ void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
   }
 }
 
+void warn_exclusions(LAMMPS* lmp) {
+  if (lmp->neighbor->exclude_setting() && lmp->comm->me == 0)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: neigh_modify exclude removes neighbors from the model as well: energies "
+                        "and forces of their other neighbors change too");
+}
+
 bool GhostCutoff::raise(double cutoff) {
   double& current = lmp_->comm->cutghostuser;
   const double before = current;

@@ -20,6 +20,9 @@ void check_communication(LAMMPS_NS::LAMMPS* lmp, double cutoff, bool expanded);
 /// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
 void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
+/// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
+void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
+
 /// Raises LAMMPS's communication cutoff for ghost expansion, and puts the user's value back when it is no longer
 /// wanted.
 class GhostCutoff {

@@ -17,6 +17,25 @@ R_MAX, SKIN = 4.0, 0.5
 BAR = 1.6021765e6
 
 
+HEAT_FLUX = """
+velocity all create 300 77 mom yes loop geom
+compute k all ke/atom
+compute p all pe/atom
+compute s all centroid/stress/atom NULL virial
+compute j all heat/flux k p s
+variable ex atom x*(c_k+c_p)
+variable ey atom y*(c_k+c_p)
+variable ez atom z*(c_k+c_p)
+compute R all reduce sum v_ex v_ey v_ez
+thermo_style custom step c_R[1] c_R[2] c_R[3] c_j[1] c_j[2] c_j[3]
+thermo_modify format float %.15g
+thermo 1
+timestep 0.000002
+fix 1 all nve
+run 4
+"""
+
+
 @pytest.fixture(scope="module")
 def allegro(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("models") / "allegro.pt"
@@ -84,6 +103,20 @@ def test_three_layers_against_upstream_and_ase(lammps, tmp_path):
     assert atoms.get_potential_energy() == pytest.approx(reference.values["pe"], rel=1e-10)
     assert np.abs(atoms.get_forces() - reference.forces()).max() < 1e-10 * np.abs(forces).max()
     assert np.abs(-atoms.get_stress() * BAR - pressure).max() < 1e-9 * np.abs(pressure).max()
+
+
+def test_heat_flux_is_the_derivative_of_the_energys_moment(lammps, allegro):
+    """Of a cluster: d/dt of sum r (kinetic + potential energy of the atom) is compute heat/flux by centroid virials."""
+    system = random_system(boundary="f f f")
+    text = lammps.header(system) + f"pair_style clebsch\npair_coeff * * {allegro} O H\n" + HEAT_FLUX
+    run = lammps(text, files={"system.data": system})
+    rows = [line.split() for line in run.output.splitlines() if re.match(r" *\d+ +[-+\d.e]+( +[-+\d.e]+){5} *$", line)]
+    values = np.array(rows, dtype=float)[:5, 1:]
+    moment, flux = values[:, :3], values[2, 3:]
+    # Steps 0 to 4 of 0.002 fs, the fourth order's formula at step 2.
+    derivative = (8 * (moment[3] - moment[1]) - (moment[4] - moment[0])) / (12 * 0.000002)
+    assert np.linalg.norm(flux) > 1e-2
+    np.testing.assert_allclose(flux, derivative, rtol=0, atol=1e-5 * np.linalg.norm(derivative))
 
 
 def test_energy_is_conserved(lammps, allegro):

@@ -79,6 +79,12 @@ def test_other_options_need_pair_coeff_again(lammps, model):
     lammps.evaluate(random_system(atoms=6), model, pair=same)
 
 
+def test_exclusions_are_noticed(lammps, model):
+    pair = f"pair_style clebsch\npair_coeff * * {model} O H\nneigh_modify exclude type 1 1\n"
+    run = lammps.evaluate(random_system(atoms=6), model, pair=pair, ranks=2)
+    assert " ".join(run.output.split()).count("neigh_modify exclude removes neighbors from the model") == 1, run.output
+
+
 def test_null_alone(lammps, model):
     """NULL needs hybrid: without it a type would be left without a potential."""
     run = lammps.evaluate(random_system(atoms=6), model, names="O NULL", check=False)
