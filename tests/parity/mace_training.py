@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 import warnings
@@ -20,7 +19,21 @@ from clebsch.errors import ClebschError  # noqa: E402
 from clebsch.training.mace import ClebschConv, ClebschSymmetricContraction, enable_clebsch  # noqa: E402
 
 
-def model_of(first: str, later: str, correlation: int) -> torch.nn.Module:
+AGNOSTIC, RESIDUAL = "RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"
+DENSITY, DENSITY_RESIDUAL = "RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"
+
+#: name -> blocks, correlation and hidden irreps. The last two have paths such as 1e x 2e -> 2e, of l1 + l2 + l3 odd
+#: and two equal degrees, whose coupling has another sign in e3nn 0.4.4.
+CASES = {
+    "residual": (AGNOSTIC, RESIDUAL, 3, "5x0e+5x1o"),
+    "density": (DENSITY, DENSITY_RESIDUAL, 2, "5x0e+5x1o"),
+    "use_so3": (RESIDUAL, RESIDUAL, 2, "5x0e+5x1e"),
+    "both-parities": (RESIDUAL, RESIDUAL, 3, "3x0e+3x0o+3x1e+3x1o+3x2e+3x2o"),
+}
+
+
+def model_of(name: str) -> torch.nn.Module:
+    first, later, correlation, hidden = CASES[name]
     torch.manual_seed(1)
     return modules.ScaleShiftMACE(
         r_max=4.0,
@@ -31,7 +44,8 @@ def model_of(first: str, later: str, correlation: int) -> torch.nn.Module:
         interaction_cls_first=modules.interaction_classes[first],
         num_interactions=2,
         num_elements=2,
-        hidden_irreps=o3.Irreps("5x0e+5x1o"),
+        hidden_irreps=o3.Irreps(hidden),
+        use_so3=name == "use_so3",
         MLP_irreps=o3.Irreps("4x0e"),
         atomic_energies=np.zeros(2),
         avg_num_neighbors=8.0,
@@ -82,13 +96,10 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(2)
     results = {}
-    for first, later, correlation in (
-        ("RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock", 3),
-        ("RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock", 2),
-    ):
-        model = model_of(first, later, correlation)
-        ours = enable_clebsch(copy.deepcopy(model))
-        results[later] = {
+    for name in CASES:
+        model = model_of(name)
+        ours = enable_clebsch(model_of(name))  # not a copy: mace-torch's empty parameters cannot be copied
+        results[name] = {
             "converted": sum(isinstance(m, ClebschConv) for m in ours.modules()),
             "products": sum(isinstance(m, ClebschSymmetricContraction) for m in ours.modules()),
             "same_state_dict": list(ours.state_dict()) == list(model.state_dict()),

@@ -14,7 +14,7 @@ from ase import Atoms
 from e3nn import o3
 
 import mace_environment
-from clebsch.export import coupling_sign
+from clebsch import coupling_sign
 
 pytestmark = pytest.mark.usefixtures("needs_library")
 

@@ -14,11 +14,9 @@ def results() -> dict:
     return mace_environment.run("mace_training.py")
 
 
-@pytest.mark.parametrize(
-    "block", ["RealAgnosticResidualInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"]
-)
-def test_same_losses_as_upstream(results: dict, block: str) -> None:
-    result = results[block]
+@pytest.mark.parametrize("case", ["residual", "density", "use_so3", "both-parities"])
+def test_same_losses_as_upstream(results: dict, case: str) -> None:
+    result = results[case]
     assert result["converted"] == 2
     assert result["products"] == 2
     assert result["same_state_dict"]

@@ -13,7 +13,7 @@ from typing import Any, List, Optional, Tuple  # noqa: UP035 - TorchScript reads
 import torch
 from torch import Tensor
 
-from . import library
+from . import coupling_sign, library
 from .conv_problem import normalised_paths, problem_text, weight_count
 from .errors import ClebschError
 from .irreps import Irreps
@@ -34,7 +34,8 @@ class TensorProductConv(torch.nn.Module):
     irrep_normalization, path_normalization, in1_var, in2_var, out_var: as in ``e3nn.o3.TensorProduct``.
 
     Weights are ordered as in e3nn: path by path, ``[u]`` (uvu) or ``[u][w]`` (uvw). Differentiable to any order by x,
-    Y and W. Works in ``torch.compile``, ``torch.export`` and ``torch.jit.script``. e3nn need not be installed.
+    Y and W. Works in ``torch.compile``, ``torch.export`` and ``torch.jit.script``. e3nn need not be installed; signs of
+    couplings are those of e3nn 0.5 and later, an older product is taken over by :meth:`from_e3nn`.
 
     Raises ClebschError for instructions that are not supported.
     """
@@ -81,13 +82,14 @@ class TensorProductConv(torch.nn.Module):
 
     @classmethod
     def from_e3nn(cls, tensor_product: Any, deterministic: bool = True, layout: str = "mul_ir") -> "TensorProductConv":
-        """The convolution with the paths, weights and coefficients of an ``e3nn.o3.TensorProduct`` (0.4 to 0.6)."""
+        """The convolution with the paths, weights and coefficients of an ``e3nn.o3.TensorProduct`` (0.4 to 0.6), and
+        the signs of its couplings, which are others in 0.4 (coupling_sign.py)."""
         # There path_weight is the finished coefficient, square root taken.
         instructions = [
             (i.i_in1, i.i_in2, i.i_out, i.connection_mode, i.has_weight, float(i.path_weight) ** 2)
             for i in tensor_product.instructions
         ]
-        return cls(
+        conv = cls(
             tensor_product.irreps_in1,
             tensor_product.irreps_in2,
             tensor_product.irreps_out,
@@ -98,6 +100,14 @@ class TensorProductConv(torch.nn.Module):
             irrep_normalization="none",
             path_normalization="none",
         )
+        # An instruction has no place for a sign: its weight is a square.
+        in1, in2, out = (Irreps.parse(irreps) for irreps in (conv.irreps_in1, conv.irreps_in2, conv.irreps_out))
+        paths = []
+        for path in normalised_paths(in1, in2, out, instructions, "none", "none"):
+            sign = coupling_sign.of_product(tensor_product, in1[path.in1].l, in2[path.in2].l, out[path.out].l)
+            paths.append(path._replace(coefficient=sign * path.coefficient))
+        conv.problem = problem_text(in1, in2, out, paths)
+        return conv
 
     def forward(
         self,

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from .. import coupling_sign
 from ..errors import ExportRefused
 from ..irreps import Irreps
-from .coupling_sign import sign_of
 from .description import Path
 from .nequip_parts import linear_map, self_connection
 
@@ -32,19 +32,9 @@ def paths_of(product: torch.nn.Module) -> tuple[Irreps, list[Path]]:
         if ins.connection_mode != "uvu" or not ins.has_weight:
             raise ExportRefused("conv_tp", f"expected weighted uvu paths, got {ins.connection_mode}")
         sign = -1.0 if second[ins.i_in2].l % 2 else 1.0
-        sign *= sign_of(_wigner_3j(product, first[ins.i_in1].l, second[ins.i_in2].l, out[ins.i_out].l))
+        sign *= coupling_sign.of_product(product, first[ins.i_in1].l, second[ins.i_in2].l, out[ins.i_out].l)
         paths.append(Path(ins.i_in1, ins.i_in2, ins.i_out, sign * float(ins.path_weight)))
     return out, paths
-
-
-def _wigner_3j(product: torch.nn.Module, l1: int, l2: int, l3: int) -> Tensor:
-    """The tensor that the model computes with: a buffer of its compiled code, or what its e3nn would make."""
-    for name, buffer in product.named_buffers():
-        if name.rsplit(".", 1)[-1] == f"_w3j_{l1}_{l2}_{l3}":
-            return fp64(buffer)
-    from e3nn.o3 import wigner_3j
-
-    return wigner_3j(l1, l2, l3).double()
 
 
 def mlp_weights(module: torch.nn.Module) -> list[Tensor]:

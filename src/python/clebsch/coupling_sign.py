@@ -2,7 +2,7 @@
 
 A coupling is fixed by its symmetry up to a sign. e3nn 0.6 and src/core/coupling.cpp take that of the formula below;
 e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are equal.
-An exporter compares the tensor its model was trained with.
+Whoever takes over a product of e3nn compares the tensor that it computes with.
 """
 
 from __future__ import annotations
@@ -25,6 +25,21 @@ def sign_of(tensor: Tensor) -> float:
     if abs(abs(product) - 1.0) > 1e-6:
         raise ValueError(f"expected the Wigner 3j tensor of degrees {degrees} or its negative, got overlap {product}")
     return 1.0 if product > 0 else -1.0
+
+
+def of_product(product: torch.nn.Module, l1: int, l2: int, l3: int) -> float:
+    """sign_of the coupling that an ``e3nn.o3.TensorProduct`` computes with."""
+    return sign_of(_tensor_of(product, l1, l2, l3))
+
+
+def _tensor_of(product: torch.nn.Module, l1: int, l2: int, l3: int) -> Tensor:
+    """A buffer of the product's compiled code, which travels with a saved model, or what this e3nn would make."""
+    for name, buffer in product.named_buffers():
+        if name.rsplit(".", 1)[-1] == f"_w3j_{l1}_{l2}_{l3}" and not buffer.is_meta:
+            return buffer.detach().to("cpu", torch.float64)
+    from e3nn import o3
+
+    return o3.wigner_3j(l1, l2, l3).to("cpu", torch.float64)
 
 
 @cache
