@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
+import tempfile
 import warnings
+from functools import partial
+from pathlib import Path
 
 warnings.simplefilter("ignore")
 
@@ -15,9 +19,10 @@ from ase.neighborlist import primitive_neighbor_list  # noqa: E402
 from e3nn import o3  # noqa: E402
 from mace import modules  # noqa: E402
 
+from clebsch import export  # noqa: E402
+from clebsch.compare import compare_file, upstream_mace  # noqa: E402
 from clebsch.errors import ClebschError  # noqa: E402
 from clebsch.training.mace import ClebschConv, ClebschSymmetricContraction, enable_clebsch  # noqa: E402
-
 
 AGNOSTIC, RESIDUAL = "RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"
 DENSITY, DENSITY_RESIDUAL = "RealAgnosticDensityInteractionBlock", "RealAgnosticDensityResidualInteractionBlock"
@@ -92,6 +97,31 @@ def losses(model: torch.nn.Module, steps: int = 3) -> list[float]:
     return values
 
 
+def energies_of(model: torch.nn.Module) -> list[float]:
+    return model(frame(), training=False)["node_energy"].tolist()
+
+
+def saved(name: str) -> dict:
+    """What is left of a model that trains on Clebsch's operations after a round trip through a file, as mace_run_train
+    makes one at its end, and the errors of an export from that file."""
+    model = enable_clebsch(model_of(name))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "enabled.model"
+        torch.save(model, path)
+        again = torch.load(path, weights_only=False)
+        made = export.mace(path, Path(folder) / "enabled.pt", verify=False)
+        plain = model_of(name)
+        answers = partial(upstream_mace, plain, numbers=made.metadata["atomic_numbers"])
+        errors = compare_file(made.path, answers, seeds=1)
+    return {
+        "same_state_dict": list(again.state_dict()) == list(model.state_dict()),
+        "energies": [energies_of(m) for m in (model, again, pickle.loads(pickle.dumps(again)))],
+        "plain": energies_of(plain),
+        "trained": losses(again) == losses(model),
+        "export": errors,
+    }
+
+
 def main() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(2)
@@ -106,6 +136,7 @@ def main() -> None:
             "expected": losses(model),
             "got": losses(ours),
         }
+    results["saved"] = {name: saved(name) for name in ("residual", "use_so3")}
     try:
         enable_clebsch(torch.nn.Linear(1, 1))
     except ClebschError as error:

@@ -24,5 +24,16 @@ def test_same_losses_as_upstream(results: dict, case: str) -> None:
     assert result["got"] == pytest.approx(result["expected"], rel=1e-9)
 
 
+@pytest.mark.parametrize("case", ["residual", "use_so3"])
+def test_model_file(results: dict, case: str) -> None:
+    """A whole model is saved and read as mace_run_train does, trains on, and is exported."""
+    result = results["saved"][case]
+    assert result["same_state_dict"] and result["trained"]
+    expected = result["energies"][0]
+    assert all(energies == expected for energies in result["energies"])
+    assert expected == pytest.approx(result["plain"], rel=1e-12)
+    assert max(result["export"].values()) < 1e-10
+
+
 def test_refuses_other_models(results: dict) -> None:
     assert "expected a MACE model" in results["refused"]

@@ -54,9 +54,17 @@ class ProductBasis:
         self.problem = f"symmetric in={irreps_in} out={irreps_out} terms={terms}"
         self._converted: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickle may be read to another device than its keys name.
+        return {**self.__dict__, "_converted": {}}
+
     @classmethod
     def from_mace(cls, module: torch.nn.Module) -> ProductBasis:
-        """Of mace-torch's ``SymmetricContraction``, that is ``model.products[k].symmetric_contractions``."""
+        """Of mace-torch's ``SymmetricContraction``, that is ``model.products[k].symmetric_contractions``, or of what
+        :mod:`clebsch.training.mace` put in its place."""
+        basis = getattr(module, "basis", None)
+        if isinstance(basis, ProductBasis):
+            return basis
         _check_mace(module)
         tensors = [
             [getattr(part, f"U_matrix_{order}").detach() for order in range(1, part.correlation + 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import torch
+from e3nn.util.codegen import CodeGenMixin
 from torch import Tensor
 
 from .. import library
@@ -13,11 +14,15 @@ from ..product_basis import ProductBasis
 from ..tensor_product_conv import TensorProductConv
 
 
-class ClebschConv(torch.nn.Module):
-    """In the place of an interaction block's ``conv_tp`` with ``conv_fusion`` set: gather, product and scatter."""
+class ClebschConv(CodeGenMixin, torch.nn.Module):
+    """In the place of an interaction block's ``conv_tp`` with ``conv_fusion`` set: gather, product and scatter.
+
+    CodeGenMixin pickles the compiled submodules of the product that is replaced, which are kept for their buffers.
+    """
 
     def __init__(self, old: torch.nn.Module) -> None:
         super().__init__()
+        self.__dict__["__codegen__"] = list(getattr(old, "__codegen__", []))  # names of those submodules
         # The buffers of the product that is replaced, so that the state_dict stays as it was.
         self._buffers.update(old._buffers)
         self._non_persistent_buffers_set |= old._non_persistent_buffers_set
