@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,9 @@ import torch
 import cases
 import structures
 import upstream
+from clebsch import export
 from clebsch.check import gradient_error, rotation_error
-from clebsch.compare import Values, errors, evaluate
+from clebsch.compare import Values, compare_file, errors, evaluate, upstream_nequip
 from clebsch.model_file import read_metadata
 from clebsch.neighbours import NeighbourFinder
 from clebsch.probe import random_structure
@@ -62,6 +65,27 @@ def test_structures(name, structure, upstream_model, exported):
     want = upstream.evaluate(upstream_model(name), atoms)
     assert_close(run(Model(exported(name), radial="exact"), atoms), want, EXACT)
     assert_close(run(Model(exported(name)), atoms), want, TABLE)
+
+
+def test_energies_alone(tmp_path):
+    """A model trained without derivatives is compared with its forces, and left as it was."""
+    model = upstream.build(**cases.small(do_derivatives=False)).train()
+    assert max(export.nequip(model, tmp_path / "model.pt").errors.values()) < EXACT
+    assert model.training and not any(getattr(module, "do_derivatives", False) for module in model.modules())
+
+
+def test_every_type_is_compared(tmp_path):
+    """An error in one type alone shows, however many types there are."""
+    names = ["H", "He", "Li", "Be", "B", "C", "N", "O", "F", "Ne", "Na"]
+    shifts = dict.fromkeys(names, 0.0)
+    options = cases.small(type_names=names, per_type_energy_scales=5.0)
+    model = upstream.build(**options, per_type_energy_shifts=shifts)
+    export.nequip(model, tmp_path / "model.pt", verify=False)
+    for name in names:
+        other = upstream.build(**options, per_type_energy_shifts={**shifts, name: 10.0})
+        found = compare_file(tmp_path / "model.pt", partial(upstream_nequip, other), seeds=1)
+        assert found["energy"] > 0.1, name
+    assert max(compare_file(tmp_path / "model.pt", partial(upstream_nequip, model)).values()) < EXACT
 
 
 @pytest.mark.parametrize("radial", ["exact", "table"])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .probe import Probe, random_structure
+from .probe import Probe, structures_of_all
 from .runtime import Model
 
 #: Forces below this are no measure of a relative error, eV/Angstrom.
@@ -39,9 +39,17 @@ def upstream_nequip(model: torch.nn.Module, probe: Probe) -> Values:
     parameter = next(model.parameters(), None)
     device = "cpu" if parameter is None else parameter.device
     was_training = model.training
+    # A model trained on energies alone has its forces switched off, not missing.
+    switched_off = [module for module in model.modules() if getattr(module, "do_derivatives", True) is False]
     model.eval()
-    out = model({key: value.to(device) for key, value in data.items()})
-    model.train(was_training)
+    try:
+        for module in switched_off:
+            module.do_derivatives = True
+        out = model({key: value.to(device) for key, value in data.items()})
+    finally:
+        for module in switched_off:
+            module.do_derivatives = False
+        model.train(was_training)
     return Values(
         *(out[key].detach().cpu().double().reshape(shape) for key, shape in
           (("atomic_energy", (-1,)), ("forces", (-1, 3)), ("virial", (3, 3))))
@@ -52,7 +60,8 @@ def upstream_mace(model: torch.nn.Module, probe: Probe, numbers: list[int], head
     """mace-torch's own answer; numbers: the atomic number of every type of the probe."""
     order = [int(z) for z in model.atomic_numbers.tolist()]
     species = torch.tensor([order.index(z) for z in numbers])[probe.types]
-    dtype = next(model.parameters()).dtype
+    parameter = next(model.parameters())
+    dtype = parameter.dtype
     shifts = probe.shifts @ probe.cell
     atoms = len(probe.types)
     data = {
@@ -72,13 +81,13 @@ def upstream_mace(model: torch.nn.Module, probe: Probe, numbers: list[int], head
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            data = {key: value.to(parameter.device) for key, value in data.items()}
             out = model(data, training=False, compute_force=True, compute_virials=True, compute_stress=True)
     finally:
         torch.set_default_dtype(before)
     virial = out["virials"] if out["virials"] is not None else torch.zeros(1, 3, 3)
-    return Values(
-        out["node_energy"].detach().double(), out["forces"].detach().double(), virial.detach().double().reshape(3, 3)
-    )
+    values = [value.detach().cpu().double() for value in (out["node_energy"], out["forces"], virial)]
+    return Values(values[0], values[1], values[2].reshape(3, 3))
 
 
 def evaluate(model: Model, probe: Probe) -> Values:
@@ -112,11 +121,11 @@ def compare_file(
     radial: str = "exact",
     seeds: int = 3,
 ) -> dict[str, float]:
-    """The largest errors of a model file against `upstream`'s answers over random periodic structures."""
+    """The largest errors of a model file against `upstream`'s answers over random periodic structures, `seeds` of them
+    or as many more as all its types need."""
     model = Model(path, dtype=dtype, radial=radial)
     worst: dict[str, float] = {}
-    for seed in range(seeds):
-        probe = random_structure(len(model.type_names), model.r_max, seed)
+    for probe in structures_of_all(len(model.type_names), model.r_max, seeds):
         for key, value in errors(evaluate(model, probe), upstream(probe)).items():
             worst[key] = max(worst.get(key, 0.0), value)
     return worst

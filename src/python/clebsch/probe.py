@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,16 @@ def random_structure(types: int, cutoff: float, seed: int, side: int = 2, densit
     kinds[: min(types, len(kinds))] = torch.arange(min(types, len(kinds)))
     receivers, senders, shifts = all_pairs(positions, cell, cutoff)
     return Probe(positions, cell, kinds, receivers, senders, shifts)
+
+
+def structures_of_all(types: int, cutoff: float, seeds: int) -> Iterator[Probe]:
+    """`seeds` random structures, or as many more as it takes for every type to occur."""
+    places = 8  # atoms of a random structure
+    for seed in range(max(seeds, -(-types // places))):
+        probe = random_structure(types, cutoff, seed)
+        if types > places:
+            probe.types = (torch.arange(places) + places * seed) % types
+        yield probe
 
 
 def all_pairs(positions: Tensor, cell: Tensor, cutoff: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 
 from ..compare import Values, errors, upstream_mace
 from ..errors import ExportRefused
-from ..probe import random_structure
+from ..probe import structures_of_all
 
 _PACKAGE = "cuequivariance_torch"
 _BY_HAND = "convert the model where it was trained: python -m mace.cli.convert_cueq_e3nn IN --output_model OUT"
@@ -49,8 +49,7 @@ def _difference(model: torch.nn.Module, converted: torch.nn.Module) -> float:
     numbers = [int(z) for z in model.atomic_numbers.tolist()]
     worst = 0.0
     for head in list(getattr(model, "heads", None) or [None]):
-        for seed in range(2):
-            probe = random_structure(len(numbers), float(model.r_max), seed, 3 if len(numbers) > 8 else 2)
+        for probe in structures_of_all(len(numbers), float(model.r_max), 2):
             pair: list[Values] = [upstream_mace(m, probe, numbers, head) for m in (converted, model)]
             found = errors(*pair)
             worst = max(worst, found["energy"], found["forces"])
