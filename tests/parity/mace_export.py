@@ -65,6 +65,15 @@ def refusals(folder: Path) -> dict[str, str]:
         said[name] = message_for(model_of(name), folder)
     for name in OTHER_MODELS:
         said[name] = message_for(type(name, (torch.nn.Module,), {})(), folder)
+    early = model_of("three-layers")
+    early.readouts[0] = early.readouts[-1]
+    said["NonLinearReadoutBlock"] = message_for(early, folder)
+    ungated = model_of("residual")
+    ungated.readouts[-1].non_linearity.acts[0] = None
+    said["got None"] = message_for(ungated, folder)
+    other_release = model_of("residual")
+    del other_release.products[0].linear
+    said["unknown structure"] = message_for(other_release, folder)
     lora = model_of("residual")
     inject_lora(lora)
     said["LoRA"] = message_for(lora, folder)

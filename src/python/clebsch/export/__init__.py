@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..compare import Values, upstream_mace, upstream_nequip
-from ..errors import ClebschError, ExportRefused
+from ..errors import ClebschError, ExportRefused, refusing_unknown
 from ..probe import Probe
 from .description import Description
 
@@ -93,7 +93,8 @@ def _from_nequip(
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))
         model = from_nequip.load(os.fspath(model))
-    description = describe(model, source, training_note)
+    with refusing_unknown():
+        description = describe(model, source, training_note)
     reference = partial(upstream_nequip, from_nequip.select_model(model))
     return _written(description, out, dtype, radial_tolerance, reference if verify else None)
 
@@ -122,7 +123,8 @@ def mace(
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))
         model = from_mace.load(os.fspath(model))
-    description = from_mace.describe(model, source, training_note, head, elements)
+    with refusing_unknown():
+        description = from_mace.describe(model, source, training_note, head, elements)
     reference = partial(upstream_mace, model, numbers=description.atomic_numbers, head=head)
     return _written(description, out, dtype, radial_tolerance, reference if verify else None)
 

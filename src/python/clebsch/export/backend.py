@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..errors import ClebschError
+from ..errors import ClebschError, refusing_unknown
 from ..irreps import Irreps
 from ..library import ensure_ops
 from . import allegro_modules, mace_modules, modules, problems
@@ -128,7 +128,8 @@ def write(
     out = Path(out)
     if not out.parent.is_dir():
         raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
-    scripted, meta = build(description, dtype)
+    with refusing_unknown():
+        scripted, meta = build(description, dtype)
     handle, temporary = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent)
     os.close(handle)
     try:

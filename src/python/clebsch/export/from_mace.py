@@ -152,6 +152,10 @@ def _check_modules(model: torch.nn.Module) -> None:
                 "its weights depend on the features of both atoms, not on the distance alone; " if "Att" in name else ""
             )
             raise ExportRefused(name, f"interaction {k}: {reason}expected {' or '.join(_INTERACTIONS)}")
+    for k, readout in enumerate(list(model.readouts)[:-1]):
+        name = type(readout).__name__
+        if name != "LinearReadoutBlock":
+            raise ExportRefused(name, f"readout {k}: expected LinearReadoutBlock in every layer but the last")
     for name, module in model.named_modules():
         package = type(module).__module__.split(".")[0]
         if package in ("cuequivariance_torch", "openequivariance"):

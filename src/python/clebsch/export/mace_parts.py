@@ -58,8 +58,10 @@ def silu_constant(activation: torch.nn.Module) -> float:
     return _silu_factor(activation.acts[0])
 
 
-def _silu_factor(act: torch.nn.Module) -> float:
+def _silu_factor(act: torch.nn.Module | None) -> float:
     """The constant, after checking by value that the function inside is silu."""
+    if act is None:  # e3nn's word for no activation
+        raise ExportRefused("gate", "expected silu, got None")
     probe = torch.linspace(-4.0, 4.0, 17, dtype=torch.float64)
     if not torch.allclose(act.f(probe), torch.nn.functional.silu(probe), rtol=1e-12, atol=1e-12):
         raise ExportRefused("gate", f"expected silu, got {getattr(act.f, '__name__', act.f)}")
