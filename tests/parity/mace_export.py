@@ -81,7 +81,12 @@ def refusals(folder: Path) -> dict[str, str]:
         foreign = model_of("residual")
         foreign.products[0].linear = type("Linear", (torch.nn.Module,), {"__module__": f"{package}.layers"})()
         said[package] = message_for(foreign, folder)
-    for name, options in (("no head", {}), ("wrong head", {"head": "z"}), ("wrong element", {"elements": ["Xe"]})):
+    for name, options in (
+        ("no head", {}),
+        ("wrong head", {"head": "z"}),
+        ("wrong element", {"elements": ["Xe"]}),
+        ("element text", {"elements": "HO"}),
+    ):
         try:
             export.mace(model_of("heads-float32"), folder / "refused.pt", **options)
             said[name] = ""

@@ -35,9 +35,12 @@ def test_refused() -> None:
     """Options that Clebsch lacks are named, and nothing is written."""
     said = mace_environment.run("mace_export.py", "refused")
     for option, message in said.items():
-        words = {"no head": "head", "wrong head": "expected one of a, b", "wrong element": "elements"}.get(
-            option, option
-        )
+        words = {
+            "no head": "head",
+            "wrong head": "expected one of a, b",
+            "wrong element": "elements",
+            "element text": "got the text 'HO'",
+        }.get(option, option)
         assert words in message, f"{option}: {message!r}"
 
 
@@ -76,6 +79,10 @@ def test_command_line(exported) -> None:
     against = [*command, "check", "tiny.pt", "--against", "tiny.model"]
     done = subprocess.run([*against, "--trust"], cwd=path.parent, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    empty = [*command, "export", "mace", "tiny.model", "none.pt", "--trust", "--elements", ""]
+    done = subprocess.run(empty, cwd=path.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "elements: expected some of H O, got none" in done.stderr
+    assert not (path.parent / "none.pt").exists()
     done = subprocess.run(against, cwd=path.parent, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "--trust" in done.stderr
 

@@ -71,6 +71,12 @@ def test_bad_arguments(tmp_path):
         export.nequip(model, tmp_path / "out.pt", dtype="float16")
     with pytest.raises(ClebschError, match="existing folder"):
         export.nequip(model, tmp_path / "absent" / "out.pt")
+    (tmp_path / "folder.pt").mkdir()
+    with pytest.raises(ClebschError, match="got the folder"):  # before the model is looked at
+        export.nequip(tmp_path / "absent.ckpt", tmp_path / "folder.pt")
+    (tmp_path / "folder.pt").rmdir()
+    with pytest.raises(ClebschError, match="within nan of the radial network"):
+        export.nequip(model, tmp_path / "out.pt", radial_tolerance=float("nan"), verify=False)
     with pytest.raises(ClebschError, match="no such file"):
         export.nequip(tmp_path / "absent.ckpt", tmp_path / "out.pt")
     (tmp_path / "text.ckpt").write_text("not a checkpoint")

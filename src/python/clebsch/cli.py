@@ -161,7 +161,7 @@ def _export(options: argparse.Namespace) -> int:
     _require_trust(options, options.input)
     own = {}
     if options.family == "mace":
-        own = {"head": options.head, "elements": options.elements.split(",") if options.elements else None}
+        own = {"head": options.head, "elements": None if options.elements is None else options.elements.split(",")}
     result = getattr(export, options.family)(
         options.input,
         options.output,

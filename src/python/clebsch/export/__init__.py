@@ -87,8 +87,9 @@ def _from_nequip(
     verify: bool,
 ) -> ExportResult:
     """nequip and its extensions share files and calling convention."""
-    from . import from_nequip
+    from . import backend, from_nequip
 
+    backend.check_destination(out)
     source = ""
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))
@@ -117,8 +118,9 @@ def mace(
     elements: symbols to keep; what only the others need is dropped. None keeps all.
     The other arguments and the errors are those of `nequip`.
     """
-    from . import from_mace
+    from . import backend, from_mace
 
+    backend.check_destination(out)
     source = ""
     if not isinstance(model, torch.nn.Module):
         source = os.path.basename(os.fspath(model))

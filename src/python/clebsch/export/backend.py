@@ -117,6 +117,15 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
     }
 
 
+def check_destination(out: str | os.PathLike[str]) -> None:
+    """Refuses what no file can be written to, before the work."""
+    out = Path(out)
+    if not out.parent.is_dir():
+        raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
+    if out.is_dir():
+        raise ClebschError(f"expected the name of a file to write, got the folder {str(out)!r}")
+
+
 def write(
     description: Description,
     out: str | os.PathLike[str],
@@ -126,8 +135,7 @@ def write(
     """Writes the model file and returns its metadata. `check` sees the finished file before it takes its name; if it,
     or anything else, raises, an existing `out` is as it was and nothing new is left."""
     out = Path(out)
-    if not out.parent.is_dir():
-        raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
+    check_destination(out)
     with refusing_unknown():
         scripted, meta = build(description, dtype)
     handle, temporary = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent)

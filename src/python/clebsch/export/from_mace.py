@@ -171,6 +171,8 @@ def _check_modules(model: torch.nn.Module) -> None:
 def _kept(numbers: list[int], elements: Sequence[str] | None) -> list[int]:
     if elements is None:
         return list(range(len(numbers)))
+    if isinstance(elements, str):  # a sequence of its letters
+        raise ClebschError(f"elements: expected a list of symbols, got the text {elements!r}")
     names = [SYMBOLS[z] for z in numbers]
     unknown = [e for e in elements if e not in names]
     if unknown or not elements:

@@ -54,9 +54,9 @@ def verified_write(
 
 def _check_tables(path: Path, tolerance: float) -> None:
     library.require()
-    worst = max((t["value_error"] for t in Model(path).tables), default=0.0)
-    if worst > tolerance:
+    beyond = [t["value_error"] for t in Model(path).tables if not t["value_error"] <= tolerance]  # nan is
+    if beyond:
         raise ClebschError(
-            f"radial_tolerance: expected tables within {tolerance:g} of the radial network, got {worst:.1e}. Nothing "
-            "was written. Run this model with `radial exact`, or accept a larger tolerance."
+            f"radial_tolerance: expected tables within {tolerance:g} of the radial network, got {max(beyond):.1e}. "
+            "Nothing was written. Run this model with `radial exact`, or accept a larger tolerance."
         )
