@@ -107,8 +107,11 @@ def saved(name: str) -> dict:
     model = enable_clebsch(model_of(name))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "enabled.model"
+        energies_of(model)
         torch.save(model, path)
         again = torch.load(path, weights_only=False)
+        # Copies on a device would come back under that device's name from wherever the file is read to.
+        assert not any(block.symmetric_contractions.basis._converted for block in again.products)
         made = export.mace(path, Path(folder) / "enabled.pt", verify=False)
         plain = model_of(name)
         answers = partial(upstream_mace, plain, numbers=made.metadata["atomic_numbers"])

@@ -13,7 +13,7 @@ import structures
 import upstream
 from clebsch import export
 from clebsch.check import gradient_error, rotation_error
-from clebsch.compare import Values, compare_file, errors, evaluate, upstream_nequip
+from clebsch.compare import Values, compare_file, errors, evaluate, upstream_mace, upstream_nequip
 from clebsch.model_file import read_metadata
 from clebsch.neighbours import NeighbourFinder
 from clebsch.probe import random_structure
@@ -72,6 +72,24 @@ def test_energies_alone(tmp_path):
     model = upstream.build(**cases.small(do_derivatives=False)).train()
     assert max(export.nequip(model, tmp_path / "model.pt").errors.values()) < EXACT
     assert model.training and not any(getattr(module, "do_derivatives", False) for module in model.modules())
+
+
+def test_mace_model_on_another_device():
+    """Its inputs follow it there; a device without numbers stands in for a GPU."""
+
+    class Elsewhere(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1, device="meta"))
+            self.atomic_numbers = torch.tensor([1, 8])
+
+        def forward(self, data, **_) -> dict:
+            assert {value.device.type for value in data.values()} == {"meta"}
+            atoms = len(data["positions"])
+            return {"node_energy": torch.ones(atoms), "forces": torch.zeros(atoms, 3), "virials": None}
+
+    values = upstream_mace(Elsewhere(), random_structure(2, 4.0, 0), [1, 8])
+    assert float(values.atomic.sum()) == 8.0
 
 
 def test_every_type_is_compared(tmp_path):

@@ -122,6 +122,19 @@ def test_normalisations_of_e3nn(options: dict) -> None:
     assert [float(p) for p in paths] == pytest.approx([i.path_weight for i in product.instructions], rel=1e-15)
 
 
+def test_signs_of_a_product_are_its_own() -> None:
+    """A release of e3nn may have a coupling with the other sign: the product's own tensor counts."""
+    x, Y, W, senders, receivers, count, product = operands("uvu-parity", "unsorted")
+    flipped = [buffer for name, buffer in product.named_buffers() if name.endswith(("_w3j_1_1_1", "_w3j_1_2_2"))]
+    assert flipped
+    plain = TensorProductConv.from_e3nn(product)(x, Y, W, senders, receivers, count)
+    for buffer in flipped:
+        buffer.neg_()
+    expected = upstream(product, x, Y, W, senders, receivers, count)
+    assert not torch.allclose(plain, expected)
+    close(TensorProductConv.from_e3nn(product)(x, Y, W, senders, receivers, count), expected)
+
+
 def test_takes_e3nn_irreps() -> None:
     in1, in2, out, instructions = CASES["uvw"]
     conv = TensorProductConv(o3.Irreps(in1), o3.Irreps(in2), o3.Irreps(out), instructions)
