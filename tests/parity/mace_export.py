@@ -14,7 +14,10 @@ from pathlib import Path
 
 warnings.simplefilter("ignore")
 
+import mace  # noqa: E402, F401 - before e3nn: it allows e3nn 0.4.4 to load its constants
 import torch  # noqa: E402
+from e3nn.o3 import Irreps  # noqa: E402
+from mace.modules.blocks import NonLinearReadoutBlock  # noqa: E402
 from mace.modules.lora import inject_lora  # noqa: E402
 
 from clebsch import export  # noqa: E402
@@ -66,7 +69,8 @@ def refusals(folder: Path) -> dict[str, str]:
     for name in OTHER_MODELS:
         said[name] = message_for(type(name, (torch.nn.Module,), {})(), folder)
     early = model_of("three-layers")
-    early.readouts[0] = early.readouts[-1]
+    irreps = early.readouts[0].linear.irreps_in
+    early.readouts[0] = NonLinearReadoutBlock(irreps, Irreps("4x0e"), torch.nn.functional.silu).double()
     said["NonLinearReadoutBlock"] = message_for(early, folder)
     ungated = model_of("residual")
     ungated.readouts[-1].non_linearity.acts[0] = None
