@@ -72,6 +72,10 @@ struct PairGroup {
 /// By output component: for the products and for the gradients of the matrix; by_input: for the gradients of the
 /// inputs.
 std::vector<PairGroup> pair_groups(const AllegroProduct& product, bool by_input, Scalar scalar);
+/// Emits `Term`, its tables `by_output`, `by_input` (terms of each pair, in the groups' order) and `to_environment`
+/// (terms of each group by component of the environment), and for each where an entry's terms begin, `<name>_begin`.
+void write_coupling_tables(SourceWriter& w, const AllegroProduct& product, const std::vector<PairGroup>& by_output,
+                           const std::vector<PairGroup>& by_input, int components, Scalar scalar);
 
 /// Degree of a component of the harmonics.
 int degree_of(int component);

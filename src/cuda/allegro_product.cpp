@@ -47,8 +47,6 @@ class ProductEmitter {
   /// registers.
   int at_once(size_t numbers, int most) const;
 
-  void tables();
-  void term_table(const std::string& name, const std::vector<PairGroup>& groups);
   void kernel_begin(const char* name, int min_blocks);
   void environment();
   void couple(const std::string& table, size_t group, const std::vector<PairGroup>& groups);
@@ -91,51 +89,6 @@ std::set<int> ProductEmitter::outputs(const PairGroup& group) const {
 int ProductEmitter::at_once(size_t numbers, int most) const {
   const size_t registers = numbers * static_cast<size_t>(scalar_bytes(scalar_)) / 4;
   return registers <= 10 ? most : registers <= 20 ? std::min(most, 2) : 1;
-}
-
-/// Terms of every pair in the order of the groups: place of the first in `<name>_begin`.
-void ProductEmitter::term_table(const std::string& name, const std::vector<PairGroup>& groups) {
-  std::vector<std::vector<const AllegroProduct::Term*>> of_pair(product_.pairs.size());
-  for (const auto& term : product_.terms) of_pair[static_cast<size_t>(term.pair)].push_back(&term);
-  std::string terms, begins;
-  int count = 0, places = 0;
-  for (const PairGroup& group : groups) {
-    for (const int pair : group.pairs) {
-      begins += fmt::format("{}, ", count);
-      ++places;
-      for (const auto* term : of_pair[static_cast<size_t>(pair)]) {
-        terms += fmt::format("{{{}, {}, {}}}, ", term->other, term->path, literal(term->value, scalar_));
-        ++count;
-      }
-    }
-  }
-  w_.line("__device__ const Term {}[{}] = {{{}}};", name, std::max(count, 1), terms);
-  w_.line("__device__ const int {}_begin[{}] = {{{}{}}};", name, places + 1, begins, count);
-}
-
-void ProductEmitter::tables() {
-  w_.text("// A coupling: component of the environment or pair of a group, path, coefficient.");
-  w_.text("struct Term {\nint other, path;\nreal value;\n};");
-  term_table("by_output", by_output_);
-  term_table("by_input", by_input_);
-  // For the gradient of the environment: terms of a group by its component.
-  std::string terms, begins;
-  int count = 0;
-  for (const PairGroup& group : by_output_) {
-    for (int j = 0; j < components_; ++j) {
-      begins += fmt::format("{}, ", count);
-      for (size_t place = 0; place < group.pairs.size(); ++place) {
-        for (const auto& term : product_.terms) {
-          if (term.pair != group.pairs[place] || term.other != j) continue;
-          terms += fmt::format("{{{}, {}, {}}}, ", place, term.path, literal(term.value, scalar_));
-          ++count;
-        }
-      }
-    }
-  }
-  w_.line("__device__ const Term to_environment[{}] = {{{}}};", std::max(count, 1), terms);
-  w_.line("__device__ const int to_environment_begin[{}] = {{{}{}}};", by_output_.size() * components_ + 1, begins,
-          count);
 }
 
 void ProductEmitter::kernel_begin(const char* name, int min_blocks) {
@@ -379,7 +332,7 @@ std::string ProductEmitter::source() {
   write_allegro_head(w_, scalar_);
   w_.line("constexpr int kWarps = kThreads / 32, kComponents = {}, kPairs = {}, kChannels = {};", components_, widest_,
           p_.channels);
-  tables();
+  write_coupling_tables(w_, product_, by_output_, by_input_, components_, scalar_);
   kernel_begin("allegro_product", scalar_ == Scalar::f32 ? 3 : 2);
   environment();
   for (size_t g = 0; g < by_output_.size(); ++g) {
