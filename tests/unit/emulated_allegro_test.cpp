@@ -238,27 +238,31 @@ struct FixedSeed {
   }
 };
 
-TEST(EmulatedAllegroTensorCores, ErrorIsAtMostTwicePlain) {
-  // One sample: how well single precision can do differs by 100 between random networks (3e-6 mostly, 1e-4 for one in
-  // 40), and this is about the arithmetic. The other tests see fresh data.
-  const FixedSeed seed("4001");
-  // Tiles of several rows and columns, sums of 192 numbers. Receivers count alike, however large their gradients are.
-  Case<float> test(named_problem("allegro-l2").problem, odd_graph(48, 48, 48, 20), 2, 0);
-  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(test.seed));
-  const Values exact = test.on_cpu<double>(48).gradient;
-  const auto& row_ptr = test.graph.graph.row_ptr;
-  const auto with = [&](const char* option) {
+/// Gradients of one network and graph. Tiles of several rows and columns, sums of 192 numbers.
+struct ByProducts {
+  Case<float> test{named_problem("allegro-l2").problem, odd_graph(48, 48, 48, 20), 2, 0};
+  Values exact = test.on_cpu<double>(48).gradient;
+  decltype(test.emulated({}).gradient) plain = with("dense=fp32"), tensor = with("dense=tf32x3");
+
+  decltype(plain) with(const char* option) {
     const Choice choice(option);
     return test.emulated({}).gradient;
-  };
-  const auto plain = with("dense=fp32"), tensor = with("dense=tf32x3");
-  EXPECT_EQ(tensor, test.emulated({}).gradient) << "3xTF32 is the default where tensor cores have it";
+  }
+};
+
+TEST(EmulatedAllegroTensorCores, ErrorIsAtMostTwicePlain) {
+  ByProducts by;
+  SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(by.test.seed));
+  EXPECT_EQ(by.tensor, by.test.emulated({}).gradient) << "3xTF32 is the default where tensor cores have it";
+  EXPECT_NE(by.plain, by.tensor) << "the same path";
+  // Receivers count alike, however large their gradients are.
+  const auto& row_ptr = by.test.graph.graph.row_ptr;
   double logs = 0;
   int receivers = 0;
   for (size_t i = 0; i < 48; ++i) {
     const auto begin = 3 * static_cast<size_t>(row_ptr[i]), end = 3 * static_cast<size_t>(row_ptr[i + 1]);
     if (end == begin) continue;
-    const double of_plain = rms(plain, exact, begin, end), of_tensor = rms(tensor, exact, begin, end);
+    const double of_plain = rms(by.plain, by.exact, begin, end), of_tensor = rms(by.tensor, by.exact, begin, end);
     if (of_plain == 0 || of_tensor == 0) continue;
     logs += std::log(of_tensor / of_plain);
     ++receivers;
@@ -266,9 +270,15 @@ TEST(EmulatedAllegroTensorCores, ErrorIsAtMostTwicePlain) {
   ASSERT_GT(receivers, 24);
   const double ratio = std::exp(logs / receivers);
   std::cout << "gradients' error by 3xTF32 over that of fp32: " << ratio << ", mean of " << receivers << "\n";
-  EXPECT_NE(plain, tensor) << "the same path";
   EXPECT_LE(ratio, 2.0);
-  EXPECT_LE(reference::array_error(tensor, exact, 3 * static_cast<size_t>(row_ptr[48])), 1e-4);
+}
+
+TEST(EmulatedAllegroTensorCores, LargestErrorOfOneSample) {
+  // How well single precision can do at all differs by 100 between random networks: 3e-6 mostly, 1e-4 for one in 40.
+  const FixedSeed seed("4001");
+  const ByProducts by;
+  const auto used = 3 * static_cast<size_t>(by.test.graph.graph.row_ptr[48]);
+  EXPECT_LE(reference::array_error(by.tensor, by.exact, used), 1e-4);
 }
 
 TEST(EmulatedAllegroTensorCores, DoubleStaysPlainAndUnknownOptionsAreRefused) {
