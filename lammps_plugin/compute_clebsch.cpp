@@ -35,12 +35,13 @@ ComputeClebsch::~ComputeClebsch() { vector = nullptr; }
 
 void ComputeClebsch::init() {
   pair_ = clebsch_lammps::find_pair_clebsch(lmp, style);
-  if (name_ != "timing") pair_->request_output(name_);
+  name_ == "timing" ? pair_->request_times() : pair_->request_output(name_);
 }
 
 void ComputeClebsch::evaluate() {
   if (name_ == "timing") {
-    std::copy(pair_->times().seconds(), pair_->times().seconds() + length_, local_.begin());
+    const double* seconds = pair_->times().seconds();
+    std::copy(seconds, seconds + length_, local_.begin());
     MPI_Allreduce(local_.data(), total_.data(), length_, MPI_DOUBLE, MPI_MAX, world);
     return;
   }

@@ -189,6 +189,7 @@ void PairClebsch::init_style() {
   request_list(ghost_rows);
   model_->set_threads(comm->nthreads);
   request_.outputs.clear();  // computes ask again when they initialise
+  measures_ = settings_.timing;
   check_special_ = true;
   known_atoms_ = -1;
   last_step_ = -1;

@@ -52,7 +52,9 @@ class PairClebsch : public Pair {
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
   virtual const std::vector<int>& node_atoms() const { return finds_edges_ ? pairs_.atoms() : builder_.atoms(); }
   int owned_nodes() const { return node_counts().owned; }
-  const clebsch_lammps::StepTimes& times() const { return times_; }
+  /// Asks for the times of parts from the next step on, as `timing yes` does.
+  void request_times() { measures_ = true; }
+  virtual const clebsch_lammps::StepTimes& times() { return times_; }
 
  protected:
   /// Collective: where the model runs, as LoadOptions::device takes it.
@@ -98,7 +100,8 @@ class PairClebsch : public Pair {
   bool own_reverse_ = false;   ///< newton off on several ranks
   bool check_special_ = true;  ///< before the first step of a run
   bool reported_ = false, centroid_warned_ = false;
-  int known_atoms_ = -1;  ///< local + ghost atoms when the owners were found
+  bool measures_ = false;  ///< somebody wants to know the times of parts
+  int known_atoms_ = -1;   ///< local + ghost atoms when the owners were found
   bigint last_step_ = -1;
   bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
 };

@@ -14,6 +14,8 @@ class StepTimes : protected LAMMPS_NS::Pointers {
   /// Starts the clock of a step; lap() charges the time since the last call to a part.
   void start();
   void lap(Part part);
+  /// Charges seconds that another clock has measured.
+  void add(Part part, double seconds) { seconds_[part] += seconds; }
   void reset();
 
   /// Seconds since reset() on this rank.

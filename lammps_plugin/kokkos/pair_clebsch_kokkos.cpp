@@ -77,6 +77,7 @@ void PairClebschKokkos<DeviceType>::init_style() {
                meta.layers);
   graph_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
   there_ = {};
+  laps_.forget();
 }
 
 template <class DeviceType>
@@ -100,7 +101,14 @@ PairClebsch::NodeCounts PairClebschKokkos<DeviceType>::node_counts() const {
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::finish() {
   if (here_) stop_at_faults(graph_.read_faults(), true);
+  times();
   PairClebsch::finish();
+}
+
+template <class DeviceType>
+const clebsch_lammps::StepTimes& PairClebschKokkos<DeviceType>::times() {
+  laps_.collect(times_);
+  return times_;
 }
 
 template <class DeviceType>

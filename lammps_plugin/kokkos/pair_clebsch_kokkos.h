@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "device_laps.h"
 #include "graph_kokkos.h"
 #include "kokkos_base.h"
 #include "kokkos_type.h"
@@ -39,6 +40,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   void unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d sendlist, DAT::tdual_xfloat_1d& buf) override;
   double memory_usage() override;
 
+  const clebsch_lammps::StepTimes& times() override;
   NodeCounts node_counts() const override;
   const std::vector<int>& node_atoms() const override { return here_ ? node_atoms_ : PairClebsch::node_atoms(); }
 
@@ -70,6 +72,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
   class AtomKokkos* atom_kokkos_;
   clebsch_lammps::GraphKokkos<DeviceType> graph_;
+  clebsch_lammps::DeviceLaps<Execution> laps_;
   clebsch::DeviceResult there_;
   bool padded_ = false;  ///< the model is on the CPU in a form whose arrays the graph can be made in
   bool here_ = false;    ///< the way of this class, not of the base class

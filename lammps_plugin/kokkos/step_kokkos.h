@@ -29,8 +29,7 @@ void* PairClebschKokkos<DeviceType>::stream() const {
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::lap(clebsch_lammps::StepTimes::Part part) {
-  if (settings_.timing) Kokkos::fence();  // kernels are charged to the part that they belong to
-  times_.lap(part);
+  if (measures_) laps_.lap(Execution(), times_, part);
 }
 
 template <class DeviceType>
@@ -66,7 +65,7 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   if (check_special_) atom_kokkos_->sync(Host, TYPE_MASK | SPECIAL_MASK);
   begin_step();
   grow_per_atom();
-  times_.start();
+  if (measures_) laps_.start(Execution(), times_);
   const bool new_list = find_nodes();
   evaluate_here(new_list);
   last_step_ = update->ntimestep;
@@ -90,7 +89,9 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   // Where the host has waited anyway a fault stops this step; on a GPU it otherwise comes to light with the next one.
   if (eflag_global || !stream()) stop_at_faults(graph_.read_faults(), true);
   lap(StepTimes::kForces);
-  if (update->setupflag) times_.reset();  // the evaluation before the first step is not in LAMMPS's loop time
+  if (!update->setupflag) return;
+  laps_.forget();  // the evaluation before the first step is not in LAMMPS's loop time
+  times_.reset();
 }
 
 /// Whether the neighbour list is new.
