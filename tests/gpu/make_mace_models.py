@@ -1,9 +1,10 @@
 """Model files of random MACE models for the GPU tests and benchmarks (test_mace.py, bench_mace.py).
 
-PYTHONPATH=<folder of mace-torch>:src/python python tests/gpu/make_mace_models.py FOLDER      with CLEBSCH_LIBRARY
+PYTHONPATH=<folder of mace-torch>:src/python python tests/gpu/make_mace_models.py FOLDER [NAME ...]
 
-Small ones of every kind of radial function and interaction, from the options of tests/parity/mace_cases.py with more
-channels; and those of the benchmark.
+Needs CLEBSCH_LIBRARY. Small ones of every kind of radial function and interaction, from the options of
+tests/parity/mace_cases.py with more channels (mace-test-agnesi, ...); and those of the benchmark (mace-M, ...). With
+names, which are the files' without .pt, only those.
 """
 
 from __future__ import annotations
@@ -40,19 +41,33 @@ TESTED = {
 }
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, changes in TESTED.items():
-        CASES[f"test-{name}"] = options = {**CASES[name], **changes}
-        heads = options.get("heads")
-        head = None if heads is None else options.get("head", heads[-1])
-        path = folder / f"mace-test-{name}.pt"
-        export.mace(model_of(f"test-{name}"), path, head=head, elements=options.get("keep"), verify=False)
-        print(path, path.stat().st_size, "bytes", flush=True)
-    for name in ("mace-S", "mace-M", "mace-M-5el"):
-        path = folder / f"{name}.pt"
+BENCHMARK = ("mace-S", "mace-M", "mace-M-5el")
+
+
+def make(name: str, path: Path) -> None:
+    """Writes the model file of this name."""
+    if name in BENCHMARK:
         export.mace(benchmark_model(name), path, verify=False)
+        return
+    case = name.removeprefix("mace-test-")
+    CASES[f"test-{case}"] = options = {**CASES[case], **TESTED[case]}
+    heads = options.get("heads")
+    head = None if heads is None else options.get("head", heads[-1])
+    export.mace(model_of(f"test-{case}"), path, head=head, elements=options.get("keep"), verify=False)
+
+
+def main() -> None:
+    """Command line."""
+    known = [*(f"mace-test-{case}" for case in TESTED), *BENCHMARK]
+    if len(sys.argv) < 2:
+        sys.exit("usage: make_mace_models.py FOLDER [NAME ...]")
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or known
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"unknown: {', '.join(unknown)}; the known names are {', '.join(known)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = folder / f"{name}.pt"
+        make(name, path)
         print(path, path.stat().st_size, "bytes", flush=True)
 
 

@@ -8,6 +8,8 @@
 # then the same systems on one GPU and on all of them.
 # `max` is 64,000 atoms of both models and a million of carbon's; `million` is MACE-M with a million atoms alone, a few
 # steps of about 1.7 s each, which with starting and the reference take a minute and a half. Without PIECE all of them run.
+# `peers` makes mace-M.pt anew where mace-torch is, since the peer draws its random weights on the spot and one seed gives
+# others elsewhere (where cuequivariance is importable mace-torch takes another basis, with fewer weights).
 # CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so
 # one folder above it; without them only `device cuda` runs. LMP, CLEBSCH_PLUGIN: a plain lmp (default: the Kokkos one,
 # which serves as well) and clebschplugin.so, with libclebsch.so beside it. CLEBSCH_LIBRARY, CLEBSCH_GPU_MODELS, PYTHON,
@@ -73,7 +75,18 @@ for piece in "$@"; do
       ;;
     peers)
       PYTHONPATH="${PEERS:+$PEERS:}$PYTHONPATH"
-      bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms $peer --steps 100 --seconds 6
+      (
+        models=$(mktemp -d) && trap 'rm -rf "$models"' EXIT
+        folder=${CLEBSCH_GPU_MODELS:-$root/.gpu/models}
+        [ ! -d "$folder" ] || ln -s "$(cd "$folder" && pwd)"/* "$models"
+        rm -f "$models/mace-M.pt"
+        if timeout 60 "$python" -W ignore make_mace_models.py "$models" mace-M > "$out/md_peers_model.txt" 2>&1; then
+          export CLEBSCH_GPU_MODELS="$models"
+        else
+          echo "mace-M.pt is not made here, that of $folder is used: $(tail -n 1 "$out/md_peers_model.txt")"
+        fi
+        bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms $peer --steps 100 --seconds 6
+      )
       ;;
     leak)
       timeout 110 "$python" -W ignore leak_md.py "$out/md_leak.json" --style "${styles#cuda,}" --case carbon \
