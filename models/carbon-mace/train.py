@@ -115,6 +115,18 @@ def keep(folder: Path, out: Path) -> None:
             (out / name).write_bytes((folder / name).read_bytes())
 
 
+def leave_out(folder: Path, kind: str) -> None:
+    """Takes the frames of a kind out of the training and validation data in `folder`."""
+    from ase.io import read, write
+
+    for part in ("train.xyz", "valid.xyz"):
+        frames = read(folder / part, ":")
+        kept = [frame for frame in frames if frame.info["kind"] != kind]
+        if len(kept) == len(frames):
+            raise SystemExit(f"{part}: expected frames of kind {kind!r}, got none")
+        write(folder / part, kept)
+
+
 def change_rate(folder: Path, until: int, rate: float) -> None:
     """Stage two ends with epoch `until` and goes on at `rate`, which the newest checkpoint must say too."""
     import torch
@@ -142,6 +154,7 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="stage two as the shipped weights had it")
     parser.add_argument("--until", type=int, default=0, help="last epoch of stage two, with --rate")
     parser.add_argument("--rate", type=float, default=0.0, help="learning rate from the newest checkpoint on")
+    parser.add_argument("--leave-out", default="", help="kinds of frames that are not trained with: path,cluster")
     parser.add_argument("--more", default="", help="further options of mace_run_train")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -155,6 +168,8 @@ def main() -> None:
         else:
             for part in ("train.xyz", "valid.xyz"):
                 (folder / part).write_bytes((args.data / part).read_bytes())
+        for kind in filter(None, args.leave_out.split(",")):
+            leave_out(folder, kind)
         if (args.out / "state.tar").is_file():
             with tarfile.open(args.out / "state.tar") as tar:
                 tar.extractall(folder, filter="data")

@@ -85,7 +85,7 @@ for piece in "$@"; do
         else
           echo "mace-M.pt is not made here, that of $folder is used: $(tail -n 1 "$out/md_peers_model.txt")"
         fi
-        bench peers 70 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms $peer --steps 100 --seconds 6
+        bench peers 110 --styles "${styles#cuda,}" --cases mace-M,nequip-M --atoms $peer --steps 100 --seconds 6
       )
       ;;
     leak)
