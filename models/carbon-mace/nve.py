@@ -3,9 +3,9 @@
     python nve.py ../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record] [--flags "-k on g 1 -sf kk"]
 
 Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
-total energy, its error that of a line through the means of ten blocks. Beside it stands the same of the energy that
-Verlet's method conserves, which does not go up and down with the forces (shadow_energy). `--record` writes a list with one record of the
-form that tests/bench/record.py takes; its value is |slope| and twice the error.
+total energy, its error that of a line through the means of ten blocks; beside it the same of the energy that Verlet's
+method conserves, which does not go up and down with the forces (shadow_energy). `--record` writes a list with one record
+of the form that tests/bench/record.py takes; its value is |slope| of the total energy and twice the error.
 """
 
 from __future__ import annotations
