@@ -42,7 +42,7 @@ def build(config: dict) -> torch.nn.Module:
         atomic_numbers=[6],
         correlation=config["correlation"],
         gate=torch.nn.functional.silu,
-        radial_MLP=[128, 128, 128],
+        radial_MLP=config["radial_MLP"],
         radial_type="bessel",
         atomic_inter_scale=1.0,
         atomic_inter_shift=0.0,
@@ -61,6 +61,7 @@ def renew(path: Path) -> None:
         "hidden_irreps": str(trained.products[0].linear.irreps_out),
         "avg_num_neighbors": float(trained.interactions[0].avg_num_neighbors),
         "correlation": 3,
+        "radial_MLP": [layer.h_out for layer in list(trained.interactions[0].conv_tp_weights.children())[:-1]],
     }
     torch.save({"config": config, "state": _weights(trained)}, HERE / "weights.pt")
 

@@ -4,8 +4,8 @@
 
 Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
 total energy, its error that of a line through the means of ten blocks; beside it the same of the energy that Verlet's
-method conserves, which does not go up and down with the forces (shadow_energy). `--record` writes a list with one record
-of the form that tests/bench/record.py takes; its value is |slope| of the total energy and twice the error.
+method conserves, which does not go up and down with the forces (shadow_energy). `--record` writes a list with one
+record of the form that tests/bench/record.py takes; its value is |slope| of the total energy and twice the error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, folder: Path) -> Path:
         "cells": args.cells,
         "device": args.device,
     }
-    variables |= {"steps": round(1000 * args.ps), "temp": args.temperature, "dtype": args.dtype}
+    variables |= {"steps": round(1000 * args.ps), "temp": args.temperature, "dtype": args.dtype, "style": args.style}
     for name, value in variables.items():
         words += ["-var", name, str(value)]
     status = subprocess.run(words, cwd=folder).returncode
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1500.0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--style", default="clebsch", help="lcbop: the reference, with its C.lcbop as the model")
     parser.add_argument("--lmp", default=str(ROOT / ".venv/bin/lmp"))
     parser.add_argument("--plugin", default=str(ROOT / ".venv/lib/clebsch/clebschplugin.so"))
     parser.add_argument("--flags", default="", help="of LAMMPS; the plugin is then clebschkkplugin.so")
@@ -92,7 +93,8 @@ def main() -> None:
         "shadow_drift_meV_atom_ns": round(shadow, 4),
         "shadow_drift_error_meV_atom_ns": round(shadow_error, 4),
         "energy_std_meV_atom": round(float(1000 * energy.std()), 4),
-        "dtype": args.dtype,
+        "style": args.style,
+        "dtype": args.dtype if args.style == "clebsch" else "float64",
         "device": args.device,
         "flags": args.flags,
         "speed": speed,
