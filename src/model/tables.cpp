@@ -21,6 +21,8 @@ constexpr int kErrorSamples = 400;
 constexpr double kErrorFrom = 0.8;
 constexpr std::size_t kTablesLookedAt = 8;
 constexpr int kMostAutomaticPieces = 1024;
+/// Tables a quarter longer each time, after which a network counts as one with a kink: 2.4 times the pieces.
+constexpr int kTriesWithoutGain = 4;
 
 /// Pieces of Allegro's tables: its whole two-body energy goes through one table, so the same force error needs a finer
 /// one than core/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
@@ -64,20 +66,32 @@ TableError error_of(const RadialLayer& layer, std::size_t table, int pieces) {
   return radial_table_error(network, cutoff, pieces, values, from, kErrorSamples);
 }
 
-/// Pieces from `pieces` on, each time a quarter more, until the tables are as good as wanted. Of many tables it looks
-/// at some, evenly spread: networks that differ in the pair alone are about equally steep.
+/// Pieces from `pieces` on, each time a quarter more, until a table is as good as wanted. A smooth network's error falls
+/// to a third each time, but a steep one's only once pieces are as short as its features; with a kink it never does, and
+/// a longer table is not worth its memory.
+int enough_pieces_of(const RadialLayer& layer, std::size_t table, int pieces, double slope_error) {
+  double least = std::numeric_limits<double>::infinity();
+  int best = pieces;
+  for (int without_gain = 0;; pieces = std::min(kMostAutomaticPieces, pieces + pieces / 4)) {
+    const double now = error_of(layer, table, pieces).slope;
+    if (now <= slope_error) return pieces;
+    if (now <= 0.9 * least) {
+      least = now;
+      best = pieces;
+      without_gain = 0;
+    } else if (++without_gain == kTriesWithoutGain) {
+      return best;
+    }
+    if (pieces >= kMostAutomaticPieces) return best;
+  }
+}
+
+/// The same of all tables. Of many it looks at some, evenly spread: networks that differ in the pair alone are about
+/// equally steep.
 int enough_pieces(const RadialLayer& layer, int pieces, double slope_error) {
   const std::size_t stride = (layer.cutoffs.size() + kTablesLookedAt - 1) / kTablesLookedAt;
-  for (std::size_t t = 0; t < layer.cutoffs.size(); t += stride) {
-    double before = std::numeric_limits<double>::infinity();
-    while (pieces < kMostAutomaticPieces) {
-      const double now = error_of(layer, t, pieces).slope;
-      // A smooth network's error falls to a third each time; one with a kink is not worth the memory.
-      if (now <= slope_error || now > 0.9 * before) break;
-      before = now;
-      pieces = std::min(kMostAutomaticPieces, pieces + pieces / 4);
-    }
-  }
+  for (std::size_t t = 0; t < layer.cutoffs.size(); t += stride)
+    pieces = enough_pieces_of(layer, t, pieces, slope_error);
   return pieces;
 }
 
