@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // StepTimes of what runs on a Kokkos execution space.
-#include <stdexcept>
-#include <string>
-
+#include "check_cuda.h"
 #include "kokkos_type.h"
 #include "step_times.h"
 
@@ -63,9 +61,9 @@ class DeviceLaps<Kokkos::Cuda> {
   void put(const Kokkos::Cuda& space, StepTimes& times, int part) {
     if (size_ == kRoom) read(times, kRoom / 2);
     Mark& mark = ring_[(first_ + size_++) % kRoom];
-    if (!mark.event) check(cudaEventCreate(&mark.event));
+    if (!mark.event) check_cuda(cudaEventCreate(&mark.event));
     mark.part = part;
-    check(cudaEventRecord(mark.event, space.cuda_stream()));
+    check_cuda(cudaEventRecord(mark.event, space.cuda_stream()));
   }
   /// The oldest `marks` of them; one more stays, from which the next is counted.
   void read(StepTimes& times, int marks) {
@@ -75,13 +73,10 @@ class DeviceLaps<Kokkos::Cuda> {
       const Mark& to = ring_[first_];
       if (to.part == kBegin) continue;
       float milliseconds = 0;
-      check(cudaEventSynchronize(to.event));
-      check(cudaEventElapsedTime(&milliseconds, from.event, to.event));
+      check_cuda(cudaEventSynchronize(to.event));
+      check_cuda(cudaEventElapsedTime(&milliseconds, from.event, to.event));
       times.add(static_cast<StepTimes::Part>(to.part), 1e-3 * static_cast<double>(milliseconds));
     }
-  }
-  static void check(cudaError_t status) {
-    if (status != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
   }
 
   Mark ring_[kRoom];

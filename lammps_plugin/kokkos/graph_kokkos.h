@@ -2,10 +2,9 @@
 #pragma once
 // From LAMMPS's neighbour list for Kokkos to the graph a model sees, by kernels in the list's execution space.
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
+#include "check_cuda.h"
 #include "kokkos_type.h"
 #include "model/model.h"
 #include "neigh_list_kokkos.h"
@@ -34,15 +33,12 @@ class Milestone<Kokkos::Cuda> {
     if (event_) cudaEventDestroy(event_);
   }
   void record(const Kokkos::Cuda& space) {
-    if (!event_) check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    check(cudaEventRecord(event_, space.cuda_stream()));
+    if (!event_) check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    check_cuda(cudaEventRecord(event_, space.cuda_stream()));
   }
-  void wait() { check(cudaEventSynchronize(event_)); }
+  void wait() { check_cuda(cudaEventSynchronize(event_)); }
 
  private:
-  static void check(cudaError_t status) {
-    if (status != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
-  }
   cudaEvent_t event_ = nullptr;
 };
 #endif

@@ -107,7 +107,7 @@ void PairClebschKokkos<DeviceType>::finish() {
 
 template <class DeviceType>
 const clebsch_lammps::StepTimes& PairClebschKokkos<DeviceType>::times() {
-  laps_.collect(times_);
+  measure([&] { laps_.collect(times_); });
   return times_;
 }
 

@@ -67,6 +67,8 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   bool find_nodes();
   void evaluate_here(bool new_list);
   void stop_at_faults(std::int64_t faults, bool same_atoms);
+  template <class Call>
+  void measure(const Call& call);
   void lap(clebsch_lammps::StepTimes::Part part);
   void* stream() const;
 

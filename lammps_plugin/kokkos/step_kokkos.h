@@ -27,9 +27,20 @@ void* PairClebschKokkos<DeviceType>::stream() const {
   return nullptr;
 }
 
+/// Calls what uses the clock of the device; its errors end as those of a step do.
+template <class DeviceType>
+template <class Call>
+void PairClebschKokkos<DeviceType>::measure(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& failure) {
+    error->one(FLERR, "Pair style clebsch/kk: step {}: {}", update->ntimestep, failure.what());
+  }
+}
+
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::lap(clebsch_lammps::StepTimes::Part part) {
-  if (measures_) laps_.lap(Execution(), times_, part);
+  if (measures_) measure([&] { laps_.lap(Execution(), times_, part); });
 }
 
 template <class DeviceType>
@@ -65,7 +76,7 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   if (check_special_) atom_kokkos_->sync(Host, TYPE_MASK | SPECIAL_MASK);
   begin_step();
   grow_per_atom();
-  if (measures_) laps_.start(Execution(), times_);
+  if (measures_) measure([&] { laps_.start(Execution(), times_); });
   const bool new_list = find_nodes();
   evaluate_here(new_list);
   last_step_ = update->ntimestep;
@@ -122,6 +133,7 @@ void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
   std::int64_t edges = new_list ? graph_.count_edges() : counts.edges;
   if (counts.owned == 0) {
     result_.outputs.clear();
+    lap(clebsch_lammps::StepTimes::kGraph);
     stop_at_faults(graph_.read_faults(), false);
     return;
   }
@@ -143,6 +155,7 @@ void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
     } catch (const std::exception& failure) {
       error->one(FLERR, "Pair style clebsch/kk: step {}: {}", update->ntimestep, failure.what());
     }
+    if (!fits) lap(clebsch_lammps::StepTimes::kModel);  // of edges that were too many
     if (found.faults != 0) stop_at_faults(found.faults, fits);
     edges = found.edges;
   }

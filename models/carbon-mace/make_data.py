@@ -19,8 +19,8 @@ All are labelled by the reference potential (lcbop.py) and come from seeds alone
   from a perfect crystal to the defect or surface;
 - cluster: two to five atoms in a large box, from 0.9 to 5.5 A apart.
 
-`--first` leaves out the kinds relaxed, dense and path, and the weight on energies of defects: the set that the shipped
-weights were fitted to, whose `SHA256SUMS` and `data_summary.json` are here; those of the whole set have a 2 in their
+`--first` leaves out the kinds relaxed, dense and path, and the weight on energies of defects: the set of the recipe
+before, whose `SHA256SUMS` and `data_summary.json` are here; those of the whole set have a 2 in their
 names. Molecular dynamics is chaotic: another build of LAMMPS gives other frames of the same distribution.
 """
 
@@ -235,7 +235,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the .xyz files")
     parser.add_argument("--seed", type=int, default=71)
     parser.add_argument("--jobs", type=int, default=1, help="series at a time")
-    parser.add_argument("--first", action="store_true", help="the set of the shipped weights")
+    parser.add_argument("--first", action="store_true", help="the set of the recipe before")
     parser.add_argument("--scale", type=float, default=1.0, help="this many times the frames, for a trial")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

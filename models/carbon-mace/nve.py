@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--flags", default="", help="of LAMMPS; the plugin is then clebschkkplugin.so")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
+    if args.record and args.style != "clebsch":
+        parser.error(f"--record: expected the style clebsch, whose drift the record is, got {args.style}")
 
     with tempfile.TemporaryDirectory() as name:
         log = run(args, Path(name))

@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="the recipe before this one")
     parser.add_argument("--until", type=int, default=0, help="last epoch of stage two, with --rate")
     parser.add_argument("--rate", type=float, default=0.0, help="learning rate from the newest checkpoint on")
-    parser.add_argument("--leave-out", default="", help="kinds of frames that are not trained with: path,cluster")
+    parser.add_argument("--leave-out", default="", help="kinds of frames that no call trains with: path,cluster")
     parser.add_argument("--more", default="", help="further options of mace_run_train")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -170,21 +170,24 @@ def main() -> None:
         else:
             for part in ("train.xyz", "valid.xyz"):
                 (folder / part).write_bytes((args.data / part).read_bytes())
-        for kind in filter(None, args.leave_out.split(",")):
-            leave_out(folder, kind)
         if (args.out / "state.tar").is_file():
             with tarfile.open(args.out / "state.tar") as tar:
                 tar.extractall(folder, filter="data")
         status: int | None = 0
         plan = folder / "schedule.json"
+        if plan.is_file():
+            args.leave_out = json.loads(plan.read_text()).get("leave_out", args.leave_out)
+        for kind in filter(None, args.leave_out.split(",")):
+            leave_out(folder, kind)
         if args.until and args.rate:
             change_rate(folder, args.until, args.rate)
         if args.epochs and not plan.is_file():
-            plan.write_text(json.dumps(schedule(args.epochs, stage)) + "\n")
+            plan.write_text(json.dumps(schedule(args.epochs, stage) | {"leave_out": args.leave_out}) + "\n")
         if not plan.is_file():
             status, seen = follow(command(args.device, 1000, 1.0, None, stage, more), folder, end, stop_after=1)
             if len(seen) >= 2:
-                plan.write_text(json.dumps(schedule(max(5, int(args.total / (seen[1] - seen[0]))), stage)) + "\n")
+                epochs = max(5, int(args.total / (seen[1] - seen[0])))
+                plan.write_text(json.dumps(schedule(epochs, stage) | {"leave_out": args.leave_out}) + "\n")
             # a checkpoint keeps the factor of the learning rate, so this one is of no use
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         if plan.is_file():

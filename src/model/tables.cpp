@@ -66,9 +66,9 @@ TableError error_of(const RadialLayer& layer, std::size_t table, int pieces) {
   return radial_table_error(network, cutoff, pieces, values, from, kErrorSamples);
 }
 
-/// Pieces from `pieces` on, each time a quarter more, until a table is as good as wanted. A smooth network's error falls
-/// to a third each time, but a steep one's only once pieces are as short as its features; with a kink it never does, and
-/// a longer table is not worth its memory.
+/// Pieces from `pieces` on, each time a quarter more, until a table is as good as wanted. A smooth network's error
+/// falls to a third each time, but a steep one's only once pieces are as short as its features; with a kink it never
+/// does, and a longer table is not worth its memory.
 int enough_pieces_of(const RadialLayer& layer, std::size_t table, int pieces, double slope_error) {
   double least = std::numeric_limits<double>::infinity();
   int best = pieces;

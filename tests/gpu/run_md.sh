@@ -1,5 +1,5 @@
 #!/bin/sh
-# Molecular dynamics in LAMMPS on one GPU, in a call of ten minutes at most: `clebsch device cuda` and `clebsch/kk`
+# Molecular dynamics in LAMMPS on one GPU, in calls of ten minutes at most: `clebsch device cuda` and `clebsch/kk`
 # against the CPU, speed from 64 to a million atoms with peers beside it, memory and energy over 100,000 steps.
 #
 #   tests/gpu/run_md.sh RESULTS_FOLDER [PIECE ...]     pieces: tests bench max million peers leak profile ranks
@@ -7,7 +7,7 @@
 # `ranks` (not among the usual pieces) is for machines of several GPUs: every test of clebsch/kk with one MPI rank a GPU,
 # then the same systems on one GPU and on all of them.
 # `max` is 64,000 atoms of both models and a million of carbon's; `million` is MACE-M with a million atoms alone, a few
-# steps of about 1.7 s each, which with starting and the reference take a minute and a half. Without PIECE all of them run.
+# steps of about 1.5 s each, which with starting and the reference take a minute and a half. Without PIECE all of them run.
 # `peers` makes mace-M.pt anew where mace-torch is, since the peer draws its random weights on the spot and one seed gives
 # others elsewhere (where cuequivariance is importable mace-torch takes another basis, with fewer weights).
 # CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN: a Kokkos lmp (cross_compile_lammps.sh) and clebschkkplugin.so, with clebschplugin.so

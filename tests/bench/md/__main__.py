@@ -81,9 +81,10 @@ def measure(plan, exact, args) -> dict:
     if len(parts) >= 5:  # the middle half of the parts' speeds, relative
         cuts = np.quantile([part.seconds / part.steps for part in parts if part.steps], [0.25, 0.75])
         point["relative_spread"] = float((cuts[1] - cuts[0]) * rate)
-    if rest and rest[0].style:
-        point["phases_ms"] = {("rest" if k == "LAMMPS" else k): v for k, v in rest[0].style.items()}
-        point["overhead_percent"] = 100 * (1 - rest[0].style["model"] / sum(rest[0].style.values()))
+    if rest and rest[-1].style:
+        phases = rest[-1].style
+        point["phases_ms"] = {("rest" if k == "LAMMPS" else k): v for k, v in phases.items()}
+        point["overhead_percent"] = 100 * (1 - phases["model"] / sum(phases.values()))
     return point
 
 

@@ -149,7 +149,9 @@ run {self.warm}
             text += f"run {-(-self.steps // self.chunks)}\n"
         if self.phases:
             steps = min(max(self.steps // 5, 10), self.steps)
-            text += f"timer timeout {self.seconds:.0f} every 10\n{self.pair('timing yes')}run {steps}\n"
+            # The style is a new one: its first steps make room and record, as those of the first run did.
+            text += f"timer timeout {self.seconds:.0f} every 10\n{self.pair('timing yes')}"
+            text += f"run {self.warm}\nrun {steps}\n"
         return text
 
     def command(self) -> list[str]:
