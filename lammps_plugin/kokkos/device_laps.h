@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // StepTimes of what runs on a Kokkos execution space.
-#include "check_cuda.h"
+#include "cuda_event.h"
 #include "kokkos_type.h"
 #include "step_times.h"
 
@@ -33,13 +33,6 @@ class DeviceLaps {
 template <>
 class DeviceLaps<Kokkos::Cuda> {
  public:
-  DeviceLaps() = default;
-  DeviceLaps(const DeviceLaps&) = delete;
-  DeviceLaps& operator=(const DeviceLaps&) = delete;
-  ~DeviceLaps() {
-    for (Mark& mark : ring_)
-      if (mark.event) cudaEventDestroy(mark.event);
-  }
   void start(const Kokkos::Cuda& space, StepTimes& times) {
     times.start();
     put(space, times, kBegin);
@@ -54,16 +47,15 @@ class DeviceLaps<Kokkos::Cuda> {
  private:
   static constexpr int kRoom = 32, kBegin = -1;
   struct Mark {
-    cudaEvent_t event = nullptr;
+    CudaEvent event;
     int part = kBegin;  ///< of the time since the mark before; kBegin: of none
   };
 
   void put(const Kokkos::Cuda& space, StepTimes& times, int part) {
     if (size_ == kRoom) read(times, kRoom / 2);
     Mark& mark = ring_[(first_ + size_++) % kRoom];
-    if (!mark.event) check_cuda(cudaEventCreate(&mark.event));
     mark.part = part;
-    check_cuda(cudaEventRecord(mark.event, space.cuda_stream()));
+    mark.event.record(space);
   }
   /// The oldest `marks` of them; one more stays, from which the next is counted.
   void read(StepTimes& times, int marks) {
@@ -72,10 +64,8 @@ class DeviceLaps<Kokkos::Cuda> {
       first_ = (first_ + 1) % kRoom;
       const Mark& to = ring_[first_];
       if (to.part == kBegin) continue;
-      float milliseconds = 0;
-      check_cuda(cudaEventSynchronize(to.event));
-      check_cuda(cudaEventElapsedTime(&milliseconds, from.event, to.event));
-      times.add(static_cast<StepTimes::Part>(to.part), 1e-3 * static_cast<double>(milliseconds));
+      to.event.wait();
+      times.add(static_cast<StepTimes::Part>(to.part), to.event.seconds_since(from.event));
     }
   }
 

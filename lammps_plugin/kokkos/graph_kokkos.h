@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "check_cuda.h"
+#include "cuda_event.h"
 #include "kokkos_type.h"
 #include "model/model.h"
 #include "neigh_list_kokkos.h"
@@ -24,22 +24,9 @@ class Milestone {
 
 #ifdef KOKKOS_ENABLE_CUDA
 template <>
-class Milestone<Kokkos::Cuda> {
+class Milestone<Kokkos::Cuda> : public CudaEvent {
  public:
-  Milestone() = default;
-  Milestone(const Milestone&) = delete;
-  Milestone& operator=(const Milestone&) = delete;
-  ~Milestone() {
-    if (event_) cudaEventDestroy(event_);
-  }
-  void record(const Kokkos::Cuda& space) {
-    if (!event_) check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    check_cuda(cudaEventRecord(event_, space.cuda_stream()));
-  }
-  void wait() { check_cuda(cudaEventSynchronize(event_)); }
-
- private:
-  cudaEvent_t event_ = nullptr;
+  Milestone() : CudaEvent(cudaEventDisableTiming) {}
 };
 #endif
 

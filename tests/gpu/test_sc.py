@@ -18,7 +18,7 @@ from clebsch import library  # noqa: E402
 
 library.require()
 if not torch.cuda.is_available():
-    pytest.skip("needs a GPU", allow_module_level=True)
+    pytest.skip("no CUDA GPU here: tests/gpu/run_sc.sh runs these on one", allow_module_level=True)
 
 OPS = torch.ops.clebsch
 LINES = (ROOT / "tests/unit/data/symmetric_problems.txt").read_text().splitlines()
