@@ -1,6 +1,6 @@
 #include "cuda/cubin_cache.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

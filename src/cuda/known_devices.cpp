@@ -1,7 +1,5 @@
 #include "cuda/known_devices.h"
 
-#include <fmt/ranges.h>
-
 #include "core/errors.h"
 
 namespace clebsch::cuda {
@@ -35,7 +33,7 @@ DeviceLimits limits_of_architecture(int arch) {
     limits.shared_per_multiprocessor = known.shared_kilobytes * 1024;
     return limits;
   }
-  fail("expected an architecture among {}, got {}", fmt::join(known_architectures(), ", "), arch);
+  fail("expected an architecture among {}, got {}", joined(known_architectures(), ", "), arch);
 }
 
 }  // namespace clebsch::cuda

@@ -1,6 +1,6 @@
 #pragma once
 // Text of a CUDA source, line by line, with indentation that follows the braces.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>

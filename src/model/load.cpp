@@ -4,8 +4,6 @@
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -157,8 +155,8 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
   std::vector<bool> in_use(names.size(), false);
   for (const auto& name : wanted) {
     const auto found = std::find(names.begin(), names.end(), name);
-    require(found != names.end(), "model {}: expected types in use among {}, got '{}'", model.name,
-            fmt::format("{}", fmt::join(names, " ")), name);
+    require(found != names.end(), "model {}: expected types in use among {}, got '{}'", model.name, joined(names, " "),
+            name);
     in_use[found - names.begin()] = true;
   }
   return in_use;

@@ -1,6 +1,5 @@
 #include "torch/tensors.h"
 
-#include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
@@ -11,7 +10,7 @@
 namespace clebsch::ops {
 namespace {
 
-std::string shape_text(at::IntArrayRef shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+std::string shape_text(at::IntArrayRef shape) { return fmt::format("({})", joined(shape, ", ")); }
 
 std::string expected_shape_text(at::IntArrayRef shape) {
   std::string text = "(";
