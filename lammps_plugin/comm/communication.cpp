@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "communication.h"
+#include "comm/communication.h"
 
 #include <algorithm>
 #include <numeric>

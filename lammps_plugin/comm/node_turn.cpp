@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "node_turn.h"
+#include "comm/node_turn.h"
 
 #include <exception>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "compute_arguments.h"
+#include "compute/compute_arguments.h"
 
 #include "error.h"
 #include "force.h"
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 #include "update.h"
 #include "utils.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "compute_clebsch.h"
+#include "compute/compute_clebsch.h"
 
 #include <mpi.h>
 
 #include <algorithm>
 
 #include "atom.h"
-#include "compute_arguments.h"
+#include "compute/compute_arguments.h"
 #include "error.h"
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 #include "update.h"
 
 using namespace LAMMPS_NS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "host_check.h"
+#include "host/host_check.h"
 
 #include <mpi.h>
 

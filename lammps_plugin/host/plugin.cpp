@@ -2,9 +2,9 @@
 // What `plugin load clebschplugin.so` calls: registers the styles with LAMMPS, nothing else.
 #include <string>
 
-#include "host_check.h"
+#include "host/host_check.h"
+#include "host/registration.h"
 #include "library.h"
-#include "registration.h"
 
 extern "C" __attribute__((visibility("default"))) void lammpsplugin_init(void* lmp, void* handle, void* regfunc) {
   const std::string mismatch = clebsch_lammps::host_mismatch(lmp);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "registration.h"
+#include "host/registration.h"
 
 #include <cstring>
 
-#include "compute_clebsch.h"
-#include "compute_clebsch_atom.h"
+#include "compute/compute_clebsch.h"
+#include "compute/compute_clebsch_atom.h"
 #include "force.h"
 #include "lammpsplugin.h"
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 #include "version.h"
 
 using LAMMPS_NS::LAMMPS;

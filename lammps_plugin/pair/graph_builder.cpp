@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "graph_builder.h"
+#include "pair/graph_builder.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "model_loading.h"
+#include "pair/model_loading.h"
 
 #include <mpi.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "comm.h"
+#include "comm/node_turn.h"
 #include "error.h"
-#include "node_turn.h"
 #include "universe.h"
 #include "utils.h"
 

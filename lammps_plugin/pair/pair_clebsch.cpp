@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@
 #include "error.h"
 #include "force.h"
 #include "memory.h"
-#include "model_loading.h"
 #include "neigh_list.h"
 #include "neighbor.h"
+#include "pair/model_loading.h"
 #include "update.h"
 #include "utils.h"
 

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "communication.h"
-#include "graph_builder.h"
+#include "comm/communication.h"
 #include "model/model.h"
 #include "pair.h"
-#include "pair_list_builder.h"
-#include "pair_settings.h"
-#include "run_checks.h"
-#include "step_times.h"
+#include "pair/graph_builder.h"
+#include "pair/pair_list_builder.h"
+#include "pair/pair_settings.h"
+#include "pair/run_checks.h"
+#include "pair/step_times.h"
 
 namespace LAMMPS_NS {
 

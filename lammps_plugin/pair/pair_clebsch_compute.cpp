@@ -8,7 +8,7 @@
 #include "comm.h"
 #include "error.h"
 #include "neighbor.h"
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 #include "update.h"
 #include "utils.h"
 

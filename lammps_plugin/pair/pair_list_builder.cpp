@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "pair_list_builder.h"
+#include "pair/pair_list_builder.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "pair_settings.h"
+#include "pair/pair_settings.h"
 
 #include <string>
 

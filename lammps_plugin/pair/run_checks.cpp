@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "run_checks.h"
+#include "pair/run_checks.h"
 
 #include <mpi.h>
 

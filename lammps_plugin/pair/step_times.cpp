@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "step_times.h"
+#include "pair/step_times.h"
 
 #include <mpi.h>
 

@@ -1,4 +1,4 @@
-#include "core/coupling.h"
+#include "core/math/coupling.h"
 
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "core/errors.h"
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 
 namespace clebsch {
 namespace {

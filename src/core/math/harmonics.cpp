@@ -1,7 +1,7 @@
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 
 #include "core/errors.h"
-#include "core/harmonics_recursion.h"
+#include "core/math/harmonics_recursion.h"
 
 namespace clebsch {
 

@@ -1,4 +1,4 @@
-#include "core/allegro_problem.h"
+#include "core/problem/allegro_problem.h"
 
 #include <algorithm>
 #include <map>
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/coupling.h"
 #include "core/errors.h"
-#include "core/text_fields.h"
+#include "core/math/coupling.h"
+#include "core/problem/text_fields.h"
 
 namespace clebsch {
 namespace {

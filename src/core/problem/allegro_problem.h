@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/irreps.h"
-#include "core/problem.h"
+#include "core/math/irreps.h"
+#include "core/problem/problem.h"
 
 namespace clebsch {
 

@@ -1,4 +1,4 @@
-#include "core/gate_plan.h"
+#include "core/problem/gate_plan.h"
 
 #include <algorithm>
 

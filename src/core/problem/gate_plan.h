@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 namespace clebsch {
 

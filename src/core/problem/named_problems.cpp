@@ -1,4 +1,4 @@
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch {
 namespace {

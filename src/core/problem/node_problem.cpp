@@ -1,11 +1,11 @@
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 
 #include "core/errors.h"
-#include "core/text_fields.h"
+#include "core/problem/text_fields.h"
 
 namespace clebsch {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
-// Text forms of the node-wise ops: linear, species_linear, gate, zbl. Same rules as core/problem.h.
+// Text forms of the node-wise ops: linear, species_linear, gate, zbl. Same rules as core/problem/problem.h.
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 
 namespace clebsch {
 
@@ -43,8 +43,8 @@ struct GateProblem {
 /// "zbl p=6 scale=7.1998225 [screening=EXPONENT,LENGTH,W,K,W,K,W,K,W,K]": E(r) of a directed edge (half a pair, scale =
 /// e^2/(8 pi eps0) in eV Angstrom) is
 ///   scale * Zi Zj / r * psi((Zi^EXPONENT + Zj^EXPONENT) r / LENGTH) * f(r / rc), psi(u) = sum of W exp(-K u)
-/// with f the polynomial cutoff of degree p (core/problem.h). Without `screening` psi is the universal function of
-/// J. F. Ziegler, J. P. Biersack, U. Littmark, The Stopping and Range of Ions in Matter (1985) with the constants of
+/// with f the polynomial cutoff of degree p (core/problem/problem.h). Without `screening` psi is the universal function
+/// of J. F. Ziegler, J. P. Biersack, U. Littmark, The Stopping and Range of Ions in Matter (1985) with the constants of
 /// LAMMPS's pair_style zbl and nequip's ZBL.
 struct ZblProblem {
   double p = 6.0;  ///< real, >= 2

@@ -1,4 +1,4 @@
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/errors.h"
-#include "core/text_fields.h"
+#include "core/problem/text_fields.h"
 
 namespace clebsch {
 namespace {

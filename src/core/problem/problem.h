@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 
 namespace clebsch {
 
@@ -26,7 +26,7 @@ struct Path {
   int64_t weight_count = 0;   ///< derived: mul_in1 (uvu, second mul 1), mul_in1*mul_in2*mul_out (uvw), 0 if weightless
 };
 
-enum class RadialBasis { bessel, gaussian, spline };  ///< spline: core/allegro_problem.h alone
+enum class RadialBasis { bessel, gaussian, spline };  ///< spline: core/problem/allegro_problem.h alone
 /// silu: plain x*sigmoid(x) between bias-free layers; any normalising constant is folded into the next layer.
 /// norm_silu: layers with biases, LayerNorm and silu between them; the first bias belongs to the ordered pair of types.
 enum class Activation { silu, norm_silu };

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 
 namespace clebsch {
 namespace {

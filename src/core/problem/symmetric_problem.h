@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 
 namespace clebsch {
 

@@ -1,4 +1,4 @@
-#include "core/text_fields.h"
+#include "core/problem/text_fields.h"
 
 #include <algorithm>
 #include <charconv>

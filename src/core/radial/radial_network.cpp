@@ -1,4 +1,4 @@
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 
 #include <algorithm>
 #include <cmath>
@@ -92,7 +92,7 @@ Jet gaussian(double k, double centre, double x) {
   return {v, 2.0 * k * u * v, 2.0 * k * v * (1.0 + 2.0 * k * u * u)};
 }
 
-// What the basis sees instead of r, from `values` (q, p, a, r0 or alpha, r0; core/problem.h DistanceTransform).
+// What the basis sees instead of r, from `values` (q, p, a, r0 or alpha, r0; core/problem/problem.h DistanceTransform).
 Jet transformed(DistanceTransform transform, const double* values, const Jet& r) {
   if (transform == DistanceTransform::none) return r;
   const Jet one{1.0, 0.0, 0.0};

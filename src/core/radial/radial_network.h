@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch {
 

@@ -1,10 +1,10 @@
-#include "core/radial_spline.h"
+#include "core/radial/radial_spline.h"
 
 #include <algorithm>
 #include <array>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch {
 namespace {

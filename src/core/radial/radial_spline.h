@@ -1,6 +1,7 @@
 #pragma once
-// Radial tables as sums of quintic B-splines: one number a knot and column where the pieces of core/radial_table.h have
-// six, three of them shared with the neighbouring piece. For kernels that are bound by reading tables.
+// Radial tables as sums of quintic B-splines: one number a knot and column where the pieces of
+// core/radial/radial_table.h have six, three of them shared with the neighbouring piece. For kernels that are bound by
+// reading tables.
 #include <cstdint>
 #include <vector>
 

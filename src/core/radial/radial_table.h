@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 
 namespace clebsch {
 
 /// First knot in Angstrom; below it W continues as the parabola in r with the first knot's value, slope and curvature:
 /// C2, and with a bounded slope down to r = 0.
 constexpr double kTableStart = 0.4;
-/// Number of quintic pieces to begin with (src/model/tables.cpp takes more for a steep network): 96 keep forces within
-/// 5e-7 of the exact network (tests/parity, worst of presets S, M, l_max 4 and the trained water model; 48
-/// pieces 1.2e-5, 64 2.4e-6, 80 9e-7) and cost the CPU 8% of a step against 48.
+/// Number of quintic pieces to begin with (src/model/run/radial_tables.cpp takes more for a steep network): 96 keep
+/// forces within 5e-7 of the exact network (tests/parity, worst of presets S, M, l_max 4 and the trained water model;
+/// 48 pieces 1.2e-5, 64 2.4e-6, 80 9e-7) and cost the CPU 8% of a step against 48.
 constexpr int kTablePieces = 96;
 /// Coefficients per piece and column.
 constexpr int kTableOrder = 6;

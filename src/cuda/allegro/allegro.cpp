@@ -1,4 +1,4 @@
-#include "cuda/allegro.h"
+#include "cuda/allegro/allegro.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/kernel_table.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

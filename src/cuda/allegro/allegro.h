@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/allegro_problem.h"
-#include "cuda/allegro_source.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
+#include "core/problem/allegro_problem.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 
@@ -20,7 +20,7 @@ struct AllegroOperands {
   const int32_t* senders = nullptr;      ///< (E)
   const int32_t* receivers = nullptr;    ///< (E)
   const int32_t* types = nullptr;        ///< (nodes), below type_count
-  const void* table = nullptr;           ///< (tables, pieces + 1, kTableOrder, columns), core/radial_table.h
+  const void* table = nullptr;           ///< (tables, pieces + 1, kTableOrder, columns), core/radial/radial_table.h
   const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
   const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom
   int32_t type_count = 0, tables = 0, pieces = 0;

@@ -1,7 +1,7 @@
 // The couplings of an Allegro layer's tensor product as tables in the source of its kernels.
 #include <algorithm>
 
-#include "cuda/allegro_source.h"
+#include "cuda/allegro/allegro_source.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cuda/allegro_source.h"
-#include "cuda/tf32_product.h"
-#include "cuda/tile_product.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/emit/tf32_product.h"
+#include "cuda/emit/tile_product.h"
 
 namespace clebsch::cuda {
 namespace {

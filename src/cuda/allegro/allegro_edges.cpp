@@ -1,10 +1,10 @@
 // What an Allegro network needs of single edges and rows: plan of the chunks, two-body part, energies, gradients.
 #include <cmath>
 
-#include "core/radial_table.h"
-#include "cuda/allegro_source.h"
-#include "cuda/harmonics_source.h"
-#include "cuda/table_place.h"
+#include "core/radial/radial_table.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/emit/harmonics_source.h"
+#include "cuda/emit/table_place.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/allegro_layout.h"
+#include "cuda/allegro/allegro_layout.h"
 
 #include <algorithm>
 #include <numeric>

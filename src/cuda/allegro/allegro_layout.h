@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/allegro_problem.h"
-#include "cuda/source_writer.h"
+#include "core/problem/allegro_problem.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "core/errors.h"
-#include "cuda/allegro_source.h"
-#include "cuda/lane_sum.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/emit/lane_sum.h"
 
 namespace clebsch::cuda {
 namespace {

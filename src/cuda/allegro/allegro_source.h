@@ -3,9 +3,9 @@
 // workspace as AllegroLayout says; `chunks` holds {first row, end row, first edge, end edge} of every chunk.
 #include <string>
 
-#include "core/allegro_problem.h"
-#include "cuda/allegro_layout.h"
-#include "cuda/source_writer.h"
+#include "core/problem/allegro_problem.h"
+#include "cuda/allegro/allegro_layout.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -4,8 +4,8 @@
 //   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
 // the gradients of one edge and channel are dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]; dY is then
 // summed over the lanes, and over the units of a receiver in shared memory, always in the same order.
-#include "cuda/gradient_emitter.h"
-#include "cuda/harmonics_sums.h"
+#include "cuda/conv/gradient_emitter.h"
+#include "cuda/conv/harmonics_sums.h"
 
 namespace clebsch::cuda {
 namespace {

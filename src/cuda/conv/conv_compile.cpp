@@ -2,10 +2,11 @@
 #include <algorithm>
 
 #include "core/errors.h"
-#include "cuda/kernel_compiler.h"
-#include "cuda/kernel_table.h"
-#include "cuda/path_terms.h"
-#include "cuda/tensor_product_conv.h"
+#include "cuda/conv/tensor_product_conv.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/plan/path_terms.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 

@@ -13,8 +13,8 @@
 // six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
 #include <set>
 
-#include "cuda/gradient_emitter.h"
-#include "cuda/harmonics_sums.h"
+#include "cuda/conv/gradient_emitter.h"
+#include "cuda/conv/harmonics_sums.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,9 +1,9 @@
 // Emits the forward kernel of tensor_product_conv: a warp walks a receiver's edges with its sums in registers.
 #include <set>
 
-#include "cuda/emit_common.h"
-#include "cuda/kernel_source.h"
-#include "cuda/path_products.h"
+#include "cuda/conv/conv_source.h"
+#include "cuda/emit/emit_common.h"
+#include "cuda/emit/path_products.h"
 
 namespace clebsch::cuda {
 namespace {

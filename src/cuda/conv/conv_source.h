@@ -1,18 +1,10 @@
 #pragma once
-// The generator: a problem becomes the CUDA source of a kernel.
-#include <string>
-
-#include "core/problem.h"
-#include "cuda/schedule.h"
+// The generator of tensor_product_conv: a problem becomes the CUDA source of a kernel.
+#include "core/problem/problem.h"
+#include "cuda/plan/schedule.h"
+#include "cuda/runtime/kernel_source.h"
 
 namespace clebsch::cuda {
-
-/// A source without includes and what a launcher must know of it.
-struct KernelSource {
-  std::string name;  ///< entry point
-  std::string source;
-  Schedule schedule;
-};
 
 /// Which gradients a backward kernel writes, and how dX is summed.
 struct BackwardOutputs {
@@ -63,15 +55,5 @@ struct DoubleBackwardOutputs {
 /// out: as of conv_forward, with splits copies; the others as of conv_backward. Grid as of conv_forward.
 KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {});
-
-/// Two small sums in fixed order:
-///   sum_by_sender(const real* edge_rows, const int* col_ptr, const int* col_edge, int nodes, real* out)
-///     grid (nodes); out (nodes, in1.dim()) = sum of the edges' rows, ascending edge ids. edge_rows is what the
-///     deterministic backward kernel of `schedule` wrote: (E, max_input_parts * in1.dim())
-///   sum_parts(const real* parts, int64 count, int splits, real* out)
-///     grid (ceil(count / kReductionThreads)), out[i] = sum over s of parts[s * count + i]
-std::string reductions_source(const Problem& problem, const Schedule& schedule);
-/// Threads a block of sum_by_sender and sum_parts.
-constexpr int kReductionThreads = 128;
 
 }  // namespace clebsch::cuda

@@ -1,8 +1,8 @@
-#include "cuda/harmonics_sums.h"
+#include "cuda/conv/harmonics_sums.h"
 
 #include <algorithm>
 
-#include "cuda/lane_sum.h"
+#include "cuda/emit/lane_sum.h"
 
 namespace clebsch::cuda {
 namespace {

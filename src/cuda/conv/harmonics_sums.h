@@ -1,7 +1,7 @@
 #pragma once
 // How the passes that make gradients of the harmonics sum them: over the lanes of a warp, then over the units of a
 // receiver, always in the same order.
-#include "cuda/emit_common.h"
+#include "cuda/emit/emit_common.h"
 
 namespace clebsch::cuda {
 

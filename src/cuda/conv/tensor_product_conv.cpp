@@ -1,4 +1,5 @@
-#include "cuda/tensor_product_conv.h"
+#include "cuda/conv/tensor_product_conv.h"
+#include "cuda/emit/reductions.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/problem.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
-#include "cuda/kernel_source.h"
+#include "core/problem/problem.h"
+#include "cuda/conv/conv_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

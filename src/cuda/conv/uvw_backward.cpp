@@ -1,10 +1,10 @@
 // Emits the backward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
-#include "cuda/gradient_emitter.h"
-#include "cuda/harmonics_sums.h"
-#include "cuda/lane_sum.h"
-#include "cuda/uvw_schedule.h"
+#include "cuda/conv/gradient_emitter.h"
+#include "cuda/conv/harmonics_sums.h"
+#include "cuda/conv/uvw_schedule.h"
+#include "cuda/emit/lane_sum.h"
 
 namespace clebsch::cuda {
 namespace {

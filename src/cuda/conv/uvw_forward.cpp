@@ -1,8 +1,8 @@
 // Emits the forward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
-#include "cuda/kernel_source.h"
-#include "cuda/uvw_schedule.h"
+#include "cuda/conv/conv_source.h"
+#include "cuda/conv/uvw_schedule.h"
 
 namespace clebsch::cuda {
 namespace {

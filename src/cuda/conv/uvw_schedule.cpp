@@ -1,4 +1,4 @@
-#include "cuda/uvw_schedule.h"
+#include "cuda/conv/uvw_schedule.h"
 
 #include <algorithm>
 #include <numeric>

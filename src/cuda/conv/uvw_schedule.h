@@ -11,8 +11,9 @@
 // Forward, a tile is 32 channels (a slice) of an output block with all the paths that write it; backward, it is some
 // paths with the same input block, all slices. Output channels that do not fill a slice leave room for several input
 // channels at once: see Lanes.
-#include "cuda/emit_common.h"
-#include "cuda/schedule.h"
+#include "cuda/emit/emit_common.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

@@ -1,12 +1,12 @@
-#include "cuda/edge_embedding.h"
+#include "cuda/edges/edge_embedding.h"
 
 #include <map>
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
-#include "cuda/harmonics_source.h"
-#include "cuda/kernel_table.h"
+#include "core/math/harmonics.h"
+#include "cuda/emit/harmonics_source.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
-#include "core/problem.h"
-#include "cuda/driver.h"
-#include "cuda/source_writer.h"
+#include "core/problem/problem.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

@@ -1,6 +1,6 @@
-#include "cuda/edge_finder.h"
+#include "cuda/edges/edge_finder.h"
 
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "cuda/edge_forces.h"
+#include "cuda/edges/edge_forces.h"
 
-#include "cuda/edge_finder.h"
-#include "cuda/graph_transpose.h"
-#include "cuda/kernel_table.h"
-#include "cuda/source_writer.h"
+#include "cuda/edges/edge_finder.h"
+#include "cuda/edges/graph_transpose.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "cuda/driver.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

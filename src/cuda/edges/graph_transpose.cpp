@@ -1,6 +1,6 @@
-#include "cuda/graph_transpose.h"
+#include "cuda/edges/graph_transpose.h"
 
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 namespace {

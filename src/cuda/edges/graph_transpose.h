@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

@@ -1,11 +1,11 @@
-#include "cuda/pair_repulsion.h"
+#include "cuda/edges/pair_repulsion.h"
 
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include "cuda/kernel_table.h"
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

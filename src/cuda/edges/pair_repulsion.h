@@ -1,11 +1,11 @@
 #pragma once
-// clebsch::pair_repulsion on CUDA, in fp64; the formula is in core/node_problem.h.
+// clebsch::pair_repulsion on CUDA, in fp64; the formula is in core/problem/node_problem.h.
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "core/node_problem.h"
-#include "cuda/driver.h"
+#include "core/problem/node_problem.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

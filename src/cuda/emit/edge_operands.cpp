@@ -1,4 +1,4 @@
-#include "cuda/edge_operands.h"
+#include "cuda/emit/edge_operands.h"
 
 namespace clebsch::cuda {
 

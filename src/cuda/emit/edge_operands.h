@@ -5,7 +5,8 @@
 // same rows of shared memory. The rest of a kernel does not see the difference.
 #include <string>
 
-#include "cuda/schedule.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/emit_common.h"
+#include "cuda/emit/emit_common.h"
 
 #include <algorithm>
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "core/irreps.h"
-#include "cuda/edge_operands.h"
-#include "cuda/path_terms.h"
-#include "cuda/schedule.h"
+#include "core/math/irreps.h"
+#include "cuda/emit/edge_operands.h"
+#include "cuda/plan/path_terms.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

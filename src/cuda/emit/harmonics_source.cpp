@@ -1,6 +1,6 @@
-#include "cuda/harmonics_source.h"
+#include "cuda/emit/harmonics_source.h"
 
-#include "core/harmonics_recursion.h"
+#include "core/math/harmonics_recursion.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/lane_sum.h"
+#include "cuda/emit/lane_sum.h"
 
 namespace clebsch::cuda {
 

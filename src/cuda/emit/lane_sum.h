@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/path_products.h"
+#include "cuda/emit/path_products.h"
 
 #include <map>
 #include <set>

@@ -2,7 +2,7 @@
 // The arithmetic of the forward pass for one edge: out[k] += W (x (x) y).
 #include <vector>
 
-#include "cuda/emit_common.h"
+#include "cuda/emit/emit_common.h"
 
 namespace clebsch::cuda {
 

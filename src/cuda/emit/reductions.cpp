@@ -1,7 +1,7 @@
-// Emits the two sums in fixed order that finish deterministic results.
-#include "core/irreps.h"
-#include "cuda/interaction_kernels.h"
-#include "cuda/kernel_source.h"
+#include "cuda/emit/reductions.h"
+
+#include "core/math/irreps.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 namespace {

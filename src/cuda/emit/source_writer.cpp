@@ -1,10 +1,6 @@
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
-
-const char* scalar_name(Scalar scalar) { return scalar == Scalar::f32 ? "float" : "double"; }
-
-int scalar_bytes(Scalar scalar) { return scalar == Scalar::f32 ? 4 : 8; }
 
 std::string literal(double value, Scalar scalar) {
   std::string text = scalar == Scalar::f32 ? fmt::format("{:.9g}", value) : fmt::format("{:.17g}", value);

@@ -6,16 +6,11 @@
 #include <string_view>
 #include <utility>
 
+#include "cuda/plan/scalar.h"
+
 namespace clebsch::cuda {
 
-/// Arithmetic of a kernel.
-enum class Scalar { f32, f64 };
-
-/// "float" or "double".
-const char* scalar_name(Scalar scalar);
-/// Bytes of one number.
-int scalar_bytes(Scalar scalar);
-/// A literal of that type which reads back as the nearest value: "0.577350269f", "0.57735026918962573".
+/// A literal of the type which reads back as the nearest value: "0.577350269f", "0.57735026918962573".
 std::string literal(double value, Scalar scalar);
 
 /// Collects lines. A line that ends with '{' indents what follows, one that starts with '}' ends that.

@@ -1,9 +1,9 @@
-#include "cuda/table_place.h"
+#include "cuda/emit/table_place.h"
 
 #include <cmath>
 
-#include "core/radial_table.h"
-#include "cuda/source_writer.h"
+#include "core/radial/radial_table.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/tf32_product.h"
+#include "cuda/emit/tf32_product.h"
 
 namespace clebsch::cuda {
 

@@ -1,7 +1,7 @@
 #pragma once
 // The inner loop of a matrix product in fp32 on tensor cores: every operand is split into two numbers of tf32's 11
 // bits, big + small, and three products of such numbers make one of fp32 (3xTF32). Compute capability 8.0 and later.
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/tile_product.h"
+#include "cuda/emit/tile_product.h"
 
 namespace clebsch::cuda {
 

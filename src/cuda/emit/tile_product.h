@@ -1,6 +1,6 @@
 #pragma once
 // The inner loop of a matrix product whose operands lie in shared memory, tile by tile.
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/interaction.h"
+#include "cuda/interaction/interaction.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,10 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/radial_spline.h"
-#include "cuda/kernel_compiler.h"
-#include "cuda/kernel_table.h"
+#include "core/radial/radial_spline.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "core/problem.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
-#include "cuda/interaction_kernels.h"
+#include "core/problem/problem.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 
@@ -30,8 +30,8 @@ struct InteractionOperands {
   const double* edge_vec = nullptr;  ///< (E,3) Angstrom
   const int32_t* senders = nullptr;  ///< (E), below nodes
   const int32_t* types = nullptr;    ///< (nodes), below type_count
-  /// (tables, pieces + 1, kTableOrder, weight_count), core/radial_table.h; for kernels with splines (tables,
-  /// spline_rows(pieces), 1, weight_count), core/radial_spline.h
+  /// (tables, pieces + 1, kTableOrder, weight_count), core/radial/radial_table.h; for kernels with splines (tables,
+  /// spline_rows(pieces), 1, weight_count), core/radial/radial_spline.h
   const void* table = nullptr;
   const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
   const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom

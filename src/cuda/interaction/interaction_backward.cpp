@@ -9,12 +9,12 @@
 #include <algorithm>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
-#include "cuda/gradient_emitter.h"
-#include "cuda/interaction_edges.h"
-#include "cuda/interaction_kernels.h"
-#include "cuda/knots.h"
-#include "cuda/lane_sum.h"
+#include "core/math/harmonics.h"
+#include "cuda/emit/incoming_gradient.h"
+#include "cuda/emit/lane_sum.h"
+#include "cuda/interaction/interaction_edges.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/interaction/knots.h"
 
 namespace clebsch::cuda {
 namespace {

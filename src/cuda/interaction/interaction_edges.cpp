@@ -1,10 +1,10 @@
-#include "cuda/interaction_edges.h"
+#include "cuda/interaction/interaction_edges.h"
 
-#include "core/harmonics.h"
-#include "core/radial_spline.h"
-#include "core/radial_table.h"
-#include "cuda/harmonics_source.h"
-#include "cuda/table_place.h"
+#include "core/math/harmonics.h"
+#include "core/radial/radial_spline.h"
+#include "core/radial/radial_table.h"
+#include "cuda/emit/harmonics_source.h"
+#include "cuda/emit/table_place.h"
 
 namespace clebsch::cuda {
 
@@ -254,7 +254,7 @@ void InteractionEdges::geometry(SourceWriter& w) const {
 
 void InteractionEdges::basis(SourceWriter& w) const {
   const auto number = [&](double value) { return literal(value, schedule_.scalar); };
-  // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial_table.cpp).
+  // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial/radial_table.cpp).
   w.line("real* h = row + {};", components_);
   w.text("if (piece < 0) {");
   w.text("// Below the first knot the row's own polynomial 1, t, t^2.");

@@ -6,8 +6,9 @@
 // coefficients once. Geometry is fp64 up to the unit vector and the place in the piece.
 #include <string>
 
-#include "core/problem.h"
-#include "cuda/schedule.h"
+#include "core/problem/problem.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

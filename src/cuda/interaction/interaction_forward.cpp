@@ -2,10 +2,10 @@
 #include <set>
 
 #include "core/errors.h"
-#include "cuda/interaction_edges.h"
-#include "cuda/interaction_kernels.h"
-#include "cuda/knots.h"
-#include "cuda/path_products.h"
+#include "cuda/emit/path_products.h"
+#include "cuda/interaction/interaction_edges.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/interaction/knots.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // The generator of clebsch::interaction: a problem with a radial part becomes the CUDA source of fused kernels.
-#include "cuda/kernel_source.h"
+#include "cuda/runtime/kernel_source.h"
 
 namespace clebsch::cuda {
 
@@ -32,13 +32,5 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
 KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {},
                                          bool density = false);
-
-/// The sums in fixed order that finish deterministic results, kReductionThreads a block:
-///   sum_slab(const real* edge_rows, const int* col_ptr, const int* col_edge, int edge_begin, int edge_end, real* out)
-///     grid (nodes); out (nodes, in1.dim()) += the rows of the slab's edges with this sender, ascending edge ids; the
-///     first slab (edge_begin = 0) overwrites.
-///   sum_parts(const real* parts, int64 count, int splits, real* out)
-///     grid (ceil(count / kReductionThreads)), out[i] = sum over s of parts[s * count + i]
-std::string interaction_sums_source(const Problem& problem, const Schedule& schedule);
 
 }  // namespace clebsch::cuda

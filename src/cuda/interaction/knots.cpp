@@ -1,7 +1,7 @@
-#include "cuda/knots.h"
+#include "cuda/interaction/knots.h"
 
-#include "core/radial_spline.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_spline.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -5,9 +5,9 @@
 // coefficients of its own table row and of the next. A warp keeps those six numbers a path and channel; with its edges
 // in table order the right end of a piece becomes the left end of the next, so a knot is read once.
 //
-// With Schedule::spline the six numbers are coefficients of B-splines (core/radial_spline.h): one a row, and from a
-// piece to the d-th after it only d are read.
-#include "cuda/emit_common.h"
+// With Schedule::spline the six numbers are coefficients of B-splines (core/radial/radial_spline.h): one a row, and
+// from a piece to the d-th after it only d are read.
+#include "cuda/emit/emit_common.h"
 
 namespace clebsch::cuda {
 

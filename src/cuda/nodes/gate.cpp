@@ -1,11 +1,11 @@
-#include "cuda/gate.h"
+#include "cuda/nodes/gate.h"
 
 #include <map>
 #include <mutex>
 #include <tuple>
 
-#include "cuda/gate_source.h"
-#include "cuda/kernel_table.h"
+#include "cuda/nodes/gate_source.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

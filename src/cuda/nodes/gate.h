@@ -2,9 +2,9 @@
 // clebsch::gate on CUDA.
 #include <memory>
 
-#include "core/node_problem.h"
-#include "cuda/driver.h"
-#include "cuda/source_writer.h"
+#include "core/problem/node_problem.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

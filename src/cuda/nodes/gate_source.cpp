@@ -1,4 +1,4 @@
-#include "cuda/gate_source.h"
+#include "cuda/nodes/gate_source.h"
 
 namespace clebsch::cuda {
 namespace {

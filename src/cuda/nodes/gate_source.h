@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/gate_plan.h"
-#include "cuda/source_writer.h"
+#include "core/problem/gate_plan.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

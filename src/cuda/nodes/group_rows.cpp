@@ -1,6 +1,6 @@
-#include "cuda/group_rows.h"
+#include "cuda/nodes/group_rows.h"
 
-#include "cuda/source_writer.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/horner_tree.h"
+#include "cuda/nodes/horner_tree.h"
 
 #include <algorithm>
 #include <map>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 
 namespace clebsch::cuda {
 

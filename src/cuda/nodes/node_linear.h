@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 
-#include "core/node_problem.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
-#include "cuda/node_linear_source.h"
+#include "core/problem/node_problem.h"
+#include "cuda/nodes/node_linear_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

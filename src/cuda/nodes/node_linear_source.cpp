@@ -1,9 +1,9 @@
-#include "cuda/node_linear_source.h"
+#include "cuda/nodes/node_linear_source.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "cuda/tile_product.h"
+#include "cuda/emit/tile_product.h"
 
 namespace clebsch::cuda {
 namespace {

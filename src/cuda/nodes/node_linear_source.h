@@ -2,8 +2,8 @@
 // The generator of the dense node maps: all blocks of linear or species_linear in one launch.
 #include <string>
 
-#include "core/node_problem.h"
-#include "cuda/source_writer.h"
+#include "core/problem/node_problem.h"
+#include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 

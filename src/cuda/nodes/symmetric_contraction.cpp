@@ -1,11 +1,11 @@
-#include "cuda/symmetric_contraction.h"
+#include "cuda/nodes/symmetric_contraction.h"
 
 #include <map>
 #include <tuple>
 
 #include "core/errors.h"
-#include "cuda/group_rows.h"
-#include "cuda/kernel_table.h"
+#include "cuda/nodes/group_rows.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 

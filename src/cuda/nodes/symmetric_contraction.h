@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 
-#include "core/symmetric_problem.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
-#include "cuda/symmetric_source.h"
+#include "core/problem/symmetric_problem.h"
+#include "cuda/nodes/symmetric_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

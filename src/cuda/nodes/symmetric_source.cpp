@@ -1,8 +1,9 @@
-#include "cuda/symmetric_source.h"
+#include "cuda/nodes/symmetric_source.h"
 
 #include <algorithm>
 
-#include "cuda/horner_tree.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/nodes/horner_tree.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -2,8 +2,8 @@
 // The generator of symmetric_contraction's kernels: a problem becomes straight-line CUDA code.
 #include <string>
 
-#include "core/symmetric_problem.h"
-#include "cuda/schedule.h"
+#include "core/problem/symmetric_problem.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/known_devices.h"
+#include "cuda/plan/device_limits.h"
 
 #include <fmt/ranges.h>
 

@@ -1,9 +1,9 @@
-#include "cuda/path_terms.h"
+#include "cuda/plan/path_terms.h"
 
 #include <cmath>
 #include <map>
 
-#include "core/coupling.h"
+#include "core/math/coupling.h"
 
 namespace clebsch::cuda {
 namespace {

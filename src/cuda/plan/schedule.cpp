@@ -1,10 +1,10 @@
-#include "cuda/schedule.h"
+#include "cuda/plan/schedule.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/errors.h"
-#include "cuda/unit_packing.h"
+#include "cuda/plan/unit_packing.h"
 
 namespace clebsch::cuda {
 namespace {

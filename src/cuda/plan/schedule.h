@@ -10,20 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/problem.h"
-#include "cuda/source_writer.h"
+#include "core/problem/problem.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/plan/scalar.h"
 
 namespace clebsch::cuda {
-
-/// What the planner knows of a device. Defaults: a Hopper GPU.
-struct DeviceLimits {
-  int arch = 90;  ///< compute capability, 10 * major + minor
-  int multiprocessors = 132;
-  int registers_per_multiprocessor = 65536;
-  int warps_per_multiprocessor = 64;
-  int shared_per_block = 49152;  ///< without opting in to more, bytes
-  int shared_per_multiprocessor = 233472;
-};
 
 /// With weights given for each edge, or with radial functions from a table whose knots a warp keeps in registers.
 enum class Pass { forward, backward, double_backward, table_forward, table_backward };
@@ -41,7 +32,7 @@ struct ScheduleOptions {
   int code = 0;    ///< instructions of an edge that one launch may hold before its units become launches of their own
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
-  int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial_spline.h)
+  int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
   int stages = -1;    ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 

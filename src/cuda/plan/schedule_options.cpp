@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "core/errors.h"
-#include "cuda/schedule.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/harmonics.h"
-#include "cuda/schedule.h"
+#include "core/math/harmonics.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 namespace {

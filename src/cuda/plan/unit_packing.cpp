@@ -1,11 +1,11 @@
-#include "cuda/unit_packing.h"
+#include "cuda/plan/unit_packing.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
-#include "cuda/path_terms.h"
+#include "cuda/plan/path_terms.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -3,7 +3,7 @@
 // registers, and the pieces packed into units of about equal cost. make_schedule (schedule.h) chooses among packings.
 #include <vector>
 
-#include "cuda/schedule.h"
+#include "cuda/plan/schedule.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/cubin_cache.h"
+#include "cuda/runtime/cubin_cache.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

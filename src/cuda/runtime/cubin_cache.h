@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "cuda/nvrtc.h"
+#include "cuda/runtime/nvrtc.h"
 
 namespace clebsch::cuda {
 

@@ -1,10 +1,10 @@
-#include "cuda/driver.h"
+#include "cuda/runtime/driver.h"
 
 #include <map>
 #include <mutex>
 
 #include "core/errors.h"
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/schedule.h"
+#include "cuda/plan/device_limits.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/kernel_compiler.h"
+#include "cuda/runtime/kernel_compiler.h"
 
 #include <algorithm>
 #include <atomic>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cubin_cache.h"
-#include "cuda/kernel_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/kernel_source.h"
 
 namespace clebsch::cuda {
 

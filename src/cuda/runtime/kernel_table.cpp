@@ -1,10 +1,10 @@
-#include "cuda/kernel_table.h"
+#include "cuda/runtime/kernel_table.h"
 
 #include <chrono>
 #include <set>
 
 #include "core/errors.h"
-#include "cuda/kernel_compiler.h"
+#include "cuda/runtime/kernel_compiler.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cubin_cache.h"
-#include "cuda/schedule.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/plan/scalar.h"
+#include "cuda/runtime/cubin_cache.h"
 
 namespace clebsch::cuda {
 

@@ -1,4 +1,4 @@
-#include "cuda/nvrtc.h"
+#include "cuda/runtime/nvrtc.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "core/errors.h"
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,7 +1,7 @@
-#include "cuda/stream_order.h"
+#include "cuda/runtime/stream_order.h"
 
 #include "core/errors.h"
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 namespace clebsch::cuda {
 namespace {

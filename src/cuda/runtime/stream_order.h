@@ -1,6 +1,6 @@
 #pragma once
 // Order between two streams, without the host waiting.
-#include "cuda/driver.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

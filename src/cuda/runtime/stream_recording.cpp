@@ -1,9 +1,9 @@
-#include "cuda/stream_recording.h"
+#include "cuda/runtime/stream_recording.h"
 
 #include <utility>
 
 #include "core/errors.h"
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // Work on a stream, recorded by the driver as a graph.
-#include "cuda/driver.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
 

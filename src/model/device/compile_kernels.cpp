@@ -2,11 +2,11 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "core/errors.h"
-#include "model/impl.h"
+#include "model/run/impl.h"
 
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/driver.h"
-#include "cuda/known_devices.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/runtime/driver.h"
 #endif
 
 namespace clebsch {

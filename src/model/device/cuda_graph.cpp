@@ -1,4 +1,4 @@
-#include "model/cuda_graph.h"
+#include "model/device/cuda_graph.h"
 
 #include <atomic>
 
@@ -14,7 +14,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <dlfcn.h>
 
-#include "cuda/stream_recording.h"
+#include "cuda/runtime/stream_recording.h"
 #endif
 
 namespace clebsch {

@@ -1,4 +1,4 @@
-#include "model/device_buffers.h"
+#include "model/device/device_buffers.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/graph_transpose.h"
+#include "cuda/edges/graph_transpose.h"
 #include "torch/cuda_tensors.h"
 #endif
 

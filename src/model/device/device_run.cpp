@@ -1,4 +1,4 @@
-#include "model/device_run.h"
+#include "model/device/device_run.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -13,7 +13,7 @@
 
 #include "core/errors.h"
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/edge_forces.h"
+#include "cuda/edges/edge_forces.h"
 #include "torch/cuda_tensors.h"
 #endif
 

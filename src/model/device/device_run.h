@@ -6,12 +6,12 @@
 #include <memory>
 #include <optional>
 
-#include "model/cuda_graph.h"
-#include "model/device_buffers.h"
-#include "model/forward.h"
-#include "model/point_buffers.h"
+#include "model/device/cuda_graph.h"
+#include "model/device/device_buffers.h"
+#include "model/device/point_buffers.h"
+#include "model/run/forward.h"
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/stream_order.h"
+#include "cuda/runtime/stream_order.h"
 #endif
 
 namespace clebsch {

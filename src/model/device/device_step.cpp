@@ -3,7 +3,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "core/errors.h"
-#include "model/device_run.h"
+#include "model/device/device_run.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "torch/cuda_tensors.h"
 #endif

@@ -1,4 +1,4 @@
-#include "model/point_buffers.h"
+#include "model/device/point_buffers.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/edge_finder.h"
+#include "cuda/edges/edge_finder.h"
 #include "torch/cuda_tensors.h"
 #endif
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/pair_list.h"
-#include "model/device_buffers.h"
+#include "model/device/device_buffers.h"
 
 namespace clebsch {
 

@@ -1,4 +1,4 @@
-#include "model/allow_list.h"
+#include "model/file/allow_list.h"
 
 #include <algorithm>
 #include <iterator>

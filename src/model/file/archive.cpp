@@ -1,4 +1,4 @@
-#include "model/archive.h"
+#include "model/file/archive.h"
 
 #include <caffe2/serialize/inline_container.h>
 

@@ -1,11 +1,11 @@
-#include "model/code_scan.h"
+#include "model/file/code_scan.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/errors.h"
-#include "model/allow_list.h"
-#include "model/code_tokens.h"
+#include "model/file/allow_list.h"
+#include "model/file/code_tokens.h"
 
 namespace clebsch {
 namespace {
@@ -180,7 +180,7 @@ class Parser {
 
   void call(const char* space, int depth) {
     const std::string op = std::string(space) + "::" + std::string(tokens_.peek().text);
-    if (!is_allowed_op(op)) tokens_.refuse("an operator of the allow-list (src/model/allowed_ops.txt)");
+    if (!is_allowed_op(op)) tokens_.refuse("an operator of the allow-list (src/model/file/allowed_ops.txt)");
     tokens_.take();
     tokens_.expect("(");
     arguments(depth);

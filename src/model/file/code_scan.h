@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/archive.h"
+#include "model/file/archive.h"
 
 namespace clebsch {
 

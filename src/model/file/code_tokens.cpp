@@ -1,4 +1,4 @@
-#include "model/code_tokens.h"
+#include "model/file/code_tokens.h"
 
 #include "core/errors.h"
 

@@ -1,4 +1,4 @@
-#include "model/metadata.h"
+#include "model/file/metadata.h"
 
 #include <algorithm>
 #include <cmath>

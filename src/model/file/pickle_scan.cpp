@@ -1,4 +1,4 @@
-#include "model/pickle_scan.h"
+#include "model/file/pickle_scan.h"
 
 #include <cstring>
 #include <map>

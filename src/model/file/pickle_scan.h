@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "model/archive.h"
-#include "model/code_scan.h"
+#include "model/file/archive.h"
+#include "model/file/code_scan.h"
 
 namespace clebsch {
 

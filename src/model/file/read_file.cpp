@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "core/errors.h"
-#include "model/archive.h"
+#include "model/file/archive.h"
 #include "model/model.h"
 
 namespace clebsch {

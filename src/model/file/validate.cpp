@@ -1,4 +1,4 @@
-#include "model/validate.h"
+#include "model/file/validate.h"
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -6,11 +6,11 @@
 #include <set>
 
 #include "core/errors.h"
-#include "core/problem.h"
-#include "model/allow_list.h"
-#include "model/archive.h"
-#include "model/code_scan.h"
-#include "model/pickle_scan.h"
+#include "core/problem/problem.h"
+#include "model/file/allow_list.h"
+#include "model/file/archive.h"
+#include "model/file/code_scan.h"
+#include "model/file/pickle_scan.h"
 
 namespace clebsch {
 namespace {
@@ -48,7 +48,7 @@ class GraphCheck {
     int64_t total = 0;
     for (auto* node : graph->nodes()) {
       const std::string kind = node->kind().toQualString();
-      expect(is_allowed_op(kind), "operators of the allow-list (src/model/allowed_ops.txt)", kind);
+      expect(is_allowed_op(kind), "operators of the allow-list (src/model/file/allowed_ops.txt)", kind);
       expect(node->blocks().empty(), "straight-line code", kind);
       for (const auto* output : node->outputs()) {
         expect(output->type()->kind() != c10::TypeKind::FunctionType, "no free functions", kind);

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "model/metadata.h"
+#include "model/file/metadata.h"
 
 namespace clebsch {
 

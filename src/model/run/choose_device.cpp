@@ -1,4 +1,4 @@
-#include "model/device.h"
+#include "model/run/choose_device.h"
 
 #include <ATen/Context.h>
 #include <dlfcn.h>
@@ -9,8 +9,8 @@
 #include "core/errors.h"
 #include "model/model.h"
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/driver.h"
-#include "cuda/stream_recording.h"
+#include "cuda/runtime/driver.h"
+#include "cuda/runtime/stream_recording.h"
 #endif
 
 namespace clebsch {

@@ -4,7 +4,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
-#include "model/impl.h"
+#include "model/run/impl.h"
 
 namespace clebsch {
 

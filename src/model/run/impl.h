@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "cuda/kernel_table.h"
-#include "model/device.h"
-#include "model/metadata.h"
-#include "model/tables.h"
+#include "cuda/runtime/kernel_table.h"
+#include "model/file/metadata.h"
+#include "model/run/choose_device.h"
+#include "model/run/radial_tables.h"
 
 namespace clebsch {
 

@@ -4,14 +4,14 @@
 #define NDEBUG
 #endif
 
-#include "model/op_recorder.h"
+#include "model/run/op_recorder.h"
 
 #include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
 
-#include "cuda/interaction.h"
+#include "cuda/interaction/interaction.h"
 
 namespace clebsch {
 namespace {

@@ -2,7 +2,7 @@
 // Which clebsch ops a run of a model calls, and with which problems: what its GPU kernels follow from.
 #include <vector>
 
-#include "cuda/kernel_table.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch {
 

@@ -1,4 +1,4 @@
-#include "model/tables.h"
+#include "model/run/radial_tables.h"
 
 #include <ATen/ops/empty.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "core/errors.h"
-#include "core/radial_spline.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_spline.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch {
 namespace {
@@ -25,7 +25,7 @@ constexpr int kMostAutomaticPieces = 1024;
 constexpr int kTriesWithoutGain = 4;
 
 /// Pieces of Allegro's tables: its whole two-body energy goes through one table, so the same force error needs a finer
-/// one than core/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
+/// one than core/radial/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
 constexpr int kAllegroPieces = 128;
 /// Of Agnesi tables in float32, of which there is one for every pair of elements: forces within 1e-5 (tests/parity),
 /// and three elements of a medium MACE stay below 10 MB a layer.

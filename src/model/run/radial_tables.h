@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 #include "model/model.h"
 
 namespace clebsch {
@@ -19,7 +19,7 @@ struct RadialLayer {
   std::vector<double> cutoffs;       ///< of each table
   std::vector<int32_t> table_index;  ///< (T,T) [centre][neighbour] -> table, -1 for pairs not in use
   int pieces = 0;                    ///< of every table; set by choose_pieces
-  bool splines = false;              ///< a GPU's kernels read them as B-splines (core/radial_spline.h)
+  bool splines = false;              ///< a GPU's kernels read them as B-splines (core/radial/radial_spline.h)
 };
 
 /// networks as RadialNetworks says; pair_cutoffs (T,T); in_use (T).
@@ -35,7 +35,8 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
 /// Tables (tables, pieces + 1, 6, columns) of every layer in the run's dtype; built in parallel over all of them.
 std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads);
 
-/// The same tables as B-splines (core/radial_spline.h), (tables, spline_rows(pieces), 1, columns) in the tables' dtype.
+/// The same tables as B-splines (core/radial/radial_spline.h), (tables, spline_rows(pieces), 1, columns) in the tables'
+/// dtype.
 at::Tensor spline_tables(const at::Tensor& tables);
 
 /// Report of one layer, largest errors over its tables; evaluates the network some hundred times.
