@@ -1,6 +1,6 @@
 """Energy, force and stress errors of the carbon model on the held-out structures, as JSON.
 
-    python evaluate.py ../carbon-mace.pt data/test.xyz errors.json [--dtype float32]
+    python evaluate.py ../../carbon-mace.pt data/test.xyz errors.json [--dtype float32]
 
 Errors are in meV/atom, meV/A and GPa, over all and by kind. Energy errors are as they are: no offset is fitted.
 """

@@ -1,6 +1,6 @@
 """Builds the model file from the shipped weights, without the training checkpoint.
 
-    python export_model.py ../carbon-mace.pt
+    python export_model.py ../../carbon-mace.pt
 
 `weights.pt` holds the averaged weights of stage two and the sizes of the model around them; `--from
 carbon_stagetwo.model` renews it first. Needs mace-torch 0.3.16.

@@ -1,6 +1,6 @@
 """Makes the training, validation and test structures of the carbon model.
 
-    python make_data.py --out data [--jobs 2] [--scale 1.0] [--first]
+    python make_data.py --out data [--jobs 2] [--scale 1.0]
 
 All are labelled by the reference potential (lcbop.py) and come from seeds alone:
 
@@ -19,9 +19,8 @@ All are labelled by the reference potential (lcbop.py) and come from seeds alone
   from a perfect crystal to the defect or surface;
 - cluster: two to five atoms in a large box, from 0.9 to 5.5 A apart.
 
-`--first` leaves out the kinds relaxed, dense and path, and the weight on energies of defects: the set of the recipe
-before, whose `SHA256SUMS` and `data_summary.json` are here; those of the whole set have a 2 in their
-names. Molecular dynamics is chaotic: another build of LAMMPS gives other frames of the same distribution.
+`SHA256SUMS` names the frames that the shipped model was fitted to, `data_summary.json` describes them. Molecular
+dynamics is chaotic: another build of LAMMPS gives other frames of the same distribution.
 """
 
 from __future__ import annotations
@@ -60,17 +59,16 @@ class Run:
     frames: int
     seed: int
     defect: str = ""
-    weighted: bool = True  # energies of kinds in LOCAL count for more
 
 
-def runs(seed: int, scale: float, first: bool = False) -> list[Run]:
-    """All series; every one has a seed of its own. `scale` multiplies the number of frames; first: see above."""
+def runs(seed: int, scale: float) -> list[Run]:
+    """All series; every one has a seed of its own. `scale` multiplies the number of frames."""
     todo: list[Run] = []
 
     def add(split: str, kind: str, structure: str, temperature: float, density: float, frames: int, defect: str = ""):
         count = max(1, round(frames * scale))
         number = seed + 1000 * len(todo)
-        todo.append(Run(split, kind, structure, temperature, density, count, number, defect, not first))
+        todo.append(Run(split, kind, structure, temperature, density, count, number, defect))
 
     for split, share in (("train", 1.0), ("valid", 0.1), ("test", 0.1)):
         for structure in ("diamond", "lonsdaleite", "graphene", "graphite-ab", "graphite-aa"):
@@ -89,9 +87,7 @@ def runs(seed: int, scale: float, first: bool = False) -> list[Run]:
         for density in (2.0, 2.6, 3.0, 3.5):
             add(split, "amorphous", "liquid", 8000, density, round(80 * share))
         add(split, "cluster", "cluster", 0.0, 1.0, round(200 * share))
-    if first:
-        return todo
-    # Behind all others, whose seeds stay what they were.
+    # Behind all others: a series' seed follows from its place.
     for split, share in (("train", 1.0), ("valid", 0.1), ("test", 0.1)):
         for defect in ("vacancy", "divacancy", "interstitial", "turned", "frenkel"):
             for structure, frames in (("diamond", 60), ("graphite-ab", 30)):
@@ -203,7 +199,7 @@ def sample(run: Run) -> list[Atoms]:
         weight = 1.0 / (0.1 + np.sqrt((frame.get_forces() ** 2).mean()))
         frame.info["config_forces_weight"] = round(float(np.clip(weight, 0.15, 4.0)), 4)
         weight = float(np.clip(weight, 0.2, 2))
-        local = max(1.0, len(frame) / 8) if run.weighted and run.kind in LOCAL else 1.0
+        local = max(1.0, len(frame) / 8) if run.kind in LOCAL else 1.0
         frame.info["config_stress_weight"] = round(weight, 4)
         frame.info["config_energy_weight"] = round(weight * local, 4)
     kept = [frame for frame in frames if np.abs(frame.get_forces()).max() < LARGEST_FORCE]
@@ -235,12 +231,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the .xyz files")
     parser.add_argument("--seed", type=int, default=71)
     parser.add_argument("--jobs", type=int, default=1, help="series at a time")
-    parser.add_argument("--first", action="store_true", help="the set of the recipe before")
     parser.add_argument("--scale", type=float, default=1.0, help="this many times the frames, for a trial")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
 
-    todo = runs(args.seed, args.scale, args.first)
+    todo = runs(args.seed, args.scale)
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
         done = list(pool.map(sample, todo))
     split: dict[str, list[Atoms]] = {"train": [], "valid": [], "test": []}

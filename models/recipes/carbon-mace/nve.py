@@ -1,6 +1,7 @@
 """Diamond at constant energy under the carbon model in LAMMPS (in.nve): temperature and drift, as JSON.
 
-    python nve.py ../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record] [--flags "-k on g 1 -sf kk"]
+    python nve.py ../../carbon-mace.pt nve.json --ps 20 [--cells 4] [--device cuda] [--record]
+        [--flags "-k on g 1 -sf kk"]
 
 Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
 total energy, its error that of a line through the means of ten blocks; beside it the same of the energy that Verlet's
@@ -20,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "models")]
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(ROOT / "examples"), str(HERE.parent)]
 from energy_drift import drift_record, energy_drift  # noqa: E402
 from lammps_output import read_speed, read_thermo  # noqa: E402
 

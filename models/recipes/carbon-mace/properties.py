@@ -1,6 +1,6 @@
 """Crystals of the carbon model beside the reference potential: lattices, elastic constants, defects, phonons.
 
-    python properties.py ../carbon-mace.pt [--out .]
+    python properties.py ../../carbon-mace.pt [--out .]
 
 Writes properties.json and phonons.png. Uses the functions of examples/ase.
 """
@@ -22,7 +22,7 @@ from lcbop import lcbop
 
 from clebsch.ase import ClebschCalculator
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples/ase"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples/ase"))
 from elastic_constants import elastic_constants, relaxed_lattice  # noqa: E402
 from phonons import Phonons, diamond_phonons, draw  # noqa: E402
 

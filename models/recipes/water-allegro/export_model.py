@@ -1,7 +1,7 @@
 """Builds the model file from a checkpoint of the training, or from the weights kept of one.
 
-    python export_model.py ../water-allegro.pt --from run2/last.ckpt
-    python export_model.py ../water-allegro.pt
+    python export_model.py ../../water-allegro.pt --from run2/last.ckpt
+    python export_model.py ../../water-allegro.pt
 
 The first line also writes weights.pt, the averaged weights of that checkpoint; the second needs nothing else. The model
 around them is the `fresh` block of train.yaml.

@@ -1,6 +1,6 @@
 """Water at constant energy under the Allegro model in LAMMPS (in.nve): temperature and drift, as JSON.
 
-    python nve.py ../water-allegro.pt nve.json --ps 10 [--copies 2] [--device cuda] [--dump nve.dump] [--record]
+    python nve.py ../../water-allegro.pt nve.json --ps 10 [--copies 2] [--device cuda] [--dump nve.dump] [--record]
 
 216 molecules, or copies^3 as many, in steps of 0.5 fs after 1 ps under a thermostat. The drift is the slope of a
 straight line through the total energy, its error that of a line through the means of ten blocks. `--record` writes a
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "models")]
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(ROOT / "examples"), str(HERE.parent)]
 from energy_drift import drift_record, energy_drift  # noqa: E402
 from lammps_output import atoms_in, read_speed, read_thermo  # noqa: E402
 

@@ -2,13 +2,13 @@
 # Packs what the training needs on a machine without a network, for Python 3.12 with torch: upstream's packages as
 # wheels, and the data of ../water-nequip.
 #
-#   models/water-allegro/pack.sh ARCHIVE.tar.xz DATA
+#   models/recipes/water-allegro/pack.sh ARCHIVE.tar.xz DATA
 #
 # DATA: the folder that make_data.py made, with train.xyz and valid.xyz. PYTHON: an interpreter with pip.
 set -euo pipefail
 target=$(realpath -m "${1:?usage: pack.sh ARCHIVE.tar.xz DATA}")
 data=$(realpath "${2:?usage: pack.sh ARCHIVE.tar.xz DATA}")
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 """Radial distributions of a LAMMPS dump beside the reference's: a table and a figure.
 
-    python compare_rdf.py rdf.dump ../../examples/water_box/reference_rdf.csv rdf.csv rdf.png
+    python compare_rdf.py rdf.dump ../../../examples/water_box/reference_rdf.csv rdf.csv rdf.png
 
 Type 1 is O, type 2 is H. Prints the largest difference of each function beyond the bonds.
 """

@@ -1,6 +1,6 @@
 """Builds the model file from the shipped weights, without the training checkpoint.
 
-    python export_model.py ../water-nequip.pt
+    python export_model.py ../../water-nequip.pt
 
 `weights.pt` holds the averaged weights of the last stage; the model around them is the `fresh`
 block of train.yaml. `--from CHECKPOINT` renews weights.pt first.

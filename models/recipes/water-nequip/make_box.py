@@ -2,7 +2,7 @@
 
 The box holds 216 molecules at 300 K and 0.997 g/cm^3 under the reference potential (spcfw.py).
 
-    python make_box.py --out ../../examples/water_box
+    python make_box.py --out ../../../examples/water_box
 
 writes water.data (LAMMPS, `atom_style atomic`, units metal, with velocities; type 1 is O,
 type 2 is H) and reference_rdf.csv (r in A, g_OO, g_OH, g_HH; all pairs, bonds included).
