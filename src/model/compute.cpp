@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "core/errors.h"
-#include "model/device_run.h"
-#include "model/forward.h"
-#include "model/guards.h"
-#include "model/impl.h"
+#include "model/device/device_run.h"
+#include "model/run/forward.h"
+#include "model/run/guards.h"
+#include "model/run/impl.h"
 
 namespace clebsch {
 namespace {

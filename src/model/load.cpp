@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/allegro_problem.h"
 #include "core/errors.h"
-#include "core/problem.h"
-#include "model/device_run.h"
-#include "model/guards.h"
-#include "model/impl.h"
-#include "model/op_recorder.h"
-#include "model/validate.h"
+#include "core/problem/allegro_problem.h"
+#include "core/problem/problem.h"
+#include "model/device/device_run.h"
+#include "model/file/validate.h"
+#include "model/run/guards.h"
+#include "model/run/impl.h"
+#include "model/run/op_recorder.h"
 
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/interaction.h"
+#include "cuda/interaction/interaction.h"
 #endif
 
 namespace clebsch {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch::ops {
 namespace {

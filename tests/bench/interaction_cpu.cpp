@@ -13,7 +13,7 @@
 
 #include "../unit/reference.h"
 #include "core/errors.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
 #include "cpu/dispatch.h"
 #include "cpu/interaction.h"
 #include "cpu/selection.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "cuda/known_devices.h"
-#include "cuda/nvrtc.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/runtime/nvrtc.h"
 #include "kernel_calls.h"
 
 namespace {
