@@ -1,25 +1,13 @@
-"""symmetric_contraction on a CUDA device against the CPU op: values, two orders of gradients, rows, repeatability.
-
-python -m pytest tests/gpu/test_sc.py        with CLEBSCH_LIBRARY, on a machine with a GPU
-"""
+"""symmetric_contraction on a CUDA device against the CPU op: values, two orders of gradients, rows, repeatability."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src/python")]
-
-from clebsch import library  # noqa: E402
-
-library.require()
-if not torch.cuda.is_available():
-    pytest.skip("no CUDA GPU here: tests/gpu/run_sc.sh runs these on one", allow_module_level=True)
-
 OPS = torch.ops.clebsch
 LINES = (ROOT / "tests/unit/data/symmetric_problems.txt").read_text().splitlines()
 PROBLEMS = dict(line.split(" ", 1) for line in LINES)
@@ -64,15 +52,19 @@ def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
     return float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-30)) if got.numel() else 0.0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", list(PROBLEMS))
-@pytest.mark.parametrize(("rows", "types", "computed"), [(37, 3, 29), (1, 1, 1), (5, 2, 0), (203, 89, 203)])
-def test_same_as_on_the_cpu(name: str, dtype: torch.dtype, rows: int, types: int, computed: int) -> None:
-    case = Case(name, rows, types, computed)
+SIZES = [pytest.param(37, 3, 29, marks=pytest.mark.sanitize), (1, 1, 1), (5, 2, 0), (203, 89, 203)]
+
+
+@pytest.mark.parametrize(("rows", "types", "computed"), SIZES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_same_as_on_the_cpu(problem, dtype, rows, types, computed, device, within) -> None:
+    case = Case(problem, rows, types, computed)
     for of_weights in (False, True):
-        got, expected = case.results("cuda", dtype, of_weights), case.results("cpu", torch.float64, of_weights)
-        errors = [relative(a, b) for a, b in zip(got, expected, strict=True)]
-        assert max(errors) < TOLERANCE[dtype], errors
+        got, expected = case.results(device, dtype, of_weights), case.results("cpu", torch.float64, of_weights)
+        kind = "of weights too" if of_weights else "of x"
+        errors = {f"{kind} {k}": relative(a, b) for k, (a, b) in enumerate(zip(got, expected, strict=True))}
+        within(errors, TOLERANCE[dtype])
 
 
 def test_same_bits_every_run() -> None:
@@ -82,6 +74,7 @@ def test_same_bits_every_run() -> None:
         assert all(torch.equal(a, b) for a, b in zip(case.results("cuda", torch.float32, False), first, strict=True))
 
 
+@pytest.mark.sanitize
 def test_types_out_of_range_give_zero() -> None:
     case = Case("test-uneven", 9, 2, 9)
     types = case.types.cuda()
@@ -91,6 +84,7 @@ def test_types_out_of_range_give_zero() -> None:
     assert not out[[3, 5]].any() and out[[0, 1, 2, 4, 6, 7, 8]].any()
 
 
+@pytest.mark.sanitize
 def test_no_rows() -> None:
     case = Case("test-linear", 0, 1, 0)
     assert case.results("cuda", torch.float32, True)[0].shape == (0, 12)
