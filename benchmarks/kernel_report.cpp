@@ -1,7 +1,7 @@
 // Plans and compiles the kernels of the named problems and prints a JSON report: registers, stack, spills, shared
 // memory, threads and blocks that were planned for. Needs NVRTC but no GPU.
 //
-//   kernel_report [--arch A,B] [--problem NAME] [--kernel TEXT] [--plans] > tests/gpu/results/kernels.json
+//   kernel_report [--arch A,B] [--problem NAME] [--kernel TEXT] [--plans] > kernels.json
 //   kernel_report --source --problem NAME --kernel TEXT [--arch A]        the CUDA source of the first that matches
 //
 // --arch: 80,90,120 unless given. --kernel: those whose label holds the text. --plans: schedules in words,

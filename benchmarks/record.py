@@ -1,27 +1,24 @@
-"""Puts a benchmark's records into tests/gpu/results/summary.json.
+"""Puts the records of benchmarks into results/summary.json, which `scripts/report` renders.
 
-    python tests/bench/record.py tests/bench/results/cpu_nequip.json
+    benchmarks/run record RECORDS.json ...
 
-Takes the records that tests/bench/targets.json names and replaces those of the same names; a benchmark's other records
-stay in its own file. `scripts/report --write` then renders docs/performance.md.
+Of a file with records of several kinds, those whose names start with a folder ("md/...") stay where they are: a row of
+summary.json has a name that a text or targets.json knows.
 """
 
 import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SUMMARY = ROOT / "tests/gpu/results/summary.json"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import common  # noqa: E402
 
 
-def main(source: str) -> None:
-    """Merges the records of the file `source`."""
-    targets = {t["name"] for t in json.loads((ROOT / "tests/bench/targets.json").read_text())["targets"]}
-    new = {r["name"]: r for r in json.loads(Path(source).read_text()) if r["name"] in targets}
-    kept = [r for r in json.loads(SUMMARY.read_text()) if r["name"] not in new]
-    SUMMARY.write_text(json.dumps(kept + list(new.values()), indent=1) + "\n")
-    for record in new.values():
-        print(f"{record['name']} {record['value']:.4g} {record['unit']}")
+def main(*sources: str) -> None:
+    """Merges the records of the files."""
+    for source in sources:
+        for row in common.merge([r for r in json.loads(Path(source).read_text()) if "/" not in r["name"]]):
+            print(f"{row['name']} {row['value']:.4g} {row['unit']}")
 
 
 if __name__ == "__main__":

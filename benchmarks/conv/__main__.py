@@ -1,6 +1,6 @@
 """Times tensor_product_conv beside e3nn, OpenEquivariance, FlashTP and cuEquivariance, in one process.
 
-    python tests/bench/conv --library build/lib/libclebsch.so --device cuda --cells 5 --json conv.json --plot conv.png
+    python benchmarks/conv --library build/lib/libclebsch.so --device cuda --cells 5 --json conv.json --plot conv.png
 
 Rattled diamond carbon, cutoff 6 A (1000 atoms with --cells 5, 8000 with 10), random features and weights, weights and
 harmonics given: the convolution alone. Every result is compared with an fp64 reference first, block by block; one that
@@ -10,20 +10,19 @@ incoming gradient. Operands lie in each library's own layout. Libraries that can
 """
 
 import argparse
-import datetime
 import gc
 import itertools
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parents[1] / "gpu")]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import common  # noqa: E402
 import measure  # noqa: E402
 import report  # noqa: E402
 import torch  # noqa: E402
@@ -152,21 +151,6 @@ def bench(case, vectors, libraries, passes, repeats, result, save):
         clean(case.device)
 
 
-def machine(device):
-    """Name, driver and versions."""
-    info = {"torch": torch.__version__, "driver": "", "python": sys.version.split()[0]}
-    if device == "cuda":
-        info["machine"] = torch.cuda.get_device_name()
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        try:
-            info["driver"] = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.split("\n")[0]
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-    else:
-        info["machine"] = f"CPU, {torch.get_num_threads()} threads"
-    return info
-
-
 def peaks(device):
     """Measured; without torch's own compiler of kernels, copies alone, and no operation is a share of a peak."""
     try:
@@ -174,19 +158,6 @@ def peaks(device):
     except (AttributeError, RuntimeError) as error:
         print(f"# peak of multiply-adds not measured: {error!r:.200}")
         return {"copy_GB_s": measure.copy_rate(device), "float32_GFLOP_s": math.inf, "float64_GFLOP_s": math.inf}
-
-
-def commit():
-    """(commit, dirty): CLEBSCH_COMMIT where git is absent, with -dirty after it when it is."""
-    given = os.environ.get("CLEBSCH_COMMIT", "")
-    if given:
-        return given.removesuffix("-dirty"), given.endswith("-dirty")
-    try:
-        git = ["git", "-C", str(HERE)]
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        return head, bool(subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True).stdout.strip())
-    except (OSError, subprocess.CalledProcessError):
-        return "", True
 
 
 def main():
@@ -212,13 +183,8 @@ def main():
     nodes, receivers, senders, vectors = diamond(arguments.cells, device, arguments.cutoff)
     degrees = torch.bincount(receivers.cpu(), minlength=nodes)
     graph = make_graph(degrees, nodes, senders=senders, device=device)
-    head, dirty = commit()
     result = {
-        **machine(device),
-        "commit": head,
-        "dirty": dirty,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
-        "command": " ".join(["tests/bench/conv", *(a.rsplit("/", 1)[-1] for a in sys.argv[1:])]),
+        **common.about(device),
         "peaks": peaks(device),
         "records": [],
         "unavailable": {},

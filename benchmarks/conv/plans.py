@@ -1,6 +1,6 @@
-"""Which of the plans of a sweep is fastest: one table a pass and mode, from the JSON of `python tests/bench/conv`.
+"""Which of the plans of a sweep is fastest: one table a pass and mode, from the JSON of `python benchmarks/conv`.
 
-    python tests/bench/conv/plans.py RESULTS/conv_sweep_8000.json
+    python benchmarks/conv/plans.py RESULTS/conv_sweep_8000.json
 
 Times are ns per edge; the last lines are each plan's geometric mean over the problems, planner's time over the plan's:
 above 1 the plan is faster than what the planner chooses. A plan that does not fit a problem counts as 1 there.

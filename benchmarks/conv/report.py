@@ -1,6 +1,6 @@
-"""Tables, summary records and the roofline plot of a result of `python tests/bench/conv`.
+"""Tables, summary records and the roofline plot of a result of `python benchmarks/conv`.
 
-    python tests/bench/conv/report.py RESULT.json [--plot PLOT.png] [--summary tests/gpu/results/summary.json]
+    python benchmarks/conv/report.py RESULT.json [--plot PLOT.png] [--records RECORDS.json]
 
 A ratio is the time of the fastest peer over ours, for one problem, pass and dtype, atomic against atomic and
 deterministic against deterministic; a mean of ratios is geometric.
@@ -11,6 +11,9 @@ import json
 import math
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
 
 PASSES = ("forward", "backward", "double")
 SHORT = {"openequivariance": "OEQ", "openequivariance ir_mul": "OEQ ir_mul", "cuequivariance": "cuEq"}
@@ -120,7 +123,7 @@ def composed(result, dtype, mode):
 
 
 def summary_records(result):
-    """Records for tests/gpu/results/summary.json."""
+    """Records of the names of benchmarks/targets.json."""
     records = []
 
     def add(name, values, dtype, mode, rows, pass_name, peer):
@@ -137,7 +140,7 @@ def summary_records(result):
                 "deterministic": mode == "deterministic",
                 "error": max(o.get("double_error" if pass_name == "double" else "error", 0.0) for _, o, _ in rows),
                 "peer": peer,
-                **{key: result[key] for key in ("machine", "torch", "driver", "commit", "dirty", "date", "command")},
+                **{key: result[key] for key in ("machine", "torch", "driver", "commit", "date", "command")},
             }
         )
 
@@ -217,7 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result")
     parser.add_argument("--plot")
-    parser.add_argument("--summary", help="replace the records of the same names in this file")
+    parser.add_argument("--records", help="write the records for benchmarks/record.py here")
     parser.add_argument("--markdown", metavar="DTYPE", help="print the table of docs/kernels.md alone")
     arguments = parser.parse_args()
     result = json.loads(Path(arguments.result).read_text())
@@ -229,13 +232,9 @@ def main():
     print(table(result))
     if arguments.plot:
         plot(result, arguments.plot)
-    if arguments.summary:
-        path = Path(arguments.summary)
-        targets = json.loads((Path(__file__).resolve().parents[1] / "targets.json").read_text())["targets"]
-        named = {target["name"] for target in targets}
-        new = {r["name"]: r for r in summary_records(result) if r["name"] in named}
-        old = json.loads(path.read_text()) if path.exists() else []
-        path.write_text(json.dumps([r for r in old if r["name"] not in new] + list(new.values()), indent=1) + "\n")
+    if arguments.records:
+        named = {target["name"] for target in common.targets()}
+        common.save(arguments.records, [r for r in summary_records(result) if r["name"] in named])
     return 0
 
 

@@ -2,8 +2,8 @@
 # Builds a LAMMPS with Kokkos for NVIDIA GPUs on a machine without one, and packs it with its MPI into an archive that
 # needs nothing but a driver where it is unpacked (lmp and mpirun in it are scripts):
 #
-#   tests/gpu/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --work FOLDER --out lammps-kokkos.tar.xz
-#                                     [--arch HOPPER90] [--jobs 2] [--stage kokkos|lammps|pack]
+#   benchmarks/device/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --work FOLDER --out lammps-kokkos.tar.xz
+#                                               [--arch HOPPER90] [--jobs 2] [--stage kokkos|lammps|pack]
 #
 # LAMMPS 4Feb2025 and Kokkos 4.5.01; needs the CUDA toolkit (nvcc in PATH) and Open MPI, no network. A second run goes on
 # where the first one stopped. Two things make it bearable on few cores: sources that never see Kokkos go to the ordinary

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Wheels of upstream NequIP and what it imports, for the Python 3.12 of a machine without a network that has torch and
-# scipy: tests/gpu/peer_model.py times it beside Clebsch.
+# scipy: benchmarks/models/peer_model.py times it beside Clebsch.
 #
-#   tests/gpu/pack_nequip.sh FOLDER            then, there: pip install --no-index --no-deps --target SITE FOLDER/*.whl
+#   benchmarks/device/pack_nequip.sh FOLDER            then, there: pip install --no-index --no-deps --target SITE FOLDER/*.whl
 #
 # Needs the network. OpenEquivariance comes from the archive of pack_peers.sh.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Packs the libraries that tests/bench/conv is compared with into one archive that needs no network where it is used:
+# Packs the libraries that benchmarks/conv is compared with into one archive that needs no network where it is used:
 #
-#   tests/gpu/pack_peers.sh .gpu/peers.tar.xz
+#   benchmarks/device/pack_peers.sh .gpu/peers.tar.xz
 #
 # OpenEquivariance and FlashTP are built from source here (no GPU needed), for Python 3.12, torch 2.11 and sm_90;
 # cuEquivariance comes from its wheels, with the machine code of other architectures blanked, which makes it a tenth as

@@ -1,30 +1,27 @@
 """Times `interaction` on one device, and says how far its tables are from the exact radial network.
 
-    python tests/gpu/bench_interaction.py --library build/lib/libclebsch.so --out RESULTS_FOLDER
+    python benchmarks/interaction/bench_interaction.py --library build/lib/libclebsch.so --out RESULTS_FOLDER
 
 Sections (--sections): speed (problems on rattled diamond), pieces (table size against force error and time), elements
 (55 tables against one), liquids (water and a disordered five-element cell against diamond). ns are per edge: the median
 of --repeats calls in sequence with device events between, after warm-up, harmonics and radial functions included; force
 backward gives dX and dE/d edge_vec. No call is timed whose answer differs from the CPU op's in fp64. Writes
-interaction_bench.json and interaction_records.json (for tests/bench/record.py).
+interaction_bench.json and interaction_records.json (for benchmarks/record.py).
 """
 
 import argparse
-import datetime
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
-from interaction_cases import PIECES, make_case, make_radial, radial_problems
-from interaction_graphs import disordered, water
-from test_interaction import compare, relative
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench/conv"))
+BENCHMARKS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "conv")]
+import common  # noqa: E402
 from graphs import diamond  # noqa: E402
+from interaction_cases import PIECES, compare, make_case, make_radial, radial_problems, relative  # noqa: E402
+from interaction_graphs import disordered, water  # noqa: E402
 from measure import time_ns  # noqa: E402
 
 DEVICE = "cuda"
@@ -273,36 +270,8 @@ def profile(texts, options):
     return []
 
 
-def about():
-    """Machine, versions and commit."""
-    commit, dirty = os.environ.get("CLEBSCH_COMMIT", ""), False
-    if commit.endswith("-dirty"):
-        commit, dirty = commit[:-6], True
-    elif not commit:
-        git = ["git", "-C", str(ROOT)]
-        commit = subprocess.run([*git, "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True).stdout.strip()
-        dirty = bool(subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True).stdout.strip())
-    driver = ""
-    if DEVICE == "cuda":
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        try:
-            driver = subprocess.run(query, capture_output=True, text=True).stdout.split("\n")[0].strip()
-        except OSError:
-            pass
-    return {
-        "machine": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
-        "torch": torch.__version__,
-        "driver": driver,
-        "commit": commit,
-        "dirty": dirty,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
-        # Paths of the machine say nothing to others.
-        "command": "python3 tests/gpu/" + " ".join(os.path.basename(word) for word in sys.argv),
-    }
-
-
 def summary(records, where, repeats):
-    """Records of tests/bench/targets.json's names."""
+    """Records of benchmarks/targets.json's names."""
     common = {**where, "dtype": "float32", "peer": None}
     result = []
     done = [r for r in records if "forward_ns" in r]
@@ -353,11 +322,9 @@ def main():
     options = parser.parse_args()
     options.problems, options.cells = options.problems.split(","), [int(c) for c in options.cells.split(",")]
     global DEVICE
-    import test_interaction
-
-    DEVICE = test_interaction.DEVICE = options.device
+    DEVICE = options.device
     torch.ops.load_library(options.library)
-    texts, where, records = radial_problems(), about(), []
+    texts, where, records = radial_problems(), common.about(DEVICE), []
     print(f"# {where['machine']}, torch {where['torch']}, driver {where['driver']}, commit {where['commit']}")
     known = {"speed": speed, "pieces": pieces, "elements": elements, "liquids": liquids, "profile": profile}
     failed = 0

@@ -1,6 +1,6 @@
 """Times `interaction` on several type pairs and liquids beside diamond, under plans of CLEBSCH_CUDA_INTERACTION.
 
-    python tests/gpu/bench_pairs.py --library build/lib/libclebsch.so [--out FOLDER]
+    python benchmarks/interaction/bench_pairs.py --library build/lib/libclebsch.so [--out FOLDER]
 
 For every plan (96 pieces unless it says "PIECES:PLAN"): first the force error of its tables and kernels against the
 exact radial network, then diamond, water (two elements) and a disordered cell of five elements, fp32, each checked
@@ -21,9 +21,8 @@ from pathlib import Path
 
 import bench_interaction
 import sweep_interaction
-import test_interaction
 import torch
-from bench_interaction import case_of, cutoff_of, force_errors, measure
+from bench_interaction import case_of, common, cutoff_of, force_errors, measure  # puts the other folders on the path
 from graphs import diamond  # found by bench_interaction
 from interaction_cases import make_radial, radial_problems
 from interaction_graphs import disordered, water
@@ -72,7 +71,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="a hundredth of the atoms, to rehearse")
     options = parser.parse_args()
     begin = time.monotonic()
-    bench_interaction.DEVICE = test_interaction.DEVICE = options.device
+    bench_interaction.DEVICE = options.device
     torch.ops.load_library(options.library)
     plans = [plan.rpartition(":") for plan in options.plans.split(";")]
     plans = [(int(pieces or 96), plan) for pieces, _, plan in plans]
@@ -119,7 +118,7 @@ def main():
                 print(f"{'':20s} times {against}: {text}", flush=True)
         if options.out:
             Path(options.out).mkdir(parents=True, exist_ok=True)
-            text = json.dumps({**bench_interaction.about(), "records": records}, indent=1) + "\n"
+            text = json.dumps({**common.about(options.device), "records": records}, indent=1) + "\n"
             (Path(options.out) / "interaction_pairs.json").write_text(text)
     print(f"{len(records)} records, {failed} failed, {time.monotonic() - begin:.0f} s")
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """Times `interaction` under other plans than the planner's (CLEBSCH_CUDA_INTERACTION), fp32 on rattled diamond.
 
-    python tests/gpu/sweep_interaction.py --library build/lib/libclebsch.so
+    python benchmarks/interaction/sweep_interaction.py --library build/lib/libclebsch.so
 
 Kernels of all plans are compiled side by side by processes of their own first, so CLEBSCH_CACHE_DIR must be a folder
 that can be written. A plan whose results differ from the default plan's is not timed.
@@ -15,9 +15,8 @@ import time
 import torch
 from bench_interaction import case_of, cutoff_of
 from graphs import diamond  # found by bench_interaction
-from interaction_cases import make_case, make_radial, radial_problems
+from interaction_cases import make_case, make_radial, radial_problems, relative
 from measure import time_ns
-from test_interaction import relative
 
 VARIABLE = "CLEBSCH_CUDA_INTERACTION"
 PROBLEMS = "mace-M,nequip-M,mace-L,nequip-S,nequip-L,nequip-water"

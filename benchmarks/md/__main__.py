@@ -1,6 +1,6 @@
 """Molecular dynamics in LAMMPS: speed, phases and memory against the number of atoms, with peers beside it.
 
-    python tests/bench/md [--cases water,carbon,allegro,mace-M,nequip-M,nequip-M-water] [--styles cpu,cuda,kk]
+    python benchmarks/md [--cases water,carbon,allegro,mace-M,nequip-M,nequip-M-water] [--styles cpu,cuda,kk]
                           [--atoms 64,512,8000,1000000] [--steps N] [--json OUT] [--plot OUT] [--lmp PATH] [--dry-run]
 
 NVE at 300 K with the neighbour list rebuilt every 20 steps, timed by LAMMPS itself after a warm-up; a second, shorter

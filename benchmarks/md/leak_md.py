@@ -1,6 +1,6 @@
 """Memory of LAMMPS over many steps with neighbour rebuilds: constant, or the run leaks.
 
-    python3 tests/gpu/leak_md.py OUT.json --style kk --case carbon --steps 100000 --seconds 90
+    python3 benchmarks/md/leak_md.py OUT.json --style kk --case carbon --steps 100000 --seconds 90
 
 Samples the process's resident memory twice a second, the GPU's use every two seconds. Steady is: after the first
 fifth of the run, the means of the second and of the last fifth differ by at most 8 MB on the host and 2 MB on the
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/bench/md"), str(ROOT / "models")]
+sys.path[:0] = [str(ROOT / "benchmarks/md"), str(ROOT / "models")]
 
 import engine  # noqa: E402
 import numpy as np  # noqa: E402

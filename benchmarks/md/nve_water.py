@@ -1,14 +1,14 @@
 """The shipped water model at constant energy in LAMMPS: energy drift, and averages on a GPU beside those of the CPU.
 
-    python3 tests/gpu/nve_water.py OUT_FOLDER --settle            a state at rest and in equilibrium: settled.data
-    python3 tests/gpu/nve_water.py OUT_FOLDER --device cpu --ps 40 --seconds 3000          here, without a GPU
-    python3 tests/gpu/nve_water.py OUT_FOLDER --ps 100 --seconds 220 --beside CPU_RUN/nve_water.json     there
+    python3 benchmarks/md/nve_water.py OUT_FOLDER --settle            a state at rest and in equilibrium: settled.data
+    python3 benchmarks/md/nve_water.py OUT_FOLDER --device cpu --ps 40 --seconds 3000          here, without a GPU
+    python3 benchmarks/md/nve_water.py OUT_FOLDER --ps 100 --seconds 220 --beside CPU_RUN/nve_water.json     there
 
-192 atoms, float32, steps of 0.5 fs, from the positions and velocities of tests/bench/md/water192_settled.data (5 ps at
+192 atoms, float32, steps of 0.5 fs, from the positions and velocities of benchmarks/md/water192_settled.data (5 ps at
 300 K, then 5 ps at constant energy): every run has the same total energy, so averages over their different paths can be
 compared. A run is stopped when time is up, and what it wrote until then is judged. The drift is |slope| of a straight
 line through the total energy plus twice the standard error from the means of ten blocks. Writes nve_water.json and
-nve_water_records.json (for tests/bench/record.py) after every look at the log.
+nve_water_records.json (for benchmarks/record.py) after every look at the log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "models"))
 from energy_drift import BLOCKS, block_means, drift_record, energy_drift  # noqa: E402
 
-START = ROOT / "tests/bench/md/water192.data"
-SETTLED = ROOT / "tests/bench/md/water192_settled.data"
+START = ROOT / "benchmarks/md/water192.data"
+SETTLED = ROOT / "benchmarks/md/water192_settled.data"
 HEAD = """plugin load "{plugin}"
 units metal
 atom_style atomic

@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-from cases import ROOT
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
 
-#: Names of tests/bench/targets.json: case, atoms, field, unit. Taken from clebsch/kk on a GPU alone.
+#: Names of benchmarks/targets.json: case, atoms, field, unit. Taken from clebsch/kk on a GPU alone.
 TARGETS = {
     "md_mace_m_8000_katom_steps_s": ("mace-M", 8000, "katom_steps_s", "katom-steps/s"),
     "md_carbon_katom_steps_s": ("carbon", 8000, "katom_steps_s", "katom-steps/s"),
     "md_mace_m_500_ms": ("mace-M", 512, "step_ms", "ms"),
     "md_overhead_8000_percent": ("mace-M", 8000, "overhead_percent", "%"),
 }
-
-
-def first_line(command: list[str], **options) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
-        return done.stdout.strip().split("\n")[0] if done.returncode == 0 else ""
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def torch_version() -> str:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
-
-
-def environment() -> dict:
-    """Machine, versions, commit and command: what every record says."""
-    query = ["nvidia-smi", "--format=csv,noheader", "--query-gpu"]
-    gpu = first_line([*query[:2], "--query-gpu=name"])
-    git = ["git", "-C", str(ROOT)]
-    # A copied tree has no use for git's state: who names the commit answers for it.
-    commit = os.environ.get("CLEBSCH_COMMIT", "")
-    return {
-        "machine": gpu or cpu_name(),
-        "cpu": cpu_name(),
-        "torch": torch_version(),
-        "driver": first_line([*query[:2], "--query-gpu=driver_version"]),
-        "commit": commit.removesuffix("-dirty") or first_line([*git, "rev-parse", "--short", "HEAD"]),
-        "dirty": commit.endswith("-dirty") if commit else bool(first_line([*git, "status", "--porcelain", "-uno"])),
-        "date": time.strftime("%Y-%m-%dT%H:%M+00:00", time.gmtime()),
-        "command": " ".join(["tests/bench/md", *(Path(w).name if w.startswith("/") else w for w in sys.argv[1:])]),
-    }
 
 
 def line(point: dict) -> str:
@@ -112,7 +67,7 @@ def named(points: list[dict], gpu: bool) -> list[dict]:
 
 def write(path: Path, points: list[dict], gpu: bool) -> None:
     """Every point as a record of the common form; those with a target also under its name."""
-    where = environment()
+    where = common.about("cuda" if gpu else "cpu") | {"cpu": common.cpu_name()}
     records = []
     for p in points:
         name = f"md/{p['case']}/{p['style']}/{p['dtype']}/{p['atoms']}"

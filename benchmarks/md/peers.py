@@ -21,11 +21,12 @@ import numpy as np
 
 warnings.simplefilter("ignore")
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent), str(HERE.parents[1] / "gpu")]
+sys.path.append(str(HERE.parent))
+import common  # noqa: E402, F401 - finds bench_mace
 
 
 def mace(device: str, accelerated: bool):
-    """MACE-M of tests/gpu/make_mace_models.py, whose weights mace-M.pt holds."""
+    """MACE-M of benchmarks/models/make_mace_models.py, whose weights mace-M.pt holds."""
     from bench_mace import model_of
     from mace.calculators import MACECalculator
 
@@ -33,7 +34,7 @@ def mace(device: str, accelerated: bool):
 
 
 def nequip(device: str):
-    """NequIP's preset M of tests/gpu/make_models.py, eager."""
+    """NequIP's preset M of benchmarks/models/make_models.py, eager."""
     from nequip.data.transforms import ChemicalSpeciesToAtomTypeMapper, NeighborListTransform
     from nequip.integrations.ase import NequIPCalculator
     from nequip.model import PresetNequIPGNNModel

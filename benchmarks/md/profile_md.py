@@ -1,6 +1,6 @@
 """What one step of molecular dynamics puts on the GPU: launches, copies, and the time in which nothing runs.
 
-    python3 tests/gpu/profile_md.py OUT.json --lammps liblammps.so --plugin clebschkkplugin.so --atoms 512,8000
+    python3 benchmarks/md/profile_md.py OUT.json --lammps liblammps.so --plugin clebschkkplugin.so --atoms 512,8000
 
 Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
 without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench/md"))
+sys.path.insert(0, str(ROOT / "benchmarks/md"))
 
 import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402

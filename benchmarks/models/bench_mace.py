@@ -1,6 +1,6 @@
 """MACE on a GPU beside mace-torch eager, cuEquivariance and OpenEquivariance: one run, the same weights and graph.
 
-python3 tests/gpu/bench_mace.py OUT.json [--pieces elements million profile peers fp64] [--seconds 200]
+python3 benchmarks/models/bench_mace.py OUT.json [--pieces elements million profile peers fp64] [--seconds 200]
 
 Needs CLEBSCH_LIBRARY, and mace-torch for the peers (those that cannot be imported are named and left out), else the
 files of make_mace_models.py. Rattled diamond, cutoff 6, correlation 3, random weights. Ours is the step on the GPU with
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import statistics
 import sys
@@ -26,10 +25,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "tests/bench"), str(ROOT / "src/python")]
-
-from bench_model import driver, profile  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+from bench_model import profile  # noqa: E402
 from mace_peers import PEERS, made, upstream_step, version_of  # noqa: E402
 from model_cases import Structure, diamond, model_path, save, tiled  # noqa: E402
 
@@ -77,11 +75,7 @@ class Bench:
         self.gpu = self.device == "cuda"
         self.records: list[dict] = []
         self.files: dict[str, tuple[Path, torch.nn.Module | None]] = {}
-        self.head = {
-            "machine": torch.cuda.get_device_name() if self.gpu else platform.processor() or platform.machine(),
-            "torch": torch.__version__, "driver": driver() if self.gpu else "", "date": time.strftime("%Y-%m-%d"),
-            "commit": os.environ.get("CLEBSCH_COMMIT", ""), "command": "tests/gpu/bench_mace.py",
-        }  # fmt: skip
+        self.head = common.about(self.device)
 
     def attempt(self, name: str, limit: float, work: Callable, *arguments: object) -> object:
         """What `work` returns; None, and a line, where it fails or does not end, which stops nothing else."""
@@ -274,7 +268,7 @@ def kernels(path: Path, label: str, structure: Structure) -> list[dict]:
     return profile(str(path), label, structure)
 
 
-#: Name of tests/bench/targets.json -> model, label, dtype, unit.
+#: Name of benchmarks/targets.json -> model, label, dtype, unit.
 NAMES = {
     "mace_m_8000_us_atom": ("mace-M", "8000", "float32", "us/atom"),
     "mace_m_8000_mb_atom": ("mace-M", "8000", "float32", "MB/atom"),
@@ -294,13 +288,13 @@ def value_of(record: dict, unit: str) -> tuple[float, float]:
 
 
 def named(records: list[dict]) -> list[dict]:
-    """Records for tests/bench/record.py: atomic sums, as the peers have; the best peer of the run beside them."""
+    """Records for benchmarks/record.py: atomic sums, as the peers have; the best peer of the run beside them."""
     out = []
 
     def base(record: dict, name: str, value: float, spread: float, unit: str) -> dict:
         keys = ("dtype", "error", "machine", "torch", "driver", "commit", "date", "command", "atoms", "edges")
         found = {"name": name, "value": value, "unit": unit, "spread": spread, "deterministic": False, "peer": None}
-        return found | {key: record[key] for key in keys} | {"kb_atom": record["kb_atom"], "dirty": False}
+        return found | {key: record[key] for key in keys} | {"kb_atom": record["kb_atom"]}
 
     def select(model: str, label: str, dtype: str = "float32") -> list[dict]:
         return [r for r in records if (r["model"], r["label"], r["dtype"]) == (model, label, dtype)]

@@ -1,6 +1,6 @@
 """Energy and forces of whole models of all families on a GPU: milliseconds a step, microseconds and bytes an atom.
 
-python3 tests/gpu/bench_model.py OUT.json [--models S M L] [--profile]     with CLEBSCH_LIBRARY
+python3 benchmarks/models/bench_model.py OUT.json [--models S M L] [--profile]     with CLEBSCH_LIBRARY
 
 Each answer is first compared with a float64 run of the model on the same GPU, which the tests compare with the CPU; a
 wrong one is not timed. "device" is the step on the GPU with the graph already there, as peers are timed with theirs;
@@ -13,22 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import torch
-from model_cases import Structure, diamond, evaluate, load, model_path, save, water
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+from common import quartiles  # noqa: E402
+from model_cases import Structure, diamond, evaluate, load, model_path, save, water  # noqa: E402
 
 REPEATS = 9
-
-
-def quartiles(values: list[float]) -> tuple[float, float]:
-    cuts = statistics.quantiles(values, n=4)
-    return statistics.median(values), cuts[2] - cuts[0]
 
 
 def relative_error(model: str, structure: Structure, forces: torch.Tensor) -> float:
@@ -100,7 +97,7 @@ def time_one(name: str, label: str, structure: Structure, deterministic: bool) -
     return record
 
 
-#: Names of tests/bench/targets.json: model, structure, unit.
+#: Names of benchmarks/targets.json: model, structure, unit.
 NAMES = {
     "nequip_s_8000_us_atom": ("nequip-S", "8000", "us/atom"),
     "nequip_m_8000_us_atom": ("nequip-M", "8000", "us/atom"),
@@ -121,7 +118,7 @@ NAMES = {
 
 
 def named_records(records: list[dict]) -> list[dict]:
-    """For tests/bench/record.py: the step on the device, with atomic sums as peers have them; `step` and
+    """For benchmarks/record.py: the step on the device, with atomic sums as peers have them; `step` and
     `deterministic_value` say what it is from host memory to host memory and with sums in a fixed order."""
     named = []
     for name, (model, structure, unit) in NAMES.items():
@@ -152,20 +149,11 @@ def named_records(records: list[dict]) -> list[dict]:
                 "torch": r["torch"],
                 "driver": r["driver"],
                 "commit": r["commit"],
-                "dirty": False,
                 "date": r["date"],
-                "command": "tests/gpu/bench_model.py",
-            }  # fmt: skip
+                "command": r["command"],
+            }
         )
     return named
-
-
-def driver() -> str:
-    try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split("\n")[0]
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def profile(name: str, label: str, structure: Structure) -> list[dict[str, object]]:
@@ -200,15 +188,9 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--models", nargs="*", default=["nequip-S", "nequip-M", "nequip-L"])
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--commit", default=os.environ.get("CLEBSCH_COMMIT", ""))
     options = parser.parse_args()
     torch.set_num_threads(min(16, os.cpu_count() or 1))
-    head = {
-        "machine": torch.cuda.get_device_name(), "cpu": platform.processor(), "torch": torch.__version__,
-        "driver": driver(),
-        "threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d"), "commit": options.commit,
-        "command": " ".join(sys.argv),
-    }  # fmt: skip
+    head = common.about() | {"cpu": common.cpu_name(), "threads": torch.get_num_threads()}
     print("#", json.dumps(head), flush=True)
     records: list[dict[str, object]] = []
     profiles: dict[str, object] = {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 import mace  # noqa: F401 - before e3nn: it allows e3nn 0.4.4 to load its constants
 import numpy as np
 import torch
-from cpu_nequip import best, commit_state, cpu_name
+from cpu_nequip import best, common
 from e3nn import o3
 from mace import modules
 
@@ -136,7 +135,7 @@ def compare(name: str, side: int, threads: list[int], repeats: int) -> dict:
 
 
 def record(result: dict) -> dict:
-    """In the form of tests/gpu/results/summary.json (docs/performance.md)."""
+    """In the form of benchmarks/results/summary.json."""
     from importlib.metadata import version
 
     ours, peer = result["rows"]["clebsch"], result["rows"]["mace-torch eager"]
@@ -154,11 +153,7 @@ def record(result: dict) -> dict:
         "atoms": result["atoms"],
         "edges": result["edges"],
         "threads": {"clebsch": ours["threads"], "peer": peer["threads"]},
-        "machine": f"{cpu_name()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "driver": "",
-        **commit_state(),
-        "command": "tests/bench/cpu_mace.py",
+        **common.about("cpu"),
     }
 
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +19,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src/python")]
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
 import torch  # noqa: E402
+from common import ROOT  # noqa: E402
 
 from clebsch import export  # noqa: E402
 from clebsch.compare import Values, errors, upstream_nequip  # noqa: E402
@@ -188,7 +185,7 @@ def split(model: Model, probe: Probe, threads: int, repeats: int) -> dict[str, f
 
 
 def records(results: list[dict]) -> list[dict]:
-    """In the form of tests/gpu/results/summary.json (docs/performance.md)."""
+    """In the form of benchmarks/results/summary.json."""
     from importlib.metadata import version
 
     out = []
@@ -215,34 +212,10 @@ def records(results: list[dict]) -> list[dict]:
                     "edges": result["edges"],
                     "threads": {"clebsch": ours["threads"], "peer": row["threads"]},
                     "parts": result["parts"],
-                    "machine": f"{cpu_name()}, {os.cpu_count()} cores",
-                    "torch": torch.__version__,
-                    "driver": "",
-                    **commit_state(),
-                    "command": "tests/bench/cpu_nequip.py",
+                    **common.about("cpu"),
                 }
             )
     return out
-
-
-def commit_state() -> dict:
-    """Fields of a record: which code was measured, and when."""
-    run = dict(cwd=ROOT, capture_output=True, text=True, check=False)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], **run).stdout
-    dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], **run).stdout
-    return {
-        "commit": commit.strip(),
-        "dirty": bool(dirty.strip()),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Loading a MACE model of 89 elements of which a few are in use: seconds, memory, tables.
 
-    PYTHONPATH=<folder of mace-torch>:src/python python tests/bench/elements.py make MODEL.pt [--channels 128]
-    PYTHONPATH=src/python python tests/bench/elements.py measure MODEL.pt [--json OUT]      with CLEBSCH_LIBRARY
+    PYTHONPATH=<folder of mace-torch>:src/python python benchmarks/models/elements.py make MODEL.pt [--channels 128]
+    PYTHONPATH=src/python python benchmarks/models/elements.py measure MODEL.pt [--json OUT]      with CLEBSCH_LIBRARY
 
 make: random weights in the shape of the models trained on the Materials Project (density blocks, Agnesi transform, ZBL,
 128x0e+128x1o, correlation 3, cutoff 6, float32). measure: every load in a process of its own, with all of torch there
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+
 #: What is in use, and the limits: seconds, memory in MB, the largest table of a layer in MB.
 IN_USE = {"three elements": ("O", "Si", "Cu"), "two elements": ("O", "Si"), "one element": ("Si",)}
 LIMITS = {"seconds": 5.0, "memory_mb": 200.0, "table_mb": 10.0}
@@ -27,7 +28,7 @@ LIMITS = {"seconds": 5.0, "memory_mb": 200.0, "table_mb": 10.0}
 
 def make(path: Path, channels: int) -> None:
     """Exports the random model, all 89 elements in it."""
-    sys.path.insert(0, str(HERE.parent / "parity"))
+    sys.path.insert(0, str(common.ROOT / "tests/parity"))
     import torch
 
     from clebsch import export
@@ -118,13 +119,9 @@ def main() -> int:
     elif options.action == "load":
         print(json.dumps(load(options.model, options.elements)))
     else:
-        sys.path.insert(0, str(HERE))
-        from cpu_nequip import commit_state, cpu_name
-
         rows = measure(options.model, options.repeats)
         if options.json:
-            head = {"machine": f"{cpu_name()}, {os.cpu_count()} cores", **commit_state(), "limits": LIMITS}
-            options.json.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+            common.save(options.json, common.about("cpu") | {"limits": LIMITS, "rows": rows})
         return 0 if all(row["within_limits"] for row in rows) else 1
     return 0
 

@@ -1,6 +1,6 @@
 """Model files of random MACE models for the GPU tests and benchmarks (test_mace.py, bench_mace.py).
 
-PYTHONPATH=<folder of mace-torch>:src/python python tests/gpu/make_mace_models.py FOLDER [NAME ...]
+PYTHONPATH=<folder of mace-torch>:src/python python benchmarks/models/make_mace_models.py FOLDER [NAME ...]
 
 Needs CLEBSCH_LIBRARY. Small ones of every kind of radial function and interaction, from the options of
 tests/parity/mace_cases.py with more channels (mace-test-agnesi, ...); and those of the benchmark (mace-M, ...). With
@@ -12,8 +12,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/parity"), str(ROOT / "tests/bench"), str(ROOT / "src/python")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+
+sys.path.insert(0, str(common.ROOT / "tests/parity"))
 
 from bench_mace import model_of as benchmark_model  # noqa: E402
 

@@ -1,8 +1,8 @@
 """Model files of random weights for the GPU tests and benchmarks, r_max 5 A, types C and O: NequIP's presets, and
 Allegro with the sizes of its tutorial, l_max 1 or 2.
 
-python make_models.py FOLDER S M L allegro-l1 allegro-l2      where nequip (and nequip-allegro) are installed, with
-CLEBSCH_LIBRARY and PYTHONPATH=src/python
+python benchmarks/models/make_models.py FOLDER S M L allegro-l1 allegro-l2      with CLEBSCH_LIBRARY, where nequip (and
+nequip-allegro) are installed
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nequip.model import PresetNequIPGNNModel
-from nequip.utils.global_state import set_global_state
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402, F401 - finds clebsch
+from nequip.model import PresetNequIPGNNModel  # noqa: E402
+from nequip.utils.global_state import set_global_state  # noqa: E402
 
 COMMON = dict(
     seed=1, model_dtype="float32", type_names=["C", "O"], r_max=5.0, avg_num_neighbors=90.0,

@@ -1,6 +1,6 @@
 """Whole NequIP and Allegro models beside upstream's, eager and with the kernels it can use, in one run on one GPU.
 
-    python3 tests/gpu/peer_model.py OUT.json [--models S M L allegro-l2] [--cells 2 5 10] [--seconds 200]
+    python3 benchmarks/models/peer_model.py OUT.json [--models S M L allegro-l2] [--cells 2 5 10] [--seconds 200]
 
 Ours are the files that make_models.py exports; upstream's models are made again from the same seed, so the weights are
 the same, which energies and forces show: a peer is compared with ours in float64 first and not timed beyond 1e-3. All
@@ -15,15 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 
 import torch
-from model_cases import ROOT, Structure, diamond, evaluate, load, model_path, water
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+from common import quartiles  # noqa: E402
+from model_cases import Structure, diamond, evaluate, load, model_path, water  # noqa: E402
 
 os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
 R_MAX = 5.0
@@ -45,11 +47,6 @@ MODIFIERS = {
 def file_of(name: str) -> str:
     """Our model file of a model of make_models.py."""
     return name if name.startswith("allegro") else f"nequip-{name}"
-
-
-def quartiles(values: list[float]) -> tuple[float, float]:
-    cuts = statistics.quantiles(values, n=4)
-    return statistics.median(values), cuts[2] - cuts[0]
 
 
 def finish(device: str) -> None:
@@ -146,25 +143,13 @@ def peer(model, structure: Structure, exact: dict, args: argparse.Namespace) -> 
 
 
 def head(args: argparse.Namespace) -> dict[str, object]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {}
-    for package in PACKAGES.values():
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = ""
-    git = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    machine = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
-    return {
-        "machine": machine, "torch": torch.__version__, "versions": versions, "date": time.strftime("%Y-%m-%d"),
-        "commit": os.environ.get("CLEBSCH_COMMIT") or git.stdout.strip(), "command": " ".join(sys.argv),
-    }  # fmt: skip
+    """What every line says: machine, and the versions of all peers."""
+    return common.about(args.device) | {"versions": {p: common.version_of(p) for p in PACKAGES.values()}}
 
 
 def named_records(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    """For tests/bench/record.py: ours with the fastest peer of the same run; names as bench_model.py has them."""
-    from bench_model import NAMES, driver
+    """For benchmarks/record.py: ours with the fastest peer of the same run; names as bench_model.py has them."""
+    from bench_model import NAMES
 
     named = []
     for name, (model, structure, unit) in NAMES.items():
@@ -177,15 +162,13 @@ def named_records(records: list[dict[str, object]]) -> list[dict[str, object]]:
         family = model.partition("-")[0]
         version = mine["versions"][PACKAGES.get(best["code"], PACKAGES[family])]
         peer = {"name": f"{family} {best['code']}", "version": version, "value": scale * best["ms"]}
-        commit = str(mine["commit"])
         named.append(
             {
                 "name": name, "value": scale * mine["ms"], "unit": unit, "spread": scale * mine["spread_ms"],
                 "dtype": "float32", "deterministic": False, "error": mine["error"], "peer": peer,
                 "points": scale * mine["points_ms"], "kb_atom": mine["kb_atom"], "peer_kb_atom": best["kb_atom"],
-                "atoms": mine["atoms"], "machine": mine["machine"], "torch": mine["torch"], "driver": driver(),
-                "commit": commit.removesuffix("-dirty"), "dirty": commit.endswith("-dirty"), "date": mine["date"],
-                "command": mine["command"],
+                "atoms": mine["atoms"], "machine": mine["machine"], "torch": mine["torch"],
+                "driver": mine["driver"], "commit": mine["commit"], "date": mine["date"], "command": mine["command"],
             }
         )  # fmt: skip
     return named

@@ -1,16 +1,20 @@
 """Times an Allegro step on a GPU for both paths of its matrix products and several sizes of a chunk
 (CLEBSCH_CUDA_ALLEGRO).
 
-python3 sweep_allegro.py [MODEL]
+python benchmarks/models/sweep_allegro.py [MODEL]
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import torch
-from model_cases import diamond, load
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402, F401 - finds model_cases
+from model_cases import diamond, load  # noqa: E402
 
 SIZES = {"64": (131072,), "1000": (65536, 131072), "8000": (65536, 102400, 122880, 131072, 262144)}
 STRUCTURES = {"64": diamond(2), "1000": diamond(5), "8000": diamond(10)}

@@ -10,18 +10,13 @@ by 0.8. Prints RMS(dF) / RMS(F) and max |dF| / RMS(F).
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
-import subprocess
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src/python")]
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from ase import Atoms  # noqa: E402
@@ -106,25 +101,16 @@ def main() -> int:
     arguments = parser.parse_args()
     pieces = [int(p) for p in arguments.pieces.split(",")]
     water = read(
-        ROOT / "examples/water_box/water.data", format="lammps-data", atom_style="atomic", Z_of_type={1: 8, 2: 1}
+        common.ROOT / "examples/water_box/water.data", format="lammps-data", atom_style="atomic", Z_of_type={1: 8, 2: 1}
     )
-    records = study("shipped water", str(ROOT / "models/water-nequip.pt"), water, pieces)
+    records = study("shipped water", str(common.ROOT / "models/water-nequip.pt"), water, pieces)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("S", "M", "L"):
             records += study(f"preset {name}", preset(name, folder), diamond(), pieces)
     for path in arguments.models:
         records += study(Path(path).stem, path, diamond(), pieces)
     if arguments.json:
-        git = ["git", "-C", str(ROOT), "rev-parse", "--short=9", "HEAD"]
-        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-        about = {
-            "commit": commit,
-            "machine": platform.processor() or platform.machine(),
-            "torch": torch.__version__,
-            "date": datetime.date.today().isoformat(),
-            "command": "python3 tests/bench/table_error.py " + " ".join(sys.argv[1:]),
-        }
-        Path(arguments.json).write_text(json.dumps({**about, "records": records}, indent=1) + "\n")
+        common.save(arguments.json, common.about("cpu") | {"records": records})
     return 0
 
 

@@ -1,20 +1,16 @@
 """The symmetric contraction on one GPU: Clebsch beside mace-torch, cuEquivariance and OpenEquivariance, in one run.
 
-usage: as tests/bench/symmetric_contraction.py, whose measure this is. Peers that cannot be imported or refuse the
-problem are named and left out. tests/gpu/run_sc.sh runs it for all sizes.
+usage: as symmetric_contraction.py, whose measure this is. Peers that cannot be imported or refuse the problem are named
+and left out.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "bench")]
-
-import symmetric_contraction as bench  # noqa: E402
-import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
+import symmetric_contraction as bench
+import torch
+from torch import Tensor
 
 
 def cuequivariance(case: bench.Case) -> bench.Contestant:

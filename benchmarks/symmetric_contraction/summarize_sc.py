@@ -1,6 +1,6 @@
-"""Turns a result of peer_sc.py into the record symmetric_contraction_ratio of tests/gpu/results/summary.json.
+"""Turns a result of peer_sc.py into the record symmetric_contraction_ratio for benchmarks/record.py.
 
-    python tests/gpu/summarize_sc.py tests/gpu/results/sc_peer_fp32.json tests/gpu/results/summary.json
+    python benchmarks/symmetric_contraction/summarize_sc.py SC_PEER.json RECORDS.json
 
 The ratio is the geometric mean over MACE-S, M and L, at the largest number of atoms of the run, of the best peer's time
 over ours, forward and backward by the features, fp32. mace-torch's own contraction counts as a peer as well.
@@ -44,12 +44,10 @@ def main(source: str, target: str) -> None:
         "deterministic": True,
         "error": max(ours[c]["error"] for c in CASES),
         "peer": {"name": ", ".join(sorted({peers[c]["contestant"] for c in CASES})), "version": "", "value": 1.0},
-        **{key: run[key] for key in ("machine", "torch", "driver", "commit", "dirty", "date", "command")},
+        **{key: run[key] for key in ("machine", "torch", "driver", "commit", "date", "command")},
     }
     print(NAME, f"{mean:.2f} at {atoms} atoms:", ", ".join(f"{c} {r:.2f}" for c, r in zip(CASES, ratios, strict=True)))
-    path = Path(target)
-    kept = [r for r in json.loads(path.read_text()) if r["name"] != NAME] if path.exists() else []
-    path.write_text(json.dumps([*kept, record], indent=1) + "\n")
+    Path(target).write_text(json.dumps([record], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MACE's symmetric contraction: Clebsch beside mace-torch's own (and, from tests/gpu/peer_sc.py, others), in one run.
+"""MACE's symmetric contraction: Clebsch beside mace-torch's own (and, from peer_sc.py, others), in one run.
 
 usage: symmetric_contraction.py [--device cpu] [--case mace-M ...] [--dtype float32 ...] [--atoms N ...] [--elements Z]
                                 [--threads N] [--repeats N] [--json OUT]
@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 import warnings
@@ -31,7 +30,8 @@ from e3nn import o3  # noqa: E402
 from mace.modules.symmetric_contraction import SymmetricContraction  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "src/python")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
 
 from clebsch import library  # noqa: E402
 from clebsch.product_basis import ProductBasis  # noqa: E402
@@ -182,27 +182,6 @@ def measure(case: Case, contestants: dict[str, Contestant], dtype: str, repeats:
     return records
 
 
-def provenance(machine: str) -> dict:
-    """Where and of what a run's figures are, for the records of tests/gpu/results/summary.json."""
-
-    def output(*command: str) -> str:
-        try:
-            done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-        except OSError:
-            return ""
-        return done.stdout.strip()
-
-    return {
-        "machine": machine,
-        "torch": torch.__version__,
-        "driver": output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
-        "commit": os.environ.get("CLEBSCH_COMMIT") or output("git", "rev-parse", "HEAD"),
-        "dirty": bool(output("git", "status", "--porcelain", "--untracked-files=no")),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }
-
-
 def run(contestants_of: Callable[[Case], dict[str, Contestant]], description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -227,7 +206,7 @@ def run(contestants_of: Callable[[Case], dict[str, Contestant]], description: st
                 case = make_case(name, getattr(torch, dtype), a.device, atoms, a.elements)
                 records += measure(case, contestants_of(case), dtype, a.repeats, a.device)
     if a.json:
-        Path(a.json).write_text(json.dumps({**provenance(machine), "records": records}, indent=1) + "\n")
+        Path(a.json).write_text(json.dumps({**common.about(a.device), "records": records}, indent=1) + "\n")
     if any("forward_ns_atom" not in record for record in records if record["contestant"].startswith("clebsch")):
         raise SystemExit("Clebsch's answer is wrong")
 

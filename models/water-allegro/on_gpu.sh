@@ -1,8 +1,8 @@
 #!/bin/bash
 # One piece of the Allegro water model's training on a GPU (models/water-allegro/README.md). Pieces follow each other:
 #
-#   tests/gpu/run_water_allegro.sh RESULTS_FOLDER 1 [SECONDS]     # stage 1
-#   tests/gpu/run_water_allegro.sh RESULTS_FOLDER 2 [SECONDS]     # stage 2, as often as it says "stopped by the clock"
+#   models/water-allegro/on_gpu.sh RESULTS_FOLDER 1 [SECONDS]     # stage 1
+#   models/water-allegro/on_gpu.sh RESULTS_FOLDER 2 [SECONDS]     # stage 2, as often as it says "stopped by the clock"
 #
 # WATER_PACK: the archive of models/water-allegro/pack.sh (.gpu/water-allegro/pack.tar.xz). WATER_STATE: the state.tar that
 # the last piece left in its results (.gpu/water-allegro/state.tar); a machine that still has the last piece's files
