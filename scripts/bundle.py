@@ -1,8 +1,9 @@
 """The bundle: what a machine with a GPU and without a network needs of this checkout, in one folder (.gpu).
 
-lib/ (libclebsch.so and the plugins), models/ (random models), wheels/ (Python packages), lammps.tar.xz (a LAMMPS with
-Kokkos and its MPI, benchmarks/device/cross_compile_lammps.sh), peers.tar.xz (benchmarks/device/pack_peers.sh).
-`scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and benchmarks/run use it.
+lib/ (libclebsch.so and the plugins), models/ (random models), wheels/ (Python packages), lammps*.tar.xz (a LAMMPS with
+Kokkos and its MPI, also in pieces .00, .01, ...) and plugin.tar.xz (plugins for it) of benchmarks/device,
+peers.tar.xz (benchmarks/device/pack_peers.sh). `scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and
+benchmarks/run use it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ def libraries_of_torch() -> str:
     return str(Path(found.origin).parent / "lib") if found and found.origin else ""
 
 
+def unpack(pieces: list[Path], folder: Path) -> None:
+    """Unpacks an archive, which may be in pieces; nothing where there is none."""
+    if pieces:
+        folder.mkdir(exist_ok=True)
+        with subprocess.Popen(["tar", "xJf", "-", "-C", folder], stdin=subprocess.PIPE) as tar:
+            for piece in pieces:
+                tar.stdin.write(piece.read_bytes())
+        if tar.returncode != 0:
+            names = ", ".join(piece.name for piece in pieces)
+            raise SystemExit(f"expected an archive in {names}, got something else: tar ended with {tar.returncode}")
+
+
 def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]:
     """The environment of tests and benchmarks; the bundle's archives are unpacked into the folder `work`.
 
@@ -50,21 +63,20 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
         subprocess.run([*command, "--no-cache-dir", "--target", work / "site", *wheels], check=True)
         new["PYTHONPATH"] = os.pathsep.join(filter(None, [str(work / "site"), new.get("PYTHONPATH", "")]))
-    new.setdefault("TORCH_LIBS", os.pathsep.join([str(Path(new["CLEBSCH_LIBRARY"]).parent), libraries_of_torch()]))
-    if (bundle / "lammps.tar.xz").exists():
-        (work / "lammps").mkdir(exist_ok=True)
-        subprocess.run(["tar", "xf", bundle / "lammps.tar.xz", "-C", work / "lammps"], check=True)
-        # The script beside the folder bin, which finds LAMMPS's own libraries.
-        lmp = next(path for path in sorted((work / "lammps").rglob("lmp")) if path.parent.name != "bin")
-        for name in ("CLEBSCH_LMP", "CLEBSCH_KK_LMP"):
-            new.setdefault(name, str(lmp))
+    unpack(sorted(bundle.glob("lammps*.tar.xz*")), work / "lammps")
+    unpack(sorted(bundle.glob("plugin.tar.xz")), work / "plugins")
+    # The script beside the folder bin, which finds LAMMPS's own libraries.
+    programs = [path for path in sorted((work / "lammps").rglob("lmp")) if path.is_file() and path.parent.name != "bin"]
+    for name in ("CLEBSCH_LMP", "CLEBSCH_KK_LMP") if programs else ():
+        new.setdefault(name, str(programs[0]))
     for name, file in (("CLEBSCH_PLUGIN", "clebschplugin.so"), ("CLEBSCH_KK_PLUGIN", "clebschkkplugin.so")):
-        found = [path for path in (lib / file, *(work / "lammps").rglob(file)) if path.exists()]
-        if found:
+        places = [lib / file, *sorted((work / "plugins").rglob(file)), *sorted((work / "lammps").rglob(file))]
+        if found := [path for path in places if path.exists()]:
             new.setdefault(name, str(found[0]))
+    beside = [str(Path(new[name]).parent) for name in ("CLEBSCH_PLUGIN", "CLEBSCH_LIBRARY") if name in new]
+    new.setdefault("TORCH_LIBS", os.pathsep.join([*dict.fromkeys(beside), libraries_of_torch()]))
     if peers and (bundle / "peers.tar.xz").exists():
-        (work / "peers").mkdir()
-        subprocess.run(["tar", "xf", bundle / "peers.tar.xz", "-C", work / "peers"], check=True)
+        unpack([bundle / "peers.tar.xz"], work / "peers")
         new["PYTHONPATH"] = os.pathsep.join(filter(None, [str(work / "peers"), new.get("PYTHONPATH", "")]))
         # Their extensions find torch's own CUDA libraries here.
         cuda = [str(path) for path in Path(libraries_of_torch()).parents[1].glob("nvidia/*/lib")]

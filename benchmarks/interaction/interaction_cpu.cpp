@@ -11,7 +11,7 @@
 
 #include <cstdio>
 
-#include "../unit/reference.h"
+#include "reference.h"
 #include "core/errors.h"
 #include "core/registry.h"
 #include "cpu/dispatch.h"

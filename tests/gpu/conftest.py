@@ -32,6 +32,8 @@ from clebsch import library  # noqa: E402
 REQUIRED = os.environ.get("CLEBSCH_REQUIRE_GPU", "") not in ("", "0")
 #: What takes longest to compile comes first, so that no process is left alone with it at the end.
 FIRST = ("test_interaction", "test_conv", "test_interaction_density", "test_md", "test_mace", "test_model")
+#: They look at the memory of the whole device.
+ALONE = ("test_memory",)
 #: Tests with equal values of these parameters share kernels and references: they stay in one process.
 TOGETHER = ("problem", "model", "variant", "dtype")
 
@@ -92,6 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     problem, on_cpu = _missing(config), _option(config, "--device") != "cuda"
     for item in mine:
         item.add_marker("gpu")
+        if item.path.stem in ALONE:
+            item.add_marker("alone")
         if group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
         if problem:
