@@ -11,12 +11,12 @@
 
 #include <cstdio>
 
-#include "reference.h"
 #include "core/errors.h"
 #include "core/registry.h"
 #include "cpu/dispatch.h"
 #include "cpu/interaction.h"
 #include "cpu/selection.h"
+#include "reference.h"
 
 namespace clebsch {
 namespace {
