@@ -1,4 +1,4 @@
-"""How far a run at constant energy drifts, and the record that tests/bench/record.py takes of it."""
+"""How far a run at constant energy drifts, and the record that benchmarks/record.py takes of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def energy_drift(time_ps: np.ndarray, energy: np.ndarray) -> tuple[float, float]
 
 
 def drift_record(name: str, slope: float, error: float, dtype: str, on_gpu: bool, details: dict) -> dict:
-    """|slope| and two standard errors under `name` of tests/bench/targets.json, with machine, versions and command."""
+    """|slope| and two standard errors under `name` of benchmarks/targets.json, with machine, versions and command."""
     import torch
 
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

@@ -1,5 +1,5 @@
 // Compiles a subset of the kernels for three architectures: registers, shared memory, no spills in fp32. Needs NVRTC
-// (skipped without), no GPU. The subset is data/kernel_subset.txt; all kernels are tests/gpu/kernel_report.
+// (skipped without), no GPU. The subset is data/kernel_subset.txt; all kernels are benchmarks/kernel_report.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -6,7 +6,7 @@
 Steps of 1 fs after 2 ps under a thermostat and 10 ps without. The drift is the slope of a straight line through the
 total energy, its error that of a line through the means of ten blocks; beside it the same of the energy that Verlet's
 method conserves, which does not go up and down with the forces (shadow_energy). `--record` writes a list with one
-record of the form that tests/bench/record.py takes; its value is |slope| of the total energy and twice the error.
+record of the form that benchmarks/record.py takes; its value is |slope| of the total energy and twice the error.
 """
 
 from __future__ import annotations

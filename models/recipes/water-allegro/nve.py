@@ -4,7 +4,7 @@
 
 216 molecules, or copies^3 as many, in steps of 0.5 fs after 1 ps under a thermostat. The drift is the slope of a
 straight line through the total energy, its error that of a line through the means of ten blocks. `--record` writes a
-list with one record of the form that tests/bench/record.py takes.
+list with one record of the form that benchmarks/record.py takes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$root/tests/gpu/pack_nequip.sh" "$work/wheels"
+"$root/benchmarks/device/pack_nequip.sh" "$work/wheels"
 grep -E '^(nequip-allegro|lmdb|setuptools)==' "$root/scripts/requirements-test.txt" > "$work/packages.txt"
 "$python" -m pip download -q --no-deps --only-binary=:all: --platform manylinux_2_28_x86_64 \
   --platform manylinux2014_x86_64 --python-version 3.12 -d "$work/wheels" -r "$work/packages.txt"

@@ -31,7 +31,7 @@ constexpr int kAllegroPieces = 128;
 /// and three elements of a medium MACE stay below 10 MB a layer.
 constexpr int kAgnesiPieces = 52;
 /// Of splines in float32: neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces are
-/// less to read. Force error 2e-6 to 3e-6 with random networks (tests/gpu/bench_interaction.py).
+/// less to read. Force error 2e-6 to 3e-6 with random networks (benchmarks/interaction/bench_interaction.py).
 constexpr int kPiecesOfSplines = 64;
 
 /// Unless the caller asks otherwise; before the factor of densities.
