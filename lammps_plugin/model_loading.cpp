@@ -44,6 +44,21 @@ std::string find_and_read(const std::string& file, std::string& message) {
 }
 
 }  // namespace
+struct BlasCheck {
+  std::string warning, error;
+};
+
+BlasCheck check_blas_of_process() {
+  try {
+    const std::string message = clebsch::check_blas();
+    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
+    const bool right = message.empty() || message.find("results are right") != std::string::npos;
+    return right ? BlasCheck{message, ""} : BlasCheck{"", message};
+  } catch (const std::exception& error) {
+    return {"", error.what()};
+  }
+}
+
 
 void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
   const std::string text = first_message(message, lmp->world);
@@ -101,20 +116,14 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
                         outcome.notice);
 }
 
-void check_blas_once(LAMMPS_NS::LAMMPS* lmp) {
-  static bool checked = false;
-  if (checked) return;
-  checked = true;
-  std::string message, error_message;
-  try {
-    message = clebsch::check_blas();
-    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
-    if (message.find("results are right") == std::string::npos) error_message = message;
-  } catch (const std::exception& error) {
-    error_message = error.what();
-  }
-  stop_together(lmp, error_message);
-  if (!message.empty() && lmp->comm->me == 0) lmp->error->warning(FLERR, "Pair style clebsch: {}", message);
+void check_blas(LAMMPS_NS::LAMMPS* lmp) {
+  static const BlasCheck found = check_blas_of_process();
+  static bool warned = false;
+  // At every call: another LAMMPS of this process may have ranks whose first call this is.
+  stop_together(lmp, found.error);
+  if (found.warning.empty() || warned || lmp->comm->me != 0) return;
+  warned = true;
+  lmp->error->warning(FLERR, "Pair style clebsch: {}", found.warning);
 }
 
 }  // namespace clebsch_lammps

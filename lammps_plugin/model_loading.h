@@ -28,6 +28,6 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model);
 
 /// Collective, once a process: torch's BLAS may have been captured by another library of the process. Warns, or stops
 /// when a product comes out wrong.
-void check_blas_once(LAMMPS_NS::LAMMPS* lmp);
+void check_blas(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

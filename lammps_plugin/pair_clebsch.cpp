@@ -103,7 +103,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   if (!any_name) error->all(FLERR, "Pair style clebsch: expected at least one type name, got NULL alone");
   allocate();
 
-  clebsch_lammps::check_blas_once(lmp);
+  clebsch_lammps::check_blas(lmp);
   model_file_ = arg[2];
   clebsch::LoadOptions options;
   options.dtype = settings_.dtype;
