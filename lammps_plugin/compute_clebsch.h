@@ -23,7 +23,6 @@ class ComputeClebsch : public Compute {
 
   std::string name_;
   int length_ = 1;
-  class PairClebsch* pair_ = nullptr;
   std::vector<double> local_, total_;
 };
 

@@ -134,6 +134,7 @@ void PairClebsch::coeff(int narg, char** arg) {
 
 void PairClebsch::forget_model() {
   model_.reset();
+  last_step_ = -1;  // results are the old model's
   const int n = atom->ntypes + 1;
   if (allocated) std::fill(&setflag[0][0], &setflag[0][0] + n * n, 0);
 }
@@ -232,8 +233,12 @@ void PairClebsch::request_output(const std::string& name) {
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
-  auto& wanted = request_.outputs;
-  if (std::find(wanted.begin(), wanted.end(), name) == wanted.end()) wanted.push_back(name);
+  if (!requests_output(name)) request_.outputs.push_back(name);
+}
+
+bool PairClebsch::requests_output(const std::string& name) const {
+  const auto& wanted = request_.outputs;
+  return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
 }
 
 int PairClebsch::pack_forward_comm(int n, int* list, double* buf, int /*pbc_flag*/, int* /*pbc*/) {

