@@ -134,8 +134,14 @@ struct DeviceResult {
   const double* centroid_virial = nullptr;  ///< (M,9)
 };
 
-/// GPUs that a model can be loaded on (device "cuda:0" and so on); 0 without a usable one. Loads torch's CUDA part.
-int visible_gpus();
+/// The GPUs that a model can be loaded on.
+struct VisibleGpus {
+  std::vector<std::string> ids;  ///< of devices cuda:0, cuda:1, ...: UUIDs as nvidia-smi shows them
+  std::string problem;           ///< why there are none; "" when there are some
+  bool broken = false;           ///< there is one, but it does not start
+};
+/// Loads torch's CUDA part when there is an NVIDIA driver. Throws nothing.
+VisibleGpus visible_gpus();
 
 /// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
 std::string read_file_bytes(const std::string& path);
