@@ -63,12 +63,13 @@ PairClebsch* find_with_output(LAMMPS* lmp, const std::string& style, const std::
   return pair;
 }
 
-int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair) {
-  if (output.shape.empty() || output.shape[0] == 0) return 0;
-  const int64_t first = output.shape[0];
-  const auto nodes = pair.node_counts();
-  if (first != nodes.owned && first != nodes.rows && first != nodes.all) return 0;
-  return static_cast<int>(static_cast<int64_t>(output.values.size()) / output.shape[0]);
+void check_length(LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length) {
+  const bool per_atom = output.kind == clebsch::OutputKind::atom;
+  const int64_t atoms = per_atom ? output.shape[0] : 1;
+  const int64_t values = atoms > 0 ? static_cast<int64_t>(output.values.size()) / atoms : length;
+  if (values != length)
+    lmp->error->one(FLERR, "Compute {}: output {} has {} values{}, got length {}", style, output.name, values,
+                    per_atom ? " an atom" : "", length);
 }
 
 }  // namespace clebsch_lammps

@@ -30,8 +30,7 @@ LAMMPS_NS::PairClebsch* find_evaluated(LAMMPS_NS::LAMMPS* lmp, const std::string
 /// The same with the output `name` of this step; stops when the style did not compute it at this step.
 LAMMPS_NS::PairClebsch* find_with_output(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::string& name);
 
-/// Columns of a per-atom output (its first dimension is the rows or nodes of the graph of `pair`), or 0 when it is
-/// none.
-int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair);
+/// Stops unless the output has `length` values, of an atom or of the system.
+void check_length(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length);
 
 }  // namespace clebsch_lammps

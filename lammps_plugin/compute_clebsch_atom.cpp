@@ -26,7 +26,13 @@ ComputeClebschAtom::~ComputeClebschAtom() {
   memory->destroy(array_atom);
 }
 
-void ComputeClebschAtom::init() { clebsch_lammps::find_pair_clebsch(lmp, style)->request_output(name_); }
+void ComputeClebschAtom::init() {
+  const auto kind = clebsch_lammps::find_pair_clebsch(lmp, style)->request_output(name_);
+  if (kind != clebsch::OutputKind::atom)
+    error->all(FLERR,
+               "Compute {}: expected a per-atom output, got {}, which is of the whole system; use compute clebsch",
+               style, name_);
+}
 
 void ComputeClebschAtom::grow() {
   if (atom->nmax <= nmax_) return;
@@ -50,10 +56,7 @@ void ComputeClebschAtom::compute_peratom() {
   const auto* output = pair->output(name_);
   if (!output) return;
   const int owned = pair->owned_nodes();
-  const int columns = clebsch_lammps::columns_of(*output, *pair);
-  if (columns != length_)
-    error->one(FLERR, "Compute {}: output {} has {} values an atom, got length {}{}", style, name_, columns, length_,
-               columns == 0 ? "; compute clebsch gives outputs of the whole system" : "");
+  clebsch_lammps::check_length(lmp, style, *output, length_);
   for (int node = 0; node < owned; ++node) {
     const int i = pair->node_atoms()[node];
     if (!(atom->mask[i] & groupbit)) continue;

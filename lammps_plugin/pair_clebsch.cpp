@@ -150,9 +150,9 @@ NeighRequest* PairClebsch::request_list(bool ghost_rows) {
 }
 
 PairClebsch::NodeCounts PairClebsch::node_counts() const {
-  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_rows, pairs_.view().n_nodes};
+  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_nodes};
   const auto& graph = builder_.graph();
-  return {graph.n_local, graph.n_rows, graph.n_nodes};
+  return {graph.n_local, graph.n_nodes};
 }
 
 double PairClebsch::init_one(int i, int j) {
@@ -226,14 +226,16 @@ void PairClebsch::finish() {
   times_.reset();
 }
 
-void PairClebsch::request_output(const std::string& name) {
+clebsch::OutputKind PairClebsch::request_output(const std::string& name) {
   const auto& known = model_->metadata().outputs;
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
+  const auto found = std::find(known.begin(), known.end(), name);
+  if (found == known.end()) {
     std::string list;
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
   if (!requests_output(name)) request_.outputs.push_back(name);
+  return model_->metadata().kinds[found - known.begin()];
 }
 
 bool PairClebsch::requests_output(const std::string& name) const {

@@ -90,7 +90,7 @@ template <class DeviceType>
 PairClebsch::NodeCounts PairClebschKokkos<DeviceType>::node_counts() const {
   if (!here_) return PairClebsch::node_counts();
   const auto& counts = graph_.counts();
-  return {counts.owned, counts.rows, counts.nodes};
+  return {counts.owned, counts.nodes};
 }
 
 template <class DeviceType>
