@@ -65,8 +65,8 @@ std::string sharing(const Reports& reports, const std::vector<int>& indices, con
   if (most == load.end() || most->second < 2) return "";
   std::size_t first = 0;
   while (reports[first].gpus.ids[indices[first]] != most->first) ++first;
-  return std::to_string(most->second) + " ranks share GPU " + most->first + " of " + reports[first].host +
-         "; one rank a GPU is usually faster. Start as many ranks as there are GPUs, or show the ranks other GPUs "
+  return std::to_string(most->second) + " ranks share a GPU (" + most->first + " of " + reports[first].host +
+         "); one rank a GPU is usually faster. Start as many ranks as there are GPUs, or show the ranks other GPUs "
          "(CUDA_VISIBLE_DEVICES)";
 }
 

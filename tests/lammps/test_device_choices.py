@@ -45,7 +45,7 @@ def test_a_gpu_for_each_rank(choose):
     """All are cuda:0 and none is shared."""
     assert choose("cuda", ["a", "b"], 2) == (["cuda:0", "cuda:0"], "", "")
     devices, warning, _ = choose("cuda", ["a", "a"], 2)
-    assert devices == ["cuda:0", "cuda:0"] and "2 ranks share GPU a" in warning
+    assert devices == ["cuda:0", "cuda:0"] and "2 ranks share a GPU (a" in warning
 
 
 @pytest.mark.parametrize("views", [["a", "none"], ["none", "a"]])

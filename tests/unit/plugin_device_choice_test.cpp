@@ -46,7 +46,7 @@ TEST(DeviceChoice, WhoSharesAGpuIsToldByIdentity) {
   EXPECT_EQ(own.devices, (Devices{"cuda:0", "cuda:0", "cuda:0"}));
   EXPECT_EQ(own.warning, "");
   const DeviceChoices shared = choose_devices("cuda", {on(0, {"a"}), on(0, {"a"}), on(1, {"b"})});
-  EXPECT_NE(shared.warning.find("2 ranks share GPU a of n0; one rank a GPU is usually faster"), std::string::npos)
+  EXPECT_NE(shared.warning.find("2 ranks share a GPU (a of n0); one rank a GPU is usually faster"), std::string::npos)
       << shared.warning;
   // The same GPUs in another order.
   const DeviceChoices turned = choose_devices("cuda", {on(0, {"a", "b"}, 0), on(0, {"b", "a"}, 1)});
@@ -59,7 +59,7 @@ TEST(DeviceChoice, MoreRanksThanGpus) {
   for (int place = 0; place < 6; ++place) reports.push_back(on(0, {"a", "b"}, place));
   const DeviceChoices choices = choose_devices("cuda", reports);
   EXPECT_EQ(choices.devices, (Devices{"cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0", "cuda:1"}));
-  EXPECT_NE(choices.warning.find("3 ranks share GPU a"), std::string::npos) << choices.warning;
+  EXPECT_NE(choices.warning.find("3 ranks share a GPU (a"), std::string::npos) << choices.warning;
 }
 
 TEST(DeviceChoice, PartitionsThatKnowNothingOfEachOtherTakeDifferentGpus) {
@@ -92,7 +92,7 @@ TEST(DeviceChoice, GpusThatTheHostProgramChose) {
   reports[1].taken = 1;
   const DeviceChoices choices = choose_devices("auto", reports);
   EXPECT_EQ(choices.devices, (Devices{"auto:1", "auto:1"}));
-  EXPECT_NE(choices.warning.find("2 ranks share GPU b"), std::string::npos) << choices.warning;
+  EXPECT_NE(choices.warning.find("2 ranks share a GPU (b"), std::string::npos) << choices.warning;
   reports[1].taken = 2;
   EXPECT_EQ(choose_devices("auto", reports).error, "expected GPU 2 for rank 1 (n0), got 2 visible GPU(s)");
 }
