@@ -25,27 +25,51 @@ ComputeArguments parse_compute_arguments(LAMMPS* lmp, int narg, char** arg) {
 }
 
 PairClebsch* find_pair_clebsch(LAMMPS* lmp, const std::string& style) {
-  auto* pair = dynamic_cast<PairClebsch*>(lmp->force->pair_match("^clebsch", 0));
-  if (!pair && lmp->force->pair_match("^clebsch", 0, 1))
+  const auto* force = lmp->force;
+  // Without a style its name may be null, which pair_match() does not look at.
+  auto* pair = force->pair ? dynamic_cast<PairClebsch*>(lmp->force->pair_match("^clebsch", 0)) : nullptr;
+  if (pair) return pair;
+  if (force->pair && lmp->force->pair_match("^clebsch", 0, 1))
     lmp->error->all(FLERR, "Compute {}: expected one pair style clebsch, got several", style);
-  if (!pair) lmp->error->all(FLERR, "Compute {}: expected a pair style clebsch, got none", style);
+  lmp->error->all(FLERR,
+                  "Compute {}: expected a pair style clebsch, got {}; give pair_style clebsch, pair_coeff and a run "
+                  "(`run 0` suffices) before it is used, or delete it with uncompute",
+                  style, force->pair ? fmt::format("pair_style {}", force->pair_style) : "none");
+  return nullptr;
+}
+
+PairClebsch* find_evaluated(LAMMPS* lmp, const std::string& style) {
+  PairClebsch* pair = find_pair_clebsch(lmp, style);
+  if (pair->last_step() < 0)
+    lmp->error->all(FLERR,
+                    "Compute {}: expected a run since pair_style clebsch and pair_coeff were given, got none; `run 0` "
+                    "suffices",
+                    style);
   return pair;
 }
 
-void check_invoked(LAMMPS* lmp, const PairClebsch* pair, const std::string& style) {
+PairClebsch* find_with_output(LAMMPS* lmp, const std::string& style, const std::string& name) {
+  PairClebsch* pair = find_evaluated(lmp, style);
   if (pair->last_step() != lmp->update->ntimestep)
     lmp->error->all(FLERR,
                     "Compute {}: expected pair style clebsch evaluated at step {}, got step {}; use the compute "
                     "during a run (`run 0` suffices)",
                     style, lmp->update->ntimestep, pair->last_step());
+  if (!pair->requests_output(name))
+    lmp->error->all(FLERR,
+                    "Compute {}: expected a run that computed output {}, got one that began before the compute was "
+                    "given; run again without `pre no` (`run 0` suffices)",
+                    style, name);
+  return pair;
 }
 
-int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair) {
-  if (output.shape.empty() || output.shape[0] == 0) return 0;
-  const int64_t first = output.shape[0];
-  const auto nodes = pair.node_counts();
-  if (first != nodes.owned && first != nodes.rows && first != nodes.all) return 0;
-  return static_cast<int>(static_cast<int64_t>(output.values.size()) / output.shape[0]);
+void check_length(LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length) {
+  const bool per_atom = output.kind == clebsch::OutputKind::atom;
+  const int64_t atoms = per_atom ? output.shape[0] : 1;
+  const int64_t values = atoms > 0 ? static_cast<int64_t>(output.values.size()) / atoms : length;
+  if (values != length)
+    lmp->error->one(FLERR, "Compute {}: output {} has {} values{}, got length {}", style, output.name, values,
+                    per_atom ? " an atom" : "", length);
 }
 
 }  // namespace clebsch_lammps

@@ -23,11 +23,14 @@ ComputeArguments parse_compute_arguments(LAMMPS_NS::LAMMPS* lmp, int narg, char*
 /// The one pair style clebsch of the input; stops when there is none, or several under hybrid.
 LAMMPS_NS::PairClebsch* find_pair_clebsch(LAMMPS_NS::LAMMPS* lmp, const std::string& style);
 
-/// Stops unless the pair style ran at this step.
-void check_invoked(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::PairClebsch* pair, const std::string& style);
+/// The same with a run behind it; stops when the style or its model was given after the last run. Computes look it up
+/// at every evaluation and keep no pointer: inputs replace the pair style between runs.
+LAMMPS_NS::PairClebsch* find_evaluated(LAMMPS_NS::LAMMPS* lmp, const std::string& style);
 
-/// Columns of a per-atom output (its first dimension is the rows or nodes of the graph of `pair`), or 0 when it is
-/// none.
-int columns_of(const clebsch::Result::Named& output, const LAMMPS_NS::PairClebsch& pair);
+/// The same with the output `name` of this step; stops when the style did not compute it at this step.
+LAMMPS_NS::PairClebsch* find_with_output(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::string& name);
+
+/// Stops unless the output has `length` values, of an atom or of the system.
+void check_length(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length);
 
 }  // namespace clebsch_lammps

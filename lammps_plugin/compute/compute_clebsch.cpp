@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "atom.h"
+#include "comm.h"
 #include "compute/compute_arguments.h"
 #include "error.h"
+#include "group.h"
 #include "pair/pair_clebsch.h"
 #include "update.h"
 
@@ -34,28 +36,38 @@ ComputeClebsch::ComputeClebsch(LAMMPS* lmp, int narg, char** arg) : Compute(lmp,
 ComputeClebsch::~ComputeClebsch() { vector = nullptr; }
 
 void ComputeClebsch::init() {
-  pair_ = clebsch_lammps::find_pair_clebsch(lmp, style);
-  name_ == "timing" ? pair_->request_times() : pair_->request_output(name_);
+  auto* pair = clebsch_lammps::find_pair_clebsch(lmp, style);
+  if (name_ == "timing") {
+    pair->request_times();
+    return;
+  }
+  per_atom_ = pair->request_output(name_) == clebsch::OutputKind::atom;
+  extscalar = extvector = per_atom_;
+  if (per_atom_) return;
+  if (igroup != 0)
+    error->all(FLERR, "Compute {}: output {} is of the whole system: expected group all, got {}", style, name_,
+               group->names[igroup]);
+  if (!pair->has_whole_graph())
+    error->all(FLERR,
+               "Compute {}: output {} is of the whole system, of which a rank with ghosts sees more than its part: "
+               "expected one rank and comm auto, got {} rank(s) with ghosts. Values of ranks do not add up; have the "
+               "model give the output per atom, which is summed over the atoms on any number of ranks",
+               style, name_, comm->nprocs);
 }
 
 void ComputeClebsch::evaluate() {
   if (name_ == "timing") {
-    const double* seconds = pair_->times().seconds();
+    const double* seconds = clebsch_lammps::find_evaluated(lmp, style)->times().seconds();
     std::copy(seconds, seconds + length_, local_.begin());
     MPI_Allreduce(local_.data(), total_.data(), length_, MPI_DOUBLE, MPI_MAX, world);
     return;
   }
-  clebsch_lammps::check_invoked(lmp, pair_, style);
+  const auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
   std::fill(local_.begin(), local_.end(), 0.0);
-  if (const auto* output = pair_->output(name_)) {
-    const int owned = pair_->owned_nodes();
-    const int columns = clebsch_lammps::columns_of(*output, *pair_);
-    const int values = columns > 0 ? columns : static_cast<int>(output->values.size());
-    if (values != length_)
-      error->one(FLERR, "Compute {}: output {} has {} values{}, got length {}", style, name_, values,
-                 columns > 0 ? " an atom" : "", length_);
-    for (int node = 0; node < (columns > 0 ? owned : 1); ++node) {
-      if (columns > 0 && !(atom->mask[pair_->node_atoms()[node]] & groupbit)) continue;
+  if (const auto* output = pair->output(name_)) {
+    clebsch_lammps::check_length(lmp, style, *output, length_);
+    for (int node = 0; node < (per_atom_ ? pair->owned_nodes() : 1); ++node) {
+      if (per_atom_ && !(atom->mask[pair->node_atoms()[node]] & groupbit)) continue;
       for (int c = 0; c < length_; ++c) local_[c] += output->values[static_cast<std::size_t>(node) * length_ + c];
     }
   }

@@ -8,8 +8,8 @@
 
 namespace LAMMPS_NS {
 
-/// Per-atom outputs are summed over the atoms of the group, others over ranks. NAME `timing` gives the seconds of the
-/// run so far spent on graph, model and forces.
+/// Per-atom outputs are summed over the atoms of the group, others are the one rank's. NAME `timing` gives the seconds
+/// of the run so far spent on graph, model and forces.
 class ComputeClebsch : public Compute {
  public:
   ComputeClebsch(LAMMPS* lmp, int narg, char** arg);
@@ -23,7 +23,7 @@ class ComputeClebsch : public Compute {
 
   std::string name_;
   int length_ = 1;
-  class PairClebsch* pair_ = nullptr;
+  bool per_atom_ = true;  ///< of the output; known from init() on
   std::vector<double> local_, total_;
 };
 

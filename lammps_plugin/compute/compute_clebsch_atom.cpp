@@ -27,8 +27,11 @@ ComputeClebschAtom::~ComputeClebschAtom() {
 }
 
 void ComputeClebschAtom::init() {
-  pair_ = clebsch_lammps::find_pair_clebsch(lmp, style);
-  pair_->request_output(name_);
+  const auto kind = clebsch_lammps::find_pair_clebsch(lmp, style)->request_output(name_);
+  if (kind != clebsch::OutputKind::atom)
+    error->all(FLERR,
+               "Compute {}: expected a per-atom output, got {}, which is of the whole system; use compute clebsch",
+               style, name_);
 }
 
 void ComputeClebschAtom::grow() {
@@ -45,20 +48,17 @@ void ComputeClebschAtom::grow() {
 
 void ComputeClebschAtom::compute_peratom() {
   invoked_peratom = update->ntimestep;
-  clebsch_lammps::check_invoked(lmp, pair_, style);
+  const auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
   grow();
   if (atom->nlocal == 0) return;
   double* values = length_ == 1 ? vector_atom : &array_atom[0][0];
   std::fill(values, values + static_cast<std::size_t>(atom->nlocal) * length_, 0.0);
-  const auto* output = pair_->output(name_);
+  const auto* output = pair->output(name_);
   if (!output) return;
-  const int owned = pair_->owned_nodes();
-  const int columns = clebsch_lammps::columns_of(*output, *pair_);
-  if (columns != length_)
-    error->one(FLERR, "Compute {}: output {} has {} values an atom, got length {}{}", style, name_, columns, length_,
-               columns == 0 ? "; compute clebsch gives outputs of the whole system" : "");
+  const int owned = pair->owned_nodes();
+  clebsch_lammps::check_length(lmp, style, *output, length_);
   for (int node = 0; node < owned; ++node) {
-    const int i = pair_->node_atoms()[node];
+    const int i = pair->node_atoms()[node];
     if (!(atom->mask[i] & groupbit)) continue;
     const double* row = &output->values[static_cast<std::size_t>(node) * length_];
     std::copy(row, row + length_, values + static_cast<std::size_t>(i) * length_);

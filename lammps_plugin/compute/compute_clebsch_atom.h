@@ -21,7 +21,6 @@ class ComputeClebschAtom : public Compute {
   std::string name_;
   int length_ = 1;
   int nmax_ = 0;
-  class PairClebsch* pair_ = nullptr;
 };
 
 }  // namespace LAMMPS_NS

@@ -14,5 +14,6 @@ extern "C" __attribute__((visibility("default"))) void lammpsplugin_init(void* l
     if (lammps_extract_setting(lmp, "world_rank") == 0) lammps_error(lmp, LMP_ERROR_WARNING, mismatch.c_str());
     return;
   }
-  clebsch_lammps::register_plain_styles(lmp, handle, regfunc);
+  clebsch_lammps::Registration registration(lmp, handle, regfunc);
+  clebsch_lammps::register_plain_styles(registration);
 }

@@ -6,54 +6,84 @@
 #include "compute/compute_clebsch.h"
 #include "compute/compute_clebsch_atom.h"
 #include "force.h"
-#include "lammpsplugin.h"
+#include "library.h"
+#include "modify.h"
 #include "pair/pair_clebsch.h"
 #include "version.h"
 
+using LAMMPS_NS::Compute;
 using LAMMPS_NS::LAMMPS;
+using LAMMPS_NS::Pair;
 
 namespace clebsch_lammps {
 namespace {
 
-LAMMPS_NS::Pair* make_pair_clebsch(LAMMPS* lmp) { return new LAMMPS_NS::PairClebsch(lmp); }
+Pair* make_pair_clebsch(LAMMPS* lmp) { return new LAMMPS_NS::PairClebsch(lmp); }
 
-LAMMPS_NS::Compute* make_compute_clebsch(LAMMPS* lmp, int narg, char** arg) {
+Compute* make_compute_clebsch(LAMMPS* lmp, int narg, char** arg) {
   return new LAMMPS_NS::ComputeClebsch(lmp, narg, arg);
 }
 
-LAMMPS_NS::Compute* make_compute_clebsch_atom(LAMMPS* lmp, int narg, char** arg) {
+Compute* make_compute_clebsch_atom(LAMMPS* lmp, int narg, char** arg) {
   return new LAMMPS_NS::ComputeClebschAtom(lmp, narg, arg);
+}
+
+/// Whether some LAMMPS of this process has loaded the style from a plugin.
+bool in_list_of_plugins(const lammpsplugin_t& plugin) {
+  char style[64], name[64];
+  const int count = lammps_plugin_count();
+  for (int k = 0; k < count; ++k)
+    if (lammps_plugin_name(k, style, name, sizeof(style)) && std::strcmp(style, plugin.style) == 0 &&
+        std::strcmp(name, plugin.name) == 0)
+      return true;
+  return false;
 }
 
 }  // namespace
 
-void register_plain_styles(void* lammps, void* handle, void* register_function) {
+Registration::Registration(void* lammps, void* handle, void* register_function)
+    : lmp_(static_cast<LAMMPS*>(lammps)), register_(reinterpret_cast<lammpsplugin_regfunc>(register_function)) {
+  std::memset(&plugin_, 0, sizeof(plugin_));
+  plugin_.version = LAMMPS_VERSION;
+  plugin_.author = "Clebsch developers";
+  plugin_.handle = handle;
+}
+
+/// Registers plugin_, whose maker is `make` as the map of styles wants it.
+template <class Map, class Make>
+void Registration::add(Map& styles, Make make) {
   // Not lammps_has_style(): with a suffix in force it takes clebsch/kk for clebsch.
-  if (static_cast<LAMMPS*>(lammps)->force->pair_map->count("clebsch") > 0) return;
-  // LAMMPS keeps the pointers of these strings, so they are literals.
-  lammpsplugin_t plugin;
-  std::memset(&plugin, 0, sizeof(plugin));
-  auto register_plugin = reinterpret_cast<lammpsplugin_regfunc>(register_function);
-  plugin.version = LAMMPS_VERSION;
-  plugin.author = "Clebsch developers";
-  plugin.handle = handle;
+  if (styles.count(plugin_.name) > 0) return;
+  // A LAMMPS has its own map of styles, but the list of plugins is one for all LAMMPS of a process, and a style that is
+  // in it LAMMPS does not register again: a second one, made while the first is open, would not know the style. Its
+  // code stays in the process whichever of them closes first (linked with -z nodelete).
+  if (in_list_of_plugins(plugin_))
+    styles[plugin_.name] = make;
+  else
+    (*register_)(&plugin_, lmp_);
+}
 
-  plugin.style = "pair";
-  plugin.name = "clebsch";
-  plugin.info = "pair style clebsch: equivariant neural network potentials";
-  plugin.creator.v1 = reinterpret_cast<lammpsplugin_factory1*>(&make_pair_clebsch);
-  (*register_plugin)(&plugin, lammps);
+void Registration::add_pair(const char* name, const char* info, Pair* (*make)(LAMMPS*)) {
+  plugin_.style = "pair";
+  plugin_.name = name;
+  plugin_.info = info;
+  plugin_.creator.v1 = reinterpret_cast<lammpsplugin_factory1*>(make);
+  add(*lmp_->force->pair_map, make);
+}
 
-  plugin.style = "compute";
-  plugin.name = "clebsch";
-  plugin.info = "compute clebsch: a model's outputs summed over atoms";
-  plugin.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(&make_compute_clebsch);
-  (*register_plugin)(&plugin, lammps);
+void Registration::add_compute(const char* name, const char* info, Compute* (*make)(LAMMPS*, int, char**)) {
+  plugin_.style = "compute";
+  plugin_.name = name;
+  plugin_.info = info;
+  plugin_.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(make);
+  add(*lmp_->modify->compute_map, make);
+}
 
-  plugin.name = "clebsch/atom";
-  plugin.info = "compute clebsch/atom: a model's per-atom outputs";
-  plugin.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(&make_compute_clebsch_atom);
-  (*register_plugin)(&plugin, lammps);
+void register_plain_styles(Registration& registration) {
+  registration.add_pair("clebsch", "pair style clebsch: equivariant neural network potentials", &make_pair_clebsch);
+  registration.add_compute("clebsch", "compute clebsch: a model's outputs summed over atoms", &make_compute_clebsch);
+  registration.add_compute("clebsch/atom", "compute clebsch/atom: a model's per-atom outputs",
+                           &make_compute_clebsch_atom);
 }
 
 }  // namespace clebsch_lammps

@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
-// The styles of clebschplugin.so, for both plugins: the one for Kokkos brings them along.
+// How both plugins register their styles, and the styles of clebschplugin.so: the plugin for Kokkos brings them along.
+#include "lammps.h"
+#include "lammpsplugin.h"
+
+namespace LAMMPS_NS {
+class Compute;
+class Pair;
+}  // namespace LAMMPS_NS
 
 namespace clebsch_lammps {
 
-/// Registers pair style clebsch and the computes with LAMMPS, unless it has them already (which the plugins' order of
-/// loading decides). Arguments are those of lammpsplugin_init.
-void register_plain_styles(void* lammps, void* handle, void* register_function);
+/// Registers styles with one LAMMPS, each unless that LAMMPS has it already. Arguments are those of lammpsplugin_init.
+class Registration {
+ public:
+  Registration(void* lammps, void* handle, void* register_function);
+
+  // LAMMPS keeps the pointers of these strings: pass literals.
+  void add_pair(const char* name, const char* info, LAMMPS_NS::Pair* (*make)(LAMMPS_NS::LAMMPS*));
+  void add_compute(const char* name, const char* info, LAMMPS_NS::Compute* (*make)(LAMMPS_NS::LAMMPS*, int, char**));
+
+ private:
+  template <class Map, class Make>
+  void add(Map& styles, Make make);
+
+  LAMMPS_NS::LAMMPS* lmp_;
+  lammpsplugin_regfunc register_;
+  lammpsplugin_t plugin_;
+};
+
+/// Pair style clebsch and the computes, whichever plugin is loaded first.
+void register_plain_styles(Registration& registration);
 
 }  // namespace clebsch_lammps

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "kokkos/pair_clebsch_kokkos.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -17,6 +15,7 @@
 #include "memory_kokkos.h"
 #include "neigh_request.h"
 #include "neighbor.h"
+#include "pair/model_loading.h"
 
 static_assert(std::is_same_v<X_FLOAT, double> && std::is_same_v<F_FLOAT, double>,
               "pair_style clebsch/kk: expected Kokkos's precision double (LMP_PRECISION 2)");
@@ -52,11 +51,7 @@ std::string PairClebschKokkos<DeviceType>::choose_model_device() {
     padded_ = settings_.device != "cuda";  // auto: where Kokkos computes
     return padded_ ? "cpu:padded" : PairClebsch::choose_model_device();
   } else {
-    if (settings_.device == "cpu") return settings_.device;
-    int visible = clebsch::visible_gpus(), fewest = 0;
-    MPI_Allreduce(&visible, &fewest, 1, MPI_INT, MPI_MIN, world);
-    if (fewest == 0) return settings_.device == "auto" ? "cpu" : settings_.device;  // the load says what is missing
-    return settings_.device + ":" + std::to_string(Kokkos::device_id());
+    return clebsch_lammps::choose_device(lmp, settings_.device, Kokkos::device_id());
   }
 }
 
@@ -95,7 +90,7 @@ template <class DeviceType>
 PairClebsch::NodeCounts PairClebschKokkos<DeviceType>::node_counts() const {
   if (!here_) return PairClebsch::node_counts();
   const auto& counts = graph_.counts();
-  return {counts.owned, counts.rows, counts.nodes};
+  return {counts.owned, counts.nodes};
 }
 
 template <class DeviceType>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm.h"
+#include "comm/device_reports.h"
 #include "comm/node_turn.h"
 #include "error.h"
 #include "universe.h"
@@ -43,6 +44,21 @@ std::string find_and_read(const std::string& file, std::string& message) {
   }
 }
 
+struct BlasCheck {
+  std::string warning, error;
+};
+
+BlasCheck check_blas_of_process() {
+  try {
+    const std::string message = clebsch::check_blas();
+    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
+    const bool right = message.empty() || message.find("results are right") != std::string::npos;
+    return right ? BlasCheck{message, ""} : BlasCheck{"", message};
+  } catch (const std::exception& error) {
+    return {"", error.what()};
+  }
+}
+
 }  // namespace
 
 void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
@@ -67,25 +83,20 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
   return model;
 }
 
-std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device) {
+std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device, int taken) {
   if (device == "cpu" || device == "cpu:padded") return device;
-  int visible = clebsch::visible_gpus(), fewest = 0;
-  MPI_Allreduce(&visible, &fewest, 1, MPI_INT, MPI_MIN, lmp->world);
-  if (fewest == 0) return device == "auto" ? "cpu" : device;  // the load says what is missing
+  // Partitions share the GPUs of a node, but each reads its input alone, so that only the ranks of this one can be
+  // asked. The launcher has counted all; without its numbers, partitions are taken to fill nodes one after the other.
+  int place = place_by_launcher();
+  if (place < 0 && lmp->universe->nworlds > 1) place = lmp->universe->me;
   MPI_Comm node = node_communicator(lmp->world);
-  int rank = 0, ranks = 1;
-  MPI_Comm_rank(node, &rank);
-  MPI_Comm_size(node, &ranks);
+  const auto reports = gather_reports(lmp->world, node, place, taken, clebsch::visible_gpus);
   MPI_Comm_free(&node);
-  if (ranks > visible && lmp->comm->me == 0)
-    lmp->error->warning(FLERR,
-                        "Pair style clebsch: {} ranks of a node share {} visible GPU(s); one rank a GPU is usually "
-                        "faster",
-                        ranks, visible);
-  // Partitions share the node's GPUs, but only those of this world can be asked here: the universe's order then, in
-  // which launchers fill nodes.
-  const int place = lmp->universe->nworlds > 1 ? lmp->universe->me : rank;
-  return device + ":" + std::to_string(place % visible);
+  const DeviceChoices choices = choose_devices(device, reports);
+  if (!choices.error.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", choices.error);
+  if (!choices.warning.empty() && lmp->comm->me == 0)
+    lmp->error->warning(FLERR, "Pair style clebsch: {}", choices.warning);
+  return choices.devices[lmp->comm->me];
 }
 
 void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
@@ -101,20 +112,14 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
                         outcome.notice);
 }
 
-void check_blas_once(LAMMPS_NS::LAMMPS* lmp) {
-  static bool checked = false;
-  if (checked) return;
-  checked = true;
-  std::string message, error_message;
-  try {
-    message = clebsch::check_blas();
-    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
-    if (message.find("results are right") == std::string::npos) error_message = message;
-  } catch (const std::exception& error) {
-    error_message = error.what();
-  }
-  stop_together(lmp, error_message);
-  if (!message.empty() && lmp->comm->me == 0) lmp->error->warning(FLERR, "Pair style clebsch: {}", message);
+void check_blas(LAMMPS_NS::LAMMPS* lmp) {
+  static const BlasCheck found = check_blas_of_process();
+  static bool warned = false;
+  // At every call: another LAMMPS of this process may have ranks whose first call this is.
+  stop_together(lmp, found.error);
+  if (found.warning.empty() || warned || lmp->comm->me != 0) return;
+  warned = true;
+  lmp->error->warning(FLERR, "Pair style clebsch: {}", found.warning);
 }
 
 }  // namespace clebsch_lammps

@@ -103,7 +103,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   if (!any_name) error->all(FLERR, "Pair style clebsch: expected at least one type name, got NULL alone");
   allocate();
 
-  clebsch_lammps::check_blas_once(lmp);
+  clebsch_lammps::check_blas(lmp);
   model_file_ = arg[2];
   clebsch::LoadOptions options;
   options.dtype = settings_.dtype;
@@ -134,6 +134,7 @@ void PairClebsch::coeff(int narg, char** arg) {
 
 void PairClebsch::forget_model() {
   model_.reset();
+  last_step_ = -1;  // results are the old model's
   const int n = atom->ntypes + 1;
   if (allocated) std::fill(&setflag[0][0], &setflag[0][0] + n * n, 0);
 }
@@ -149,9 +150,9 @@ NeighRequest* PairClebsch::request_list(bool ghost_rows) {
 }
 
 PairClebsch::NodeCounts PairClebsch::node_counts() const {
-  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_rows, pairs_.view().n_nodes};
+  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_nodes};
   const auto& graph = builder_.graph();
-  return {graph.n_local, graph.n_rows, graph.n_nodes};
+  return {graph.n_local, graph.n_nodes};
 }
 
 double PairClebsch::init_one(int i, int j) {
@@ -225,15 +226,21 @@ void PairClebsch::finish() {
   times_.reset();
 }
 
-void PairClebsch::request_output(const std::string& name) {
+clebsch::OutputKind PairClebsch::request_output(const std::string& name) {
   const auto& known = model_->metadata().outputs;
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
+  const auto found = std::find(known.begin(), known.end(), name);
+  if (found == known.end()) {
     std::string list;
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
-  auto& wanted = request_.outputs;
-  if (std::find(wanted.begin(), wanted.end(), name) == wanted.end()) wanted.push_back(name);
+  if (!requests_output(name)) request_.outputs.push_back(name);
+  return model_->metadata().kinds[found - known.begin()];
+}
+
+bool PairClebsch::requests_output(const std::string& name) const {
+  const auto& wanted = request_.outputs;
+  return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
 }
 
 int PairClebsch::pack_forward_comm(int n, int* list, double* buf, int /*pbc_flag*/, int* /*pbc*/) {

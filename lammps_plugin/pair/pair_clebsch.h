@@ -38,20 +38,25 @@ class PairClebsch : public Pair {
 
   // For compute clebsch and compute clebsch/atom.
 
-  /// Asks for a named output from the next step on; stops when the model has none of that name.
-  void request_output(const std::string& name);
+  /// Asks for a named output from the next step on, and says of what kind it is; stops when the model has none of that
+  /// name.
+  clebsch::OutputKind request_output(const std::string& name);
+  /// Whether steps compute the output: somebody asked for it since the last init_style().
+  bool requests_output(const std::string& name) const;
   /// The output as of the last step computed; null when this rank has none (no atoms).
   const clebsch::Result::Named* output(const std::string& name) const;
-  /// Step of the last compute(), -1 before the first.
+  /// Step of the last compute(), -1 before the first of a run and when the model was given anew after it.
   bigint last_step() const { return last_step_; }
-  /// Nodes of the last step's graph: owned, with a row, all.
+  /// Nodes of the last step's graph.
   struct NodeCounts {
-    int owned = 0, rows = 0, all = 0;
+    int owned = 0, all = 0;
   };
   virtual NodeCounts node_counts() const;
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
   virtual const std::vector<int>& node_atoms() const { return finds_edges_ ? pairs_.atoms() : builder_.atoms(); }
   int owned_nodes() const { return node_counts().owned; }
+  /// Whether the graph is the whole system, without ghosts.
+  bool has_whole_graph() const { return fold_; }
   /// Asks for the times of parts from the next step on, as `timing yes` does.
   void request_times() { measures_ = true; }
   virtual const clebsch_lammps::StepTimes& times() { return times_; }

@@ -145,18 +145,33 @@ void require_finite_forces(const Model::Impl& model, const std::vector<double>& 
       model.name, (bad - forces.begin()) / 3, *bad);
 }
 
-void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, int64_t rows,
-                  int64_t capacity, Result& result) {
+void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
+                  Result& result) {
+  const auto& names = model.metadata.shown.outputs;
   result.outputs.resize(request.outputs.size());
   for (std::size_t k = 0; k < request.outputs.size(); ++k) {
-    const auto found = outputs.find(request.outputs[k]);
-    require(found != outputs.end(), "model {}: expected an output among {}, got '{}'", model.name,
-            joined(model.metadata.shown.outputs, " "), request.outputs[k]);
+    const std::string& name = request.outputs[k];
+    const auto known = std::find(names.begin(), names.end(), name);
+    const auto found = outputs.find(name);
+    require(known != names.end() && found != outputs.end(), "model {}: expected an output among {}, got '{}'",
+            model.name, joined(names, " "), name);
+    const OutputKind kind = model.metadata.shown.kinds[known - names.begin()];
     at::Tensor values = found->value().detach();
-    if (rows < capacity && values.dim() > 0 && values.size(0) == capacity) values = values.narrow(0, 0, rows);
+    if (kind == OutputKind::atom) {
+      require(values.dim() > 0 && values.size(0) == rows.capacity,
+              "model {}: expected per-atom output '{}' to have {} rows, got {}", model.name, name, rows.capacity,
+              values.dim() > 0 ? values.size(0) : 0);
+      values = values.narrow(0, 0, rows.rows);
+    }
+    require(kind != OutputKind::system || rows.whole,
+            "model {}: output '{}' is of the whole system and made from all rows of a graph: expected rows of owned "
+            "atoms alone, got ghosts' or a device's padding too. Use one rank with its periodic images folded and "
+            "device cpu, or a model that gives it per atom: the sum over owned atoms is right everywhere",
+            model.name, name);
     values = values.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
     Result::Named& named = result.outputs[k];
-    named.name = request.outputs[k];
+    named.name = name;
+    named.kind = kind;
     named.shape.assign(values.sizes().begin(), values.sizes().end());
     named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
   }
@@ -187,7 +202,8 @@ void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& r
   const Outputs outputs = run_forward(model, edge_vec, wrap(graph.types, {graph.n_nodes}), graph_list(graph));
   const at::Tensor energy = atomic_energies(model, outputs, graph.n_rows);
   read_energies(model, energy.detach().contiguous().const_data_ptr<double>(), graph.n_local, result);
-  read_outputs(model, outputs, request, graph.n_rows, graph.n_rows, result);
+  const bool whole = graph.n_local == graph.n_rows && graph.n_rows == graph.n_nodes;
+  read_outputs(model, outputs, request, {graph.n_rows, graph.n_rows, whole}, result);
   at::Tensor gradient;
   if (gradients) {
     at::Tensor weight = at::zeros({graph.n_rows}, energy.options().requires_grad(false));

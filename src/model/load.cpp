@@ -247,21 +247,52 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) 
   }
 }
 
-/// Evaluates one isolated atom of each type in use: every op checks its shapes, so a file whose parts do not fit
-/// together is refused here rather than at the first step.
-void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
+/// Evaluates one isolated atom of each type in use and `ghosts` of the first type, of which one has a row. Every op
+/// checks its shapes, so a file whose parts do not fit together is refused here rather than at the first step.
+Result try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name, int32_t ghosts = 0,
+                          const Request& request = {}) {
   Graph graph;
   std::vector<int64_t> types;
   for (std::size_t t = 0; t < in_use.size(); ++t) {
     if (in_use[t]) types.push_back(static_cast<int64_t>(t));
   }
   const int32_t count = static_cast<int32_t>(types.size());
-  graph.assign(count, count, count, 0, nullptr, nullptr, nullptr, types.data(), model.metadata().layers);
+  types.resize(types.size() + ghosts, types.front());
+  graph.assign(count, count + std::min(ghosts, 1), count + ghosts, 0, nullptr, nullptr, nullptr, types.data(),
+               model.metadata().layers);
   Result result;
   try {
-    model.compute(graph.view(), {}, result);
+    model.compute(graph.view(), request, result);
   } catch (const std::exception& error) {
     fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
+  }
+  return result;
+}
+
+/// Fills metadata.kinds of a model on the CPU from its outputs' shapes in two graphs: as many rows as the graph has in
+/// both, or the same shape in both. Throws Error for an output that is neither, or not what the file says.
+void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>& in_use, const std::string& name) {
+  auto& kinds = metadata.kinds;
+  if (kinds.size() == 1) return;  // energies alone, as in every file of `clebsch export`
+  const std::vector<OutputKind> declared = kinds;
+  std::fill(kinds.begin() + 1, kinds.end(), OutputKind::unknown);
+  Request request;
+  request.forces = request.virial = false;
+  request.outputs = metadata.outputs;
+  const auto small = try_isolated_atoms(model, in_use, name, 0, request).outputs;
+  const auto large = try_isolated_atoms(model, in_use, name, 2, request).outputs;
+  const int64_t rows = small[0].shape[0];
+  for (std::size_t k = 1; k < kinds.size(); ++k) {
+    const auto &first = small[k].shape, &second = large[k].shape;
+    const bool of_rows = !first.empty() && !second.empty() && first[0] == rows && second[0] == rows + 1;
+    require(of_rows || first == second,
+            "model file {} refused: expected output '{}' to have a row an atom or always the same shape, got ({}) for "
+            "{} rows and ({}) for {}",
+            name, small[k].name, fmt::join(first, ", "), rows, fmt::join(second, ", "), rows + 1);
+    kinds[k] = of_rows ? OutputKind::atom : OutputKind::system;
+    require(declared[k] == OutputKind::unknown || declared[k] == kinds[k],
+            "model file {} refused: clebsch.json: expected output_kinds.{} to be '{}' as its shape says, got '{}'",
+            name, small[k].name, of_rows ? "atom" : "system", of_rows ? "system" : "atom");
   }
 }
 
@@ -313,6 +344,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     model->impl_->calls = recorder.calls();
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
+  find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);
   if (model->impl_->device.padded) {
     move_to_device(*model->impl_, splines);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);

@@ -17,6 +17,13 @@ namespace clebsch {
 enum class Dtype { float32, float64 };
 enum class RadialMode { table, exact };
 
+/// What the values of a named output belong to.
+enum class OutputKind {
+  unknown,  ///< an older file does not say and was not loaded, only inspected
+  atom,     ///< (rows, ...): a row's values are its atom's; sums over owned atoms are right on any number of ranks
+  system,   ///< any other shape: made from all rows, so right only where these are the owned atoms and no others
+};
+
 /// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
 struct Metadata {
   int format_version = 0;
@@ -27,6 +34,7 @@ struct Metadata {
   int layers = 0;                       ///< message passing layers; ghosts are needed layers * r_max deep
   Dtype dtype = Dtype::float32;         ///< training dtype
   std::vector<std::string> outputs;     ///< named outputs, "atomic_energy" first
+  std::vector<OutputKind> kinds;        ///< one an output; from a trial at load where the file does not say
   std::string upstream_package, upstream_version, training_note, exporter_version;
   std::string json;  ///< the whole text
 };
@@ -63,7 +71,8 @@ struct Result {
   std::vector<double> centroid_virial;  ///< (M,9)
   struct Named {
     std::string name;
-    std::vector<int64_t> shape;
+    OutputKind kind = OutputKind::unknown;
+    std::vector<int64_t> shape;  ///< of kind atom: (rows, ...)
     std::vector<double> values;
   };
   std::vector<Named> outputs;
@@ -134,8 +143,14 @@ struct DeviceResult {
   const double* centroid_virial = nullptr;  ///< (M,9)
 };
 
-/// GPUs that a model can be loaded on (device "cuda:0" and so on); 0 without a usable one. Loads torch's CUDA part.
-int visible_gpus();
+/// The GPUs that a model can be loaded on.
+struct VisibleGpus {
+  std::vector<std::string> ids;  ///< of devices cuda:0, cuda:1, ...: UUIDs as nvidia-smi shows them
+  std::string problem;           ///< why there are none; "" when there are some
+  bool broken = false;           ///< there is one, but it does not start
+};
+/// Loads torch's CUDA part when there is an NVIDIA driver. Throws nothing.
+VisibleGpus visible_gpus();
 
 /// The whole file of a model as bytes (rank 0 reads, all ranks parse). Throws Error naming the path.
 std::string read_file_bytes(const std::string& path);

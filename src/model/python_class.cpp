@@ -322,7 +322,7 @@ const auto kRegistration =
                       const std::vector<int> archs = kernel_architectures();
                       return std::vector<int64_t>(archs.begin(), archs.end());
                     })
-        .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus()); })
+        .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus().ids.size()); })
         .def_static("radial_tables", radial_tables)
         .def_static("spline_tables", tables_as_splines)
         .def("metadata", &PythonModel::metadata)

@@ -52,6 +52,14 @@ def model(tmp_path_factory) -> str:
     return tiny_model(tmp_path_factory.mktemp("models"), "layers=3", "lmax=1")
 
 
+@pytest.fixture(scope="session", params=["declared", "undeclared"])
+def output_model(request, tmp_path_factory) -> str:
+    """With further outputs: features (8 an atom), moment (8) and square (1) of the system, sums over atoms of energy x
+    features and energy x energy. Older files do not declare which is which."""
+    number = {"declared": 1, "undeclared": 2}[request.param]
+    return tiny_model(tmp_path_factory.mktemp("models"), "layers=2", "lmax=1", f"outputs={number}")
+
+
 @pytest.fixture(scope="session")
 def repulsive_model(tmp_path_factory) -> str:
     """The like with a repulsive pair term, for dynamics: random weights alone may attract without end."""

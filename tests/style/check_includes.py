@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "model/device": [*CORE, *CUDA, "torch", "model", "model/run"],
     "model": [*CORE, *CUDA, "torch", "model/file", "model/run", "model/device"],
     # The plugin knows a model by model.h, which is all of src/model that is at the folder's root.
-    "comm": [],
+    "comm": ["model"],
     "pair": ["core", "cpu", "model", "comm"],
     "compute": ["model", "pair"],
     "host": ["pair", "compute"],

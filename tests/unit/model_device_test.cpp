@@ -173,7 +173,10 @@ TEST(Device, UnknownOnesAreRefused) {
 }
 
 TEST(Device, WithoutAGpuAnErrorSaysWhyAndAutoIsTheCpu) {
-  if (visible_gpus() > 0) GTEST_SKIP() << "there is a GPU";
+  const VisibleGpus gpus = visible_gpus();
+  if (!gpus.ids.empty()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_FALSE(gpus.broken);
+  EXPECT_NE(gpus.problem.find("device cuda: "), std::string::npos) << gpus.problem;
   EXPECT_EQ(load("plain", "auto")->device(), "cpu");
   try {
     load("plain", "cuda");

@@ -2,13 +2,18 @@
 
 Options: seed, dtype (float32, float64), lmax, layers, parity, zbl, uniform (0, 1). Two types, r_max 4.0; by default
 the cutoffs of O-O, O-H, H-O and H-H differ, so that every part of the cutoff table is seen. Weights are random.
+outputs (1, 2, 3): further named outputs, `features` (rows, 8) of each atom, `moment` (8) and `square` () of the
+system: sums over rows of energy x features and of energy x energy. Their kinds are declared (1), left out as in older
+files (2), or wrong (3). outputs=4: one that is of neither kind.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from math import sqrt
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -116,10 +121,44 @@ def diagonal(irreps_in: Irreps, irreps_out: Irreps, normal, types: int | None = 
     return D.LinearMap(irreps_in, irreps_out, blocks)
 
 
+def with_outputs(kind: int):
+    """The exporter with further outputs, which no upstream model has so far."""
+    methods, metadata = backend._methods, backend.metadata
+
+    def more_methods(*arguments):
+        *others, forward = methods(*arguments)
+        lines = forward.splitlines()[:-1]
+        lines += [
+            "    rows = graph[0].size(0) - 1",
+            "    energy = energy.narrow(0, 0, rows)",
+            "    features = x.narrow(0, 0, rows)",
+            "    moment = energy.matmul(features)",
+            "    square = energy.matmul(energy)",
+            "    neither = graph[1]" if kind == 4 else "    neither = square",
+            '    return {"atomic_energy": energy, "features": features, "moment": moment, "square": square, '
+            '"neither": neither}',
+        ]
+        return [*others, "\n".join(lines) + "\n"]
+
+    def more_metadata(*arguments):
+        result = metadata(*arguments)
+        result["outputs"] += ["features", "moment", "square"] + (["neither"] if kind == 4 else [])
+        if kind in (1, 3):
+            of_system = "system" if kind == 1 else "atom"
+            result["output_kinds"] |= {"features": "atom", "moment": of_system, "square": of_system}
+        else:
+            del result["output_kinds"]
+        return result
+
+    return mock.patch.multiple(backend, _methods=more_methods, metadata=more_metadata)
+
+
 def main() -> None:
     out, *rest = sys.argv[1:]
     options = {key: value if key == "dtype" else int(value) for key, value in (item.split("=") for item in rest)}
-    backend.write(describe(**options), out, options.get("dtype", "float32"))
+    kind = options.pop("outputs", 0)
+    with with_outputs(kind) if kind else nullcontext():
+        backend.write(describe(**options), out, options.get("dtype", "float32"))
 
 
 if __name__ == "__main__":

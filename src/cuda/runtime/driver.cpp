@@ -32,6 +32,7 @@ struct Driver {
   Result (*init)(unsigned);
   Result (*device_count)(int*);
   Result (*device_attribute)(int*, int, Device);
+  Result (*device_uuid)(unsigned char*, Device);
   Result (*context_current)(Context*);
   Result (*context_set)(Context);
   Result (*context_device)(Device*);
@@ -49,6 +50,7 @@ Driver::Driver()
       init(library.function<decltype(init)>("cuInit")),
       device_count(library.function<decltype(device_count)>("cuDeviceGetCount")),
       device_attribute(library.function<decltype(device_attribute)>("cuDeviceGetAttribute")),
+      device_uuid(library.function<decltype(device_uuid)>("cuDeviceGetUuid_v2")),
       context_current(library.function<decltype(context_current)>("cuCtxGetCurrent")),
       context_set(library.function<decltype(context_set)>("cuCtxSetCurrent")),
       context_device(library.function<decltype(context_device)>("cuCtxGetDevice")),
@@ -126,6 +128,17 @@ const DeviceLimits& device_limits(int device) {
     found = known.emplace(device, limits).first;
   }
   return found->second;
+}
+
+std::string device_uuid(int device) {
+  unsigned char bytes[16] = {0};
+  check(driver().device_uuid(bytes, device), "cuDeviceGetUuid");
+  std::string text = "GPU";
+  for (int k = 0; k < 16; ++k) {
+    if (k == 0 || k == 4 || k == 6 || k == 8 || k == 10) text += '-';
+    text += fmt::format("{:02x}", bytes[k]);
+  }
+  return text;
 }
 
 void zero_async(void* target, size_t bytes, Stream stream) {

@@ -20,6 +20,9 @@ bool driver_available(std::string* reason = nullptr);
 int current_device();
 /// Limits of a device, queried once. Throws Error when there is no such device.
 const DeviceLimits& device_limits(int device);
+/// What tells a device from all others, on whatever host: "GPU-" and its UUID (of a MIG slice, the slice's). Throws
+/// Error when there is no such device.
+std::string device_uuid(int device);
 /// Sets bytes to zero, asynchronously.
 void zero_async(void* target, size_t bytes, Stream stream);
 

@@ -254,7 +254,7 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
   };
   take(request.atom_virial, 0, 6, result.atom_virial);
   take(request.centroid_virial, 6 * capacity.nodes, 9, result.centroid_virial);
-  read_outputs(model_, last_->outputs, request, graph.n_rows, capacity.rows, result);
+  read_outputs(model_, last_->outputs, request, {graph.n_rows, capacity.rows, false}, result);
   require_finite_forces(model_, result.forces);
 }
 

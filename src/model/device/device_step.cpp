@@ -41,7 +41,7 @@ DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, v
   run(gradients);
   const bool extra = request.atom_virial || request.centroid_virial;
   if (extra) extra_virials(request);
-  read_outputs(model_, last_->outputs, request, rows, buffers_->capacity().rows, result);
+  read_outputs(model_, last_->outputs, request, {rows, buffers_->capacity().rows, false}, result);
   order_streams(stream, false);
   report_.upload_ms = report_.compute_ms = report_.read_ms = 0;  // the host does not wait for any of it
 

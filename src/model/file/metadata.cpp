@@ -41,8 +41,9 @@ class Fields {
     return value.get<std::string>();
   }
   std::string text_or(const char* key, const char* otherwise) const {
-    return object_.contains(key) ? text(key) : std::string(otherwise);
+    return has(key) ? text(key) : std::string(otherwise);
   }
+  bool has(const char* key) const { return object_.contains(key); }
   int64_t integer(const char* key, int64_t low, int64_t high) const {
     const json& value = get(key);
     const bool fits = value.is_number_integer() && value.get<double>() >= static_cast<double>(low) &&
@@ -107,6 +108,23 @@ json parse_json(const std::string& text, const std::string& file) {
   }
 }
 
+/// One kind an output; unknown where a file does not say, as older ones do not.
+std::vector<OutputKind> output_kinds(const Fields& top, const std::vector<std::string>& outputs,
+                                     const std::string& file) {
+  std::vector<OutputKind> kinds(outputs.size(), OutputKind::unknown);
+  kinds[0] = OutputKind::atom;
+  if (!top.has("output_kinds")) return kinds;
+  const Fields fields(top.get("output_kinds"), file, "output_kinds.");
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const char* name = outputs[k].c_str();
+    const std::string kind = fields.text(name);
+    if (kind != "atom" && (kind != "system" || k == 0))
+      fields.refuse_at(name, k == 0 ? "'atom'" : "'atom' or 'system'", fields.get(name));
+    kinds[k] = kind == "atom" ? OutputKind::atom : OutputKind::system;
+  }
+  return kinds;
+}
+
 }  // namespace
 
 FileMetadata parse_metadata(const std::string& text, const std::string& file) {
@@ -144,6 +162,7 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
   m.outputs = top.texts("outputs", 1, 64);
   if (m.outputs[0] != "atomic_energy")
     top.refuse_at("outputs", "a list that begins with 'atomic_energy'", top.get("outputs"));
+  m.kinds = output_kinds(top, m.outputs, file);
   const Fields parameters(top.get("parameters"), file, "parameters.");
   result.compute = parameters.texts("compute", 0, kMaxNames);
   result.fp64 = parameters.texts("fp64", 0, kMaxNames);

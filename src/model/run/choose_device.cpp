@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/errors.h"
-#include "model/model.h"
+#include "model/run/impl.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/stream_recording.h"
@@ -37,7 +37,13 @@ void load_torch_cuda() {
 }
 #endif
 
-/// GPUs that torch can use, with its CUDA part loaded. Throws Error that says why there is none.
+/// A GPU that is there but does not start.
+class BrokenGpu : public Error {
+ public:
+  using Error::Error;
+};
+
+/// GPUs that torch can use, with its CUDA part loaded. Throws Error that says why there is none, or BrokenGpu.
 int count_gpus() {
 #ifdef CLEBSCH_HAS_CUDA
   std::string reason;
@@ -52,7 +58,11 @@ int count_gpus() {
         "supports up to {}. Update the driver, look at CUDA_VISIBLE_DEVICES, or use device cpu",
         torch_version(), runtime / 1000, runtime % 1000 / 10, cuda::driver_version());
   }
-  at::globalContext().lazyInitDevice(at::kCUDA);
+  try {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+  } catch (const std::exception& error) {
+    throw BrokenGpu(fmt::format("device cuda: the GPUs do not start: {}. Use device cpu", plain_message(error)));
+  }
   return count;
 #else
   fail("device cuda: this build of Clebsch has no CUDA part (CLEBSCH_CUDA=OFF). Use device cpu");
@@ -75,19 +85,28 @@ c10::Device find_gpu(const std::string& text, const std::string& refusal) {
 
 }  // namespace
 
-int visible_gpus() {
+VisibleGpus visible_gpus() {
+  VisibleGpus gpus;
   try {
-    return count_gpus();
-  } catch (const Error&) {
-    return 0;
+    [[maybe_unused]] const int count = count_gpus();
+#ifdef CLEBSCH_HAS_CUDA
+    for (int k = 0; k < count; ++k) gpus.ids.push_back(cuda::device_uuid(k));
+#endif
+  } catch (const std::exception& error) {
+    const bool none = dynamic_cast<const Error*>(&error) && !dynamic_cast<const BrokenGpu*>(&error);
+    gpus = {{}, plain_message(error), !none};
   }
+  return gpus;
 }
 
 RunDevice choose_device(const std::string& text, const std::string& refusal) {
   if (text == "cpu") return {};
   if (text == "cpu:padded") return {c10::Device(c10::kCPU), true};
   if (text == "auto" || text.rfind("auto:", 0) == 0) {
-    if (!refusal.empty() || visible_gpus() == 0) return {};
+    if (!refusal.empty()) return {};
+    const VisibleGpus gpus = visible_gpus();
+    if (gpus.broken) fail("{}", gpus.problem);
+    if (gpus.ids.empty()) return {};
     return {find_gpu("cuda" + text.substr(4), refusal), true};
   }
   require(text.rfind("cuda", 0) == 0 && (text == "cuda" || text.rfind("cuda:", 0) == 0),

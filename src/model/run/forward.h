@@ -26,8 +26,16 @@ void read_energies(const Model::Impl& model, const double* energies, int32_t n_l
 /// Throws Error naming the first row whose force is not finite.
 void require_finite_forces(const Model::Impl& model, const std::vector<double>& forces);
 
-/// Copies the named outputs that were asked for; rows beyond `rows` of outputs with `capacity` rows are left out.
-void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, int64_t rows,
-                  int64_t capacity, Result& result);
+/// The rows of a step's tensors.
+struct StepRows {
+  int64_t rows;      ///< of the graph
+  int64_t capacity;  ///< of the tensors, which a device's padding makes longer
+  bool whole;        ///< all of them are owned atoms': neither ghosts nor padding
+};
+
+/// Copies the named outputs that were asked for, per-atom ones without the padding. Throws Error where one has not the
+/// shape of its kind, and for one of the system unless the rows are whole.
+void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
+                  Result& result);
 
 }  // namespace clebsch

@@ -211,8 +211,10 @@ def _print_metadata(path: str, metadata: dict[str, Any]) -> None:
         print("cutoffs [centre][neighbour], Angstrom:")
         for name, row in zip(metadata["type_names"], cutoffs, strict=True):
             print(f"  {name:6}" + " ".join(f"{c:7.3f}" for c in row))
-    print(f"pair term: {'ZBL repulsion' if metadata.get('pair_energy') else 'none'}; outputs: "
-          f"{', '.join(metadata.get('outputs', []))}")  # fmt: skip
+    kinds = metadata.get("output_kinds", {})  # older files do not say
+    outputs = [f"{name} (of {'each atom' if kinds[name] == 'atom' else 'the system'})" if name in kinds else name
+               for name in metadata.get("outputs", [])]  # fmt: skip
+    print(f"pair term: {'ZBL repulsion' if metadata.get('pair_energy') else 'none'}; outputs: {', '.join(outputs)}")
     for index, layer in enumerate(metadata["radial"]):
         fields = dict(part.split("=", 1) for part in layer["problem"].split(" ")[1:])
         if metadata["family"] == "allegro":

@@ -29,6 +29,11 @@ extern "C" {
 int cuInit(unsigned) { return 0; }
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 
+int cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
+  for (int k = 0; k < 16; ++k) bytes[k] = static_cast<unsigned char>(17 * k);
+  return device == 0 ? 0 : 101;
+}
+
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
   static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048}, {75, 9},

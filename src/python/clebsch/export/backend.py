@@ -91,6 +91,7 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
         "pair_cutoffs": d.pair_cutoffs.tolist(),
         "units": {"energy": "eV", "length": "Angstrom"},
         "outputs": ["atomic_energy"],
+        "output_kinds": {"atomic_energy": "atom"},
         "parameters": {"compute": [n for n in names if n not in kept], "fp64": kept},
         "radial": [
             {
