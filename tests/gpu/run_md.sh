@@ -98,7 +98,6 @@ for piece in "$@"; do
         [ -f "$here/environment" ] || { echo "no Kokkos LAMMPS of cross_compile_lammps.sh: nothing to profile" && exit 1; }
         # shellcheck source=/dev/null
         . "$here/environment"
-        export OMPI_MCA_ess_singleton_isolated=1 OMPI_MCA_pmix=isolated
         for case in mace-M carbon; do
           timeout 40 "$python" -W ignore profile_md.py "$out/md_profile_$case.json" --lammps "$here/lib/liblammps.so.0" \
             --plugin "$CLEBSCH_KK_PLUGIN" --case $case --atoms $peer || status=1
