@@ -1,20 +1,22 @@
 #!/bin/bash
-# Builds a LAMMPS with Kokkos for NVIDIA GPUs on a machine without one, and packs it with its MPI into an archive that
-# needs nothing but a driver where it is unpacked (lmp and mpirun in it are scripts):
+# Builds a LAMMPS with Kokkos for NVIDIA GPUs, on a machine without one too, and packs it with its MPI into an archive
+# that needs nothing but a driver where it is unpacked (lmp and mpirun in it are scripts):
 #
-#   benchmarks/device/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --work FOLDER --out lammps-kokkos.tar.xz
-#                                               [--arch HOPPER90] [--jobs 2] [--stage kokkos|lammps|pack]
+#   benchmarks/device/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --mpi PREFIX --work FOLDER --out lammps-kokkos.tar.xz
+#       [--arch HOPPER90] [--jobs 2] [--stage 'kokkos configure lammps pack']
 #
-# LAMMPS 4Feb2025 and Kokkos 4.5.01; needs the CUDA toolkit (nvcc in PATH) and Open MPI, no network. A second run goes on
-# where the first one stopped. Two things make it bearable on few cores: sources that never see Kokkos go to the ordinary
-# compiler instead of nvcc, and of the KOKKOS package only what runs of clebsch/kk and a sanity check need is compiled.
-# The plugin: scripts/build-kokkos --lammps-build FOLDER/build.
+# LAMMPS 4Feb2025 and Kokkos 4.5.01; needs the CUDA toolkit (nvcc in PATH), no network. PREFIX holds the MPICH of PyPI's
+# package `mpich` (a Python environment with it, such as .venv). A second run goes on where the first one stopped. Two
+# things make it bearable on few cores: sources that never see Kokkos go to the ordinary compiler instead of nvcc, and of
+# the KOKKOS package only what runs of clebsch/kk and a sanity check need is compiled.
+# The plugin: scripts/build-kokkos --lammps-build FOLDER/build. On the GPU machine itself: build_lammps_gpu.sh.
 set -euo pipefail
-arch=HOPPER90 jobs=2 lammps='' kokkos='' work='' out='' stages='kokkos lammps pack'
+arch=HOPPER90 jobs=2 lammps='' kokkos='' mpi='' work='' out='' stages='kokkos configure lammps pack'
 while (($#)); do
   case $1 in
     --lammps) lammps=$(realpath "$2") ;;
     --kokkos) kokkos=$(realpath "$2") ;;
+    --mpi) mpi=$(realpath "$2") ;;
     --work) work=$(realpath -m "$2") ;;
     --out) out=$(realpath -m "$2") ;;
     --arch) arch=$2 ;;
@@ -28,7 +30,12 @@ done
   echo "expected --lammps, --kokkos (their source trees) and --work; see the head of $0" >&2
   exit 1
 }
+[[ -x $mpi/bin/mpicxx && -f $mpi/lib/libmpi.so.12 ]] || {
+  echo "expected --mpi to name a prefix with bin/mpicxx and lib/libmpi.so.12, got '$mpi'" >&2
+  exit 1
+}
 command -v nvcc > /dev/null || { echo "expected nvcc in PATH, found none" >&2 && exit 1; }
+export NVCC_WRAPPER_DEFAULT_COMPILER=g++
 mkdir -p "$work"
 prefix=$work/prefix build=$work/build
 sm=sm_$(tr -cd '0-9' <<< "$arch")
@@ -88,7 +95,6 @@ stage_kokkos() {
     return
   fi
   [[ -f $work/kokkos-build/build.ninja ]] || patch_kokkos
-  export NVCC_WRAPPER_DEFAULT_COMPILER=g++
   cmake -S "$work/kokkos" -B "$work/kokkos-build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DCMAKE_CXX_COMPILER="$work/kokkos/bin/nvcc_wrapper" -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_SERIAL=ON \
     "-DKokkos_ARCH_$arch=ON" -DCMAKE_CXX_STANDARD=17 -DCMAKE_INSTALL_PREFIX="$prefix"
@@ -123,66 +129,59 @@ write_tree() {
   )
 }
 
-stage_lammps() {
+stage_configure() {
   [[ -f $build/build.ninja ]] || write_tree
   write_launcher
   mkdir -p "$work/stubs"
-  ln -sf "$(dirname "$(dirname "$(command -v nvcc)")")/lib64/stubs/libcuda.so" "$work/stubs/libcuda.so.1"
-  export NVCC_WRAPPER_DEFAULT_COMPILER=g++
+  # The toolkit's stand-in for the driver's library, for the linker where there is no driver.
+  ln -sf "$(find "$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")/" -path '*stubs/libcuda.so' | sed -n 1p)" \
+    "$work/stubs/libcuda.so.1"
   [[ -f $build/build.ninja ]] || cmake -S "$work/lammps/cmake" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_COMPILER="$prefix/bin/nvcc_wrapper" -DCMAKE_CXX_COMPILER_LAUNCHER="$work/choose" -DCMAKE_CXX_STANDARD=17 \
-    -DBUILD_SHARED_LIBS=ON -DBUILD_MPI=ON -DBUILD_OMP=ON -DPKG_KOKKOS=ON -DPKG_PLUGIN=ON -DEXTERNAL_KOKKOS=ON \
-    -DKokkos_ROOT="$prefix" -DWITH_JPEG=OFF -DWITH_PNG=OFF -DWITH_FFMPEG=OFF -DWITH_GZIP=OFF -DWITH_CURL=OFF \
+    -DBUILD_SHARED_LIBS=ON -DBUILD_MPI=ON -DMPI_CXX_COMPILER="$mpi/bin/mpicxx" -DBUILD_OMP=ON \
+    -DPKG_KOKKOS=ON -DPKG_PLUGIN=ON -DEXTERNAL_KOKKOS=ON -DKokkos_ROOT="$prefix" \
+    -DWITH_JPEG=OFF -DWITH_PNG=OFF -DWITH_FFMPEG=OFF -DWITH_GZIP=OFF -DWITH_CURL=OFF \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_DISABLE_FIND_PACKAGE_ClangFormat=ON \
     -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$work/stubs"
-  ninja -C "$build" -j "$jobs"
 }
 
-# What the programs load, except the system's C and C++ libraries and the driver.
+stage_lammps() { ninja -C "$build" -j "$jobs"; }
+
+# What the program loads of its own build: Kokkos and LAMMPS. The system's C and C++ libraries and the driver are there.
 libraries_of() {
   LD_LIBRARY_PATH=$work/stubs:$prefix/lib ldd "$@" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libgomp|libz|libcuda|ld-linux[^/]*)\.so'
+    grep -E '/(liblammps|libkokkos|libcudart|libcublas|libcufft|libcusparse|libcurand|libnvJitLink)[^/]*$'
 }
 
 stage_pack() {
-  local bundle=$work/bundle mca data pmix file
+  local bundle=$work/bundle file
   [[ -x $build/lmp && -n $out ]] || { echo "expected $build/lmp and --out" >&2 && return 1; }
   rm -rf "$bundle"
-  mkdir -p "$bundle"/{bin,lib,mca,pmix,share}
-  cp "$build/lmp" "$(readlink -f "$(command -v mpirun)")" "$bundle/bin/"
-  [[ -f $bundle/bin/mpirun ]] || mv "$bundle/bin/orterun" "$bundle/bin/mpirun"
-  mca=$(ompi_info --parsable --path pkglibdir | cut -d: -f3)
-  data=$(ompi_info --parsable --path pkgdatadir | cut -d: -f3)
-  cp "$mca"/mca_*.so "$bundle/mca/"
-  cp -r "$data" "$bundle/share/openmpi"
-  pmix=$(find /usr/lib /usr/local/lib -type d -path '*pmix*/lib/pmix' 2> /dev/null | head -n 1)
-  [[ -z $pmix ]] || cp "$pmix"/*.so "$bundle/pmix/"
-  for file in $(libraries_of "$bundle/bin/lmp" "$bundle/bin/mpirun" "$bundle"/mca/*.so); do cp -L "$file" "$bundle/lib/"; done
+  mkdir -p "$bundle"/{bin,lib}
+  cp "$build/lmp" "$mpi/bin/hydra_pmi_proxy" "$bundle/bin/"
+  cp -L "$mpi/bin/mpiexec" "$bundle/bin/mpiexec"
+  cp -a "$mpi/lib/libmpi.so.12" "$mpi/lib/mpich" "$bundle/lib/"
+  for file in $(libraries_of "$bundle/bin/lmp"); do cp -L "$file" "$bundle/lib/"; done
   strip -s "$bundle/bin/lmp" "$bundle"/lib/liblammps.so* "$bundle"/lib/libkokkos*
   cat > "$bundle/environment" << 'TEXT'
 export LD_LIBRARY_PATH=$here/lib:${TORCH_LIBS:-}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export OMPI_MCA_mca_base_component_path=$here/mca OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
-export OMPI_MCA_plm=isolated OPAL_PREFIX=$here OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 TEXT
   cat > "$bundle/lmp" << 'TEXT'
 #!/bin/sh
 # LAMMPS on a bare machine: one rank by itself, or more under the mpirun beside it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/environment"
-[ -n "${CLEBSCH_MPIRUN:-}" ] || export OMPI_MCA_ess_singleton_isolated=1 OMPI_MCA_pmix=isolated
 exec "$here/bin/lmp" "$@"
 TEXT
   cat > "$bundle/mpirun" << 'TEXT'
 #!/bin/sh
-# As Open MPI's mpirun, on one node: mpirun -n 2 FOLDER/lmp -in ...
+# MPICH's mpiexec, on one node and without asking the network: mpirun -n 2 FOLDER/lmp -in ...
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/environment"
-export PMIX_MCA_mca_base_component_path=$here/pmix PMIX_PREFIX=$here PMIX_INSTALL_PREFIX=$here CLEBSCH_MPIRUN=1
-PATH=$here/bin:$PATH
-exec "$here/bin/mpirun" --oversubscribe --bind-to none "$@"
+exec "$here/bin/mpiexec" -launcher fork -bind-to none "$@"
 TEXT
   chmod +x "$bundle/lmp" "$bundle/mpirun"
-  tar cf - -C "$bundle" . | xz -6 -T1 > "$out"
+  tar cf - -C "$bundle" . | xz -6 -T4 --block-size=40MiB > "$out"
   ls -l "$out"
 }
 

@@ -47,9 +47,12 @@ foreach(_answer _mpi _kokkos_lammps_BUILD_MPI)
   endif()
 endforeach()
 _clebsch_expect_same("MPI:" ${_mpi_word} ${_kokkos_lammps_BUILD_MPI_word})
-if(CLEBSCH_LAMMPS_VERSION GREATER 20260101)
-  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS up to those of 2025, got ${CLEBSCH_LAMMPS_VERSION}, whose "
-                      "Kokkos interface differs. Use -DCLEBSCH_KOKKOS=OFF.")
+# By what the header declares, not by date: the change came to the releases of 2025 one by one.
+file(STRINGS ${_kokkos_source}/src/KOKKOS/kokkos_type.h _kk_float REGEX "KK_FLOAT" LIMIT_COUNT 1)
+if(_kk_float)
+  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS whose KOKKOS package has its arrays in X_FLOAT and F_FLOAT, "
+                      "such as 4 Feb 2025, got ${CLEBSCH_LAMMPS_VERSION}, which has KK_FLOAT. Use such a LAMMPS, or "
+                      "-DCLEBSCH_KOKKOS=OFF.")
 endif()
 if(_kokkos_lammps_KOKKOS_PREC AND NOT _kokkos_lammps_KOKKOS_PREC STREQUAL "DOUBLE")
   message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS with KOKKOS_PREC=DOUBLE, got "

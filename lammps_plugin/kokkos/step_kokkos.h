@@ -69,7 +69,9 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   using clebsch_lammps::StepTimes;
   if (!here_) {
     free_per_atom();
+    atom_kokkos_->sync(execution_space, datamask_read);
     PairClebsch::compute(eflag, vflag);
+    atom_kokkos_->modified(execution_space, datamask_modify);
     return;
   }
   ev_init(eflag, vflag, 0);
@@ -86,6 +88,8 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   const bool only_check_energies = !eflag_global && !eflag_atom;
   add_to_atoms(atom_kokkos_->k_f.template view<DeviceType>(), there_.forces, 3, clebsch_lammps::kBadForce,
                only_check_energies ? there_.atomic_energy : nullptr);
+  // run and minimize do the same after the call; fixes and computes that call the style themselves do not.
+  atom_kokkos_->modified(execution_space, eflag || vflag ? datamask_modify : F_MASK);
   if (!only_check_energies) add_energies();
   if (vflag_global) add_virial();
   if (eflag_atom) k_eatom_.template sync<LMPHostType>();
@@ -115,7 +119,7 @@ bool PairClebschKokkos<DeviceType>::find_nodes() {
   known_atoms_ = step.all;
   known_list_ = neighbor->lastcall;
   if (fold_ && step.new_list) find_owners();
-  atom_kokkos_->sync(execution_space, X_MASK | F_MASK | TYPE_MASK);
+  atom_kokkos_->sync(execution_space, datamask_read);
   step.x = atom_kokkos_->k_x.template view<DeviceType>();
   step.type = atom_kokkos_->k_type.template view<DeviceType>();
   step.fold = fold_;

@@ -14,6 +14,7 @@ from test_ranks import SYSTEMS
 from conftest import ROOT, tiny_model
 
 LMP, PLUGIN = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
+BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", str(ROOT / "build/tests/lammps/bin")))
 if not (LMP and PLUGIN and Path(LMP).exists() and Path(PLUGIN).exists()):
     pytest.skip(
         "clebsch/kk is not tested: no Kokkos LAMMPS was given (LAMMPS_KOKKOS_BUILD_DIR, or set Kokkos_ROOT)",
@@ -239,6 +240,18 @@ def test_names(lammps, kokkos, model, tmp_path):
     (tmp_path / "off").mkdir()
     run = Lammps(LMP, PLUGIN, tmp_path / "off")(text, files={"system.data": system}, check=False)
     assert run.returncode != 0 and "start it with `-k on`" in " ".join(run.output.split())
+
+
+@pytest.mark.parametrize("style", ["clebsch/kk", "clebsch/kk/host"])
+def test_called_from_outside_of_a_run(kokkos, model, style):
+    """Fixes and computes that call the style themselves find its forces: it marks what it has changed."""
+    caller = BINARIES / "callpair.so"
+    assert caller.exists(), f"expected {caller}: build the target callpair"
+    text = kokkos.header(random_system()) + f"pair_style {style}\npair_coeff * * {model} O H\nneighbor 0.5 bin\nrun 0\n"
+    text += f'plugin load "{caller}"\ncall_pair\n'
+    run = kokkos(text, files={"system.data": random_system()}, env={"LD_PRELOAD": str(caller)})
+    assert run.values["forces_marked"] == 1
+    assert run.values["difference"] <= 1e-10 * run.values["largest"], run.output
 
 
 def test_numbers_that_are_none(kokkos, model):

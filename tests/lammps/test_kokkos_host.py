@@ -186,9 +186,32 @@ def test_another_source_and_no_source(host):
     refused(subprocess.run(command, capture_output=True, text=True), "CMakeCache.txt")
 
 
-def test_a_release_whose_kokkos_differs(host):
-    host.write("lammps source/src/version.h", '#define LAMMPS_VERSION "4 Jul 2026"\n')
-    refused(host.run("--no-run"), "expected a release of 2025, got 4Jul2026")
+@pytest.mark.parametrize("release", ["10 Sep 2025", "4 Jul 2026"])
+def test_a_release_whose_kokkos_differs(host, release):
+    """Known by its header: a version of 2025 may have the old classes or the new ones."""
+    host.write("lammps source/src/version.h", f'#define LAMMPS_VERSION "{release}"\n')
+    host.help = host.help.replace("4 Feb 2025", release)
+    assert host.run().returncode == 0
+    host.write("lammps source/src/KOKKOS/kokkos_type.h", "typedef double KK_FLOAT;\n")
+    refused(
+        host.run(), "arrays of KOKKOS: expected X_FLOAT and F_FLOAT, got KK_FLOAT in LAMMPS " + release.replace(" ", "")
+    )
+
+
+def test_cmake_refuses_the_same(host):
+    """The plugin's own CMake files, included by a project of nothing else, stop before they look for Kokkos."""
+    host.write("lammps source/src/version.h", '#define LAMMPS_VERSION "10 Sep 2025"\n')
+    host.write("lammps source/src/KOKKOS/kokkos_type.h", "typedef double KK_FLOAT;\n")
+    host.write_build(host.build, host.cache | {"BUILD_MPI:BOOL": "OFF"}, host.compiler)
+    project = (
+        f'cmake_minimum_required(VERSION 3.25)\nproject(host NONE)\nset(LAMMPS_BUILD_DIR "{host.build}")\n'
+        f'set(CLEBSCH_KOKKOS ON)\ninclude("{ROOT}/lammps_plugin/LammpsHost.cmake")\n'
+        f'include("{ROOT}/lammps_plugin/KokkosHost.cmake")\n'
+    )
+    folder = host.write("project/CMakeLists.txt", project).parent
+    done = subprocess.run(["cmake", "-S", folder, "-B", folder / "build"], capture_output=True, text=True)
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0 and "got 20250910, which has KK_FLOAT" in said, said
 
 
 def test_a_kokkos_inside_lammps(host):
