@@ -2,9 +2,9 @@
 # Builds LAMMPS with Kokkos, libclebsch and both plugins on a bare GPU machine without a network, where many cores make
 # minutes of what takes cross_compile_lammps.sh most of an hour on two:
 #
-#   here:   tests/gpu/build_lammps_gpu.sh sources --lammps SOURCE --kokkos SOURCE --mpi PREFIX --out sources.tar.xz
-#   there:  tests/gpu/build_lammps_gpu.sh build --sources sources.tar.xz --out FOLDER [--work /tmp/lammps-gpu]
-#                                               [--arch HOPPER90] [--jobs CORES] [--only lammps|plugin]
+#   here:   benchmarks/device/build_lammps_gpu.sh sources --lammps SOURCE --kokkos SOURCE --mpi PREFIX --out sources.tar.xz
+#   there:  benchmarks/device/build_lammps_gpu.sh build --sources sources.tar.xz --out FOLDER [--work /tmp/lammps-gpu]
+#       [--arch HOPPER90] [--jobs CORES] [--only lammps|plugin]
 #
 # SOURCE and PREFIX as for cross_compile_lammps.sh, which does the building. The GPU machine needs this checkout, nvcc,
 # CMake, Ninja, a C++ compiler and a Python with torch (PYTHON, default python3). FOLDER receives
