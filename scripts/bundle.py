@@ -13,6 +13,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +51,8 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     What the environment says already, or a build of this checkout has, needs no bundle.
     """
     new = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
-    new.setdefault("CLEBSCH_CACHE_DIR", str(work / "kernels"))
+    # Not in `work`: a second command on the same machine finds the kernels of the first.
+    new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
     if (lib / "libclebsch.so").exists():
