@@ -8,7 +8,6 @@ benchmarks/run use it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -17,14 +16,6 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def version_of(package: str) -> str:
-    """The installed version; '' without the package."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def libraries_of_torch() -> str:
@@ -55,6 +46,8 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
+    if (bundle / "commit").exists() and not (ROOT / ".git").exists():  # a copied tree
+        new.setdefault("CLEBSCH_COMMIT", (bundle / "commit").read_text().strip())
     if (lib / "libclebsch.so").exists():
         new.setdefault("CLEBSCH_LIBRARY", str(lib / "libclebsch.so"))
     new.setdefault("CLEBSCH_LIBRARY", str(ROOT / "build/lib/libclebsch.so"))
