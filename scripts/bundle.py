@@ -8,22 +8,14 @@ benchmarks/run use it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def version_of(package: str) -> str:
-    """The installed version; '' without the package."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def libraries_of_torch() -> str:
@@ -50,9 +42,12 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     What the environment says already, or a build of this checkout has, needs no bundle.
     """
     new = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
-    new.setdefault("CLEBSCH_CACHE_DIR", str(work / "kernels"))
+    # Not in `work`: a second command on the same machine finds the kernels of the first.
+    new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
+    if (bundle / "commit").exists() and not (ROOT / ".git").exists():  # a copied tree
+        new.setdefault("CLEBSCH_COMMIT", (bundle / "commit").read_text().strip())
     if (lib / "libclebsch.so").exists():
         new.setdefault("CLEBSCH_LIBRARY", str(lib / "libclebsch.so"))
     new.setdefault("CLEBSCH_LIBRARY", str(ROOT / "build/lib/libclebsch.so"))

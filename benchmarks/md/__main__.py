@@ -24,9 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import check  # noqa: E402
+import common  # noqa: E402
 import engine  # noqa: E402
 import numpy as np  # noqa: E402
 import output  # noqa: E402
@@ -148,7 +149,7 @@ def parse() -> argparse.Namespace:
 def chosen(args: argparse.Namespace, known: dict[str, engine.Style]) -> list[engine.Style]:
     """The styles that were asked for and can run here; says which cannot, and why."""
     wanted = args.styles.split(",")
-    gpu = bool(output.first_line(["nvidia-smi", "-L"]))
+    gpu = bool(common.first_line("nvidia-smi", "-L"))
     found = []
     for name in wanted:
         if name == "kk" and "kk" not in known:

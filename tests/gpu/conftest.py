@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpu")
     group.addoption("--device", default="cuda", help="cpu: rehearse there what can run there")
     group.addoption("--deadline", type=float, help="seconds after which a test that has not begun fails")
-    group.addoption("--limit", type=float, default=180.0, help="seconds that one test may take")
+    group.addoption("--limit", type=float, default=240.0, help="seconds that one test may take")
     group.addoption("--shard", default="0/1", help="K/N: run every N-th test, from the K-th on")
     group.addoption("--tool", help="a tool of compute-sanitizer: the tests marked sanitize that are meant for it")
     group.addoption("--results", help="a file that gets one line of JSON for every finished test")
@@ -53,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _option(config: pytest.Config, name: str):
     """An option of this file; its default where pytest found this file too late to ask it."""
-    return config.getoption(name, {"--device": "cuda", "--limit": 180.0, "--shard": "0/1"}.get(name))
+    return config.getoption(name, {"--device": "cuda", "--limit": 240.0, "--shard": "0/1"}.get(name))
 
 
 def _missing(config: pytest.Config) -> str:
@@ -150,8 +151,10 @@ def pytest_runtest_call(item: pytest.Item):
     """Ends a test that takes too long, and finds out which test a fault of the device belongs to."""
     global _lost
     limit = _option(item.config, "--limit")
-    before = signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    alarmed = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
+    if alarmed:
+        before = signal.signal(signal.SIGALRM, _out_of_time)
+        signal.setitimer(signal.ITIMER_REAL, limit)
     # A call that never returns to Python sees no signal: the process ends, and pytest-xdist reports the test as failed.
     faulthandler.dump_traceback_later(limit + 60, exit=True, file=sys.__stderr__)
     try:
@@ -162,8 +165,9 @@ def pytest_runtest_call(item: pytest.Item):
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        if alarmed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
         if torch.cuda.is_initialized():
             try:
                 torch.cuda.synchronize()

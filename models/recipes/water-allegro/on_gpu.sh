@@ -11,8 +11,8 @@
 set -u
 begun=$(date +%s)
 root=$(cd "$(dirname "$0")/../../.." && pwd)
-out=${1:?usage: run_water_allegro.sh RESULTS_FOLDER STAGE [SECONDS]}
-stage=${2:?usage: run_water_allegro.sh RESULTS_FOLDER STAGE [SECONDS]}
+out=${1:?usage: on_gpu.sh RESULTS_FOLDER STAGE [SECONDS]}
+stage=${2:?usage: on_gpu.sh RESULTS_FOLDER STAGE [SECONDS]}
 seconds=${3:-560}
 pack=${WATER_PACK:-$root/.gpu/water-allegro/pack.tar.xz}
 state=${WATER_STATE:-$root/.gpu/water-allegro/state.tar}
