@@ -247,26 +247,52 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) 
   }
 }
 
-/// Evaluates one isolated atom of each type in use and `ghosts` of the first type, of which one has a row. Every op
-/// checks its shapes, so a file whose parts do not fit together is refused here rather than at the first step.
-Result try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name, int32_t ghosts = 0,
-                          const Request& request = {}) {
-  Graph graph;
+/// The types in use.
+std::vector<int64_t> one_of_each(const std::vector<bool>& in_use) {
   std::vector<int64_t> types;
   for (std::size_t t = 0; t < in_use.size(); ++t) {
     if (in_use[t]) types.push_back(static_cast<int64_t>(t));
   }
+  return types;
+}
+
+/// Evaluates one isolated atom of each type in use: every op checks its shapes, so a file whose parts do not fit
+/// together is refused here rather than at the first step.
+void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
+  Graph graph;
+  const std::vector<int64_t> types = one_of_each(in_use);
   const int32_t count = static_cast<int32_t>(types.size());
-  types.resize(types.size() + ghosts, types.front());
-  graph.assign(count, count + std::min(ghosts, 1), count + ghosts, 0, nullptr, nullptr, nullptr, types.data(),
-               model.metadata().layers);
+  graph.assign(count, count, count, 0, nullptr, nullptr, nullptr, types.data(), model.metadata().layers);
+  Result result;
+  try {
+    model.compute(graph.view(), {}, result);
+  } catch (const std::exception& error) {
+    fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
+  }
+}
+
+/// Every output for isolated atoms, one of each type in use, to which `larger` adds a row, another node and an edge:
+/// two ghosts of the first type.
+std::vector<Result::Named> try_outputs(Model& model, const std::vector<bool>& in_use, const std::string& name,
+                                       bool larger) {
+  const Metadata& metadata = model.metadata();
+  std::vector<int64_t> types = one_of_each(in_use);
+  const int32_t count = static_cast<int32_t>(types.size()), more = larger ? 1 : 0;
+  const double vector[3] = {0.5 * metadata.pair_cutoffs[types[0] * (metadata.type_names.size() + 1)], 0, 0};
+  const int64_t receiver = count, sender = count + 1;
+  types.insert(types.end(), 2, types[0]);
+  Graph graph;
+  graph.assign(count, count + more, count + 2 * more, more, &receiver, &sender, vector, types.data(), metadata.layers);
+  Request request;
+  request.forces = request.virial = false;
+  request.outputs = metadata.outputs;
   Result result;
   try {
     model.compute(graph.view(), request, result);
   } catch (const std::exception& error) {
-    fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
+    fail("model file {} refused: its outputs cannot be evaluated: {}", name, error.what());
   }
-  return result;
+  return result.outputs;
 }
 
 /// Fills metadata.kinds of a model on the CPU from its outputs' shapes in two graphs: as many rows as the graph has in
@@ -276,11 +302,7 @@ void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>
   if (kinds.size() == 1) return;  // energies alone, as in every file of `clebsch export`
   const std::vector<OutputKind> declared = kinds;
   std::fill(kinds.begin() + 1, kinds.end(), OutputKind::unknown);
-  Request request;
-  request.forces = request.virial = false;
-  request.outputs = metadata.outputs;
-  const auto small = try_isolated_atoms(model, in_use, name, 0, request).outputs;
-  const auto large = try_isolated_atoms(model, in_use, name, 2, request).outputs;
+  const auto small = try_outputs(model, in_use, name, false), large = try_outputs(model, in_use, name, true);
   const int64_t rows = small[0].shape[0];
   for (std::size_t k = 1; k < kinds.size(); ++k) {
     const auto &first = small[k].shape, &second = large[k].shape;

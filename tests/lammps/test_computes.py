@@ -52,27 +52,30 @@ ZERO = "pair_style zero 3.0\npair_coeff * *\n"
 OVERLAY = "pair_style hybrid/overlay zero 3.0 clebsch\npair_coeff * * zero\npair_coeff * * clebsch {model} O H\n"
 
 
+GONE = "expected a pair style clebsch, got "
+ANEW = "expected a run since pair_style clebsch and pair_coeff were given, got none"
+REPLACEMENTS = [
+    (CLEBSCH, ZERO, GONE + "pair_style zero"),
+    (CLEBSCH, "pair_style none\n", GONE + "none"),
+    (CLEBSCH, ZERO + CLEBSCH, ANEW),  # often at the address of the style that it replaces
+    (CLEBSCH, OVERLAY, ANEW),
+    (CLEBSCH, "pair_style clebsch dtype float32\n", ANEW),
+    (CLEBSCH, "pair_coeff * * {model} H O\n", ANEW),
+    (OVERLAY, ZERO, GONE + "pair_style zero"),
+    (OVERLAY, ZERO + CLEBSCH, ANEW),
+    (OVERLAY, OVERLAY, ANEW),
+]
+
+
 @pytest.mark.parametrize("compute", ["clebsch atomic_energy", "clebsch timing", "clebsch/atom atomic_energy"])
-@pytest.mark.parametrize(
-    ("replacement", "message"),
-    [
-        (ZERO, "expected a pair style clebsch, got pair_style zero"),
-        ("pair_style none\n", "expected a pair style clebsch, got none"),
-        # Often at the address of the style that it replaces.
-        (ZERO + CLEBSCH, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
-        (OVERLAY, "expected a run since pair_style clebsch and pair_coeff were given, got none"),
-        ("pair_style clebsch dtype float32\n", "expected a run since pair_style clebsch and pair_coeff were given"),
-        ("pair_coeff * * {model} H O\n", "expected a run since pair_style clebsch and pair_coeff were given"),
-    ],
-)
-@pytest.mark.parametrize("first", [CLEBSCH, OVERLAY], ids=["alone", "overlay"])
+@pytest.mark.parametrize(("first", "replacement", "message"), REPLACEMENTS, ids=range(len(REPLACEMENTS)))
 def test_with_replaced_style(lammps, model, first, replacement, message, compute):
     """A compute evaluated after its pair style was replaced, before a run with another, says what to do."""
-    if first == OVERLAY and not replacement.startswith(("pair_style zero", "pair_style none")):
-        pytest.skip("other commands replace a style within hybrid")
     style, name = compute.split()
-    value = "$(c_x[1])" if style == "clebsch/atom" or name == "timing" else "$(c_x)"
-    text = f"{replacement.format(model=model)}print 'value {value}'\n"
+    use = "print '$(c_x[1])'" if name == "timing" else "print '$(c_x)'"
+    if style == "clebsch/atom":
+        use = "write_dump all custom x.dump id c_x"
+    text = f"{replacement.format(model=model)}{use}\n"
     after = f"compute x all {style} {name}\n"
     # Freed memory is overwritten, so that whoever reads it comes to grief.
     run = lammps.evaluate(
