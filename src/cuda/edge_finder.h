@@ -6,6 +6,7 @@
 
 #include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
+#include "cuda/scan.h"
 
 namespace clebsch::cuda {
 
@@ -38,7 +39,8 @@ class EdgeFinder {
 
  private:
   EdgeFinder();
-  Kernel count_, scan_, fill_;
+  Kernel count_, fill_;
+  Scan scan_;
 };
 
 std::string edge_finder_source();

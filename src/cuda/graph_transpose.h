@@ -6,6 +6,7 @@
 
 #include "cuda/cubin_cache.h"
 #include "cuda/driver.h"
+#include "cuda/scan.h"
 
 namespace clebsch::cuda {
 
@@ -30,7 +31,8 @@ class GraphTranspose {
 
  private:
   GraphTranspose();
-  Kernel count_, scan_, place_, order_;
+  Kernel count_, place_, order_;
+  Scan scan_;
 };
 
 std::string graph_transpose_source();
