@@ -116,6 +116,7 @@ print(",".join(names[int(sys.argv[2]) :: 8]))' "$library" $part)
       > "$scratch/tests_$part.txt" 2>&1 &
   done
   limited "$1" "$python" "$root/tests/gpu/test_edge_embedding.py" --library "$library" > "$scratch/tests_8.txt" 2>&1 &
+  limited "$1" "$python" "$root/tests/gpu/test_index_check.py" --library "$library" > "$scratch/tests_9.txt" 2>&1 &
   wait
   { stamp && sed 's:/[^ ]*/::g' "$scratch"/tests_?.txt; } > "$out/conv_tests.txt"
 )

@@ -211,6 +211,13 @@ T atomicAdd(T* p, V value) {
   return old;
 }
 
+template <typename T, typename V>
+T atomicMin(T* p, V value) {
+  const T old = *p;
+  if (value < old) *p = value;
+  return old;
+}
+
 template <typename A, typename B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
   return b < a ? b : a;
