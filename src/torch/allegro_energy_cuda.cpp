@@ -9,6 +9,7 @@
 #include "core/radial/radial_table.h"
 #include "cuda/allegro/allegro.h"
 #include "torch/cuda_tensors.h"
+#include "torch/index_check.h"
 
 namespace clebsch::ops {
 namespace {
@@ -16,13 +17,12 @@ namespace {
 constexpr const char* kOp = "allegro_energy (cuda)";
 using EnergyGradient = std::tuple<at::Tensor, at::Tensor>;
 
-/// Checks shapes, dtypes and devices. Indices and types live on the device and are trusted.
+/// Checks shapes, dtypes and devices; indices and types, which live on the device, when checks_device_indices().
 EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types, at::TensorList radial,
                    at::TensorList weights, int64_t layer, std::string_view text, bool gradients) {
   const c10::DeviceGuard device_guard(edge_vec.device());
   const at::Device device = edge_vec.device();
   const auto problem = cached_allegro_problem(std::string(text));
-  check_on(kOp, types, "types", device, at::kInt, {-1});
   const CudaGraph g = check_cuda_graph(kOp, graph, types, layer);
   check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
   require(weights.size() == 3, "{}: expected 3 weights (networks, paths, norm), got {}", kOp, weights.size());
@@ -34,6 +34,7 @@ EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::T
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {-1, -1});
   const int64_t count = radial[2].size(0);
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {count, count});
+  check_types_on(kOp, types, device, -1, count);
   check_on(kOp, weights[2], "weights (norm)", device, at::kDouble, {count});
   require(radial[0].numel() > 0,
           "{}: the two-body part of Allegro runs from tables alone on a GPU: expected radial table, got radial exact. "

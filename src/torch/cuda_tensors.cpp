@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "core/errors.h"
+#include "torch/index_check.h"
 
 namespace clebsch::ops {
 
@@ -33,6 +34,7 @@ at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, 
   check_on(op, graph[5], "layer_rows", x.device(), at::kInt, {-1});
   require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", op, graph[5].size(0) - 1,
           layer);
+  if (checks_device_indices()) check_device_range(op, "graph's layer_rows", graph[5], x.size(0) + 1);
   return layer >= 0 ? graph[5].narrow(0, layer, 1) : at::Tensor();
 }
 
@@ -60,6 +62,10 @@ CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tenso
     g.col_edge = graph[4].const_data_ptr<int32_t>();
   }
   g.row_limit = limit.defined() ? limit.const_data_ptr<int32_t>() : nullptr;
+  if (checks_device_indices()) {
+    check_on(op, graph[6], "n_local", device, at::kInt, {1});
+    check_device_graph(op, graph, nodes);
+  }
   return g;
 }
 

@@ -9,6 +9,7 @@
 #include "core/math/harmonics.h"
 #include "cuda/edges/edge_embedding.h"
 #include "torch/cuda_tensors.h"
+#include "torch/index_check.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {
@@ -22,7 +23,8 @@ struct Call {
   cuda::EmbeddingOperands operands;
 };
 
-/// Indices and types live on the device and are trusted. Callers hold a device guard.
+/// Indices and types, which live on the device, are looked at when checks_device_indices(). Callers hold a device
+/// guard.
 Call check(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types, at::TensorList radial,
            int64_t layer, std::string_view text, at::ScalarType dtype) {
   Call call;
@@ -31,11 +33,11 @@ Call check(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& t
           at::toString(dtype));
   const at::Device device = types.device();
   const CudaGraph g = check_cuda_graph(kOp, graph, types, layer);
-  check_on(kOp, types, "types", device, at::kInt, {-1});
   check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
   require(radial.size() == 5, "{}: radial: expected 5 tensors, got {}", kOp, radial.size());
   const int64_t count = radial[2].dim() == 2 ? radial[2].size(0) : 0;
   check_on(kOp, radial[2], "cutoffs", device, at::kDouble, {count, count});
+  check_types_on(kOp, types, device, -1, count);
   check_on(kOp, radial[3], "basis", device, at::kDouble, {call.problem->radial->basis_size()});
   call.kernels = cuda::EdgeEmbedding::make(call.problem, dtype == at::kDouble ? cuda::Scalar::f64 : cuda::Scalar::f32);
   cuda::EmbeddingOperands& o = call.operands;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "torch/index_check.h"
 
 namespace clebsch::ops {
 namespace {
@@ -80,10 +81,22 @@ EdgeGraph edge_graph_cpu(const at::Tensor& senders, const at::Tensor& receivers,
   return {row_ptr, sorted_senders, sorted_receivers, col_ptr, col_edge, at::full({1}, rows, ints), order};
 }
 
-/// The same from torch's own sorts, for other devices. Indices are not looked at: that would make the host wait.
+/// Throws on a key out of range; the host waits for the device.
+void check_keys(const char* name, const at::Tensor& keys, int64_t bins) {
+  const at::Tensor outside = keys.lt(0).logical_or_(keys.ge(bins)).nonzero();
+  if (outside.numel() == 0) return;
+  const int64_t e = outside.select(0, 0).item<int64_t>();
+  fail("clebsch::edge_graph: expected {}[{}] in [0, {}), got {}", name, e, bins, keys.select(0, e).item<int64_t>());
+}
+
+/// The same from torch's own sorts, for other devices. Indices are looked at when checks_device_indices().
 EdgeGraph edge_graph_sorts(const at::Tensor& senders, const at::Tensor& receivers, int64_t nodes, int64_t rows,
                            bool transpose) {
   check(senders, receivers, nodes, rows);
+  if (checks_device_indices()) {
+    check_keys("receivers", receivers, rows);
+    check_keys("senders", senders, nodes);
+  }
   const auto ints = senders.options().dtype(at::kInt);
   const auto offsets = [&](const at::Tensor& sorted, int64_t bins) {
     return at::searchsorted(sorted, at::arange(bins + 1, ints), /*out_int32=*/true);

@@ -14,6 +14,7 @@
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
 #include "torch/cuda_tensors.h"
+#include "torch/index_check.h"
 #include "torch/interaction_density.h"
 
 namespace clebsch::ops {
@@ -29,8 +30,8 @@ struct Call {
   cuda::InteractionOperands operands;
 };
 
-/// Checks shapes, dtypes and devices. Indices and types live on the device and are trusted: looking at them would make
-/// the host wait. Callers hold a device guard.
+/// Checks shapes, dtypes and devices; indices and types, which live on the device, when checks_device_indices().
+/// Callers hold a device guard.
 Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
            at::TensorList radial, int64_t layer, std::string_view text, bool density = false) {
   Call call;
@@ -48,11 +49,11 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   const CudaGraph g = check_cuda_graph(kOp, graph, x, layer);
   check_on(kOp, x, "x", device, dtype, {-1, problem.in1.dim()});
   check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
-  check_on(kOp, types, "types", device, at::kInt, {x.size(0)});
   require(radial.size() == 5, "{}: radial: expected 5 tensors, got {}", kOp, radial.size());
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {-1, -1});
   const int64_t type_count = radial[2].size(0);
   check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {type_count, type_count});
+  check_types_on(kOp, types, device, x.size(0), type_count);
   check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
   // Splines have one number where pieces have kTableOrder.
   const bool splines = radial[0].dim() == 4 && radial[0].size(2) == 1;

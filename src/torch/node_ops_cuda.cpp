@@ -18,6 +18,7 @@
 #include "cuda/nodes/node_linear.h"
 #include "torch/cuda_tensors.h"
 #include "torch/gate.h"
+#include "torch/index_check.h"
 #include "torch/linear_maps.h"
 
 namespace clebsch::ops {
@@ -54,7 +55,7 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   cuda::LinearOperands o;
   if (types.defined()) {
     check_on(op, weight, "weight", x.device(), x.scalar_type(), {-1, problem->weight_count});
-    check_on(op, types, "types", x.device(), at::kInt, {x.size(0)});
+    check_types_on(op, types, x.device(), x.size(0), weight.size(0));
     require(weight.size(0) >= 1 && weight.size(0) < 1024, "{}: expected weights of 1 to 1023 types, got {}", op,
             weight.size(0));
     o.type_count = static_cast<int32_t>(weight.size(0));

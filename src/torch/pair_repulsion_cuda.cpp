@@ -7,23 +7,25 @@
 #include "core/problem/node_problem.h"
 #include "cuda/edges/pair_repulsion.h"
 #include "torch/cuda_tensors.h"
+#include "torch/index_check.h"
 
 namespace clebsch::ops {
 namespace {
 
 constexpr const char* kOp = "pair_repulsion (cuda)";
 
-/// Indices and types live on the device and are trusted. Callers hold a device guard.
+/// Indices and types, which live on the device, are looked at when checks_device_indices(). Callers hold a device
+/// guard.
 cuda::RepulsionOperands check(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                               at::TensorList parameters, const ZblProblem& problem) {
   const at::Device device = types.device();
   const CudaGraph g = check_cuda_graph(kOp, graph, types, -1);
-  check_on(kOp, types, "types", device, at::kInt, {-1});
   check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
   require(parameters.size() == 2, "{}: expected 2 parameters (cutoffs, charges), got {}", kOp, parameters.size());
   check_on(kOp, parameters[1], "charges", device, at::kDouble, {-1});
   const int64_t count = parameters[1].size(0);
   check_on(kOp, parameters[0], "cutoffs", device, at::kDouble, {count, count});
+  check_types_on(kOp, types, device, -1, count);
   cuda::RepulsionOperands o;
   o.edge_vec = edge_vec.const_data_ptr<double>();
   o.row_ptr = g.row_ptr;

@@ -11,6 +11,7 @@
 #include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/symmetric_contraction.h"
 #include "torch/cuda_tensors.h"
+#include "torch/index_check.h"
 #include "torch/symmetric_contraction.h"
 #include "torch/symmetric_gradient.h"
 
@@ -34,7 +35,7 @@ struct Call {
     const cuda::Scalar scalar = scalar_of(kOp, x);
     check_on(kOp, x, "x", x.device(), x.scalar_type(), {-1, problem->in.dim()});
     check_coefficients(coefficients, "coefficients", x, -1);
-    check_on(kOp, types, "types", x.device(), at::kInt, {x.size(0)});
+    check_types_on(kOp, types, x.device(), x.size(0), coefficients.size(0));
     limit = row_limit(kOp, graph, x, layer);
     require(x.size(0) < (int64_t{1} << 31) - 65536, "{}: expected fewer than 2^31 - 65536 rows", kOp);
     kernels = cuda::SymmetricContraction::make(problem, scalar);

@@ -28,8 +28,8 @@ struct Call {
   cuda::ConvOperands operands;
 };
 
-/// Checks shapes, dtypes and devices. Indices live on the device and are trusted: looking at them would make the host
-/// wait. Callers hold a device guard.
+/// Checks shapes, dtypes and devices; indices, which live on the device, when checks_device_indices(). Callers hold a
+/// device guard.
 Call check(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& weights, at::TensorList graph,
            int64_t layer, std::string_view text) {
   Call call;

@@ -102,12 +102,22 @@ def test_ase(exported) -> None:
 
 
 def test_coupling_sign() -> None:
-    """The formula that exporters compare couplings with is that of the e3nn this library follows."""
-    for l1 in range(4):
-        for l2 in range(4):
-            for l3 in range(abs(l1 - l2), min(l1 + l2, 4) + 1):
-                tensor = o3.wigner_3j(l1, l2, l3, dtype=torch.float64)
-                assert torch.allclose(coupling_sign.wigner_3j(l1, l2, l3), tensor, atol=1e-12)
-                assert coupling_sign.sign_of(-tensor) == -1.0
+    """The couplings that exporters compare with are those of the e3nn this library follows."""
+    low = [(l1, l2, l3) for l1 in range(5) for l2 in range(5) for l3 in range(abs(l1 - l2), min(l1 + l2, 4) + 1)]
+    for degrees in [*low, (7, 7, 7), (5, 6, 7), (7, 1, 6)]:
+        tensor = o3.wigner_3j(*degrees, dtype=torch.float64)
+        assert coupling_sign.sign_of(tensor) == 1.0
+        assert coupling_sign.sign_of(-tensor.float()) == -1.0
+        with pytest.raises(ValueError, match="Wigner 3j"):
+            coupling_sign.sign_of(2 * tensor)
     with pytest.raises(ValueError, match="Wigner 3j"):
         coupling_sign.sign_of(torch.ones(3, 3, 3))
+    with pytest.raises(ValueError, match="up to 7"):
+        coupling_sign.sign_of(torch.ones(3, 3, 15))
+
+
+def test_couplings_are_the_library_s() -> None:
+    """Python compares with the file that core_coupling_test holds against src/core/coupling.cpp; it has no formula."""
+    packaged = Path(coupling_sign.__file__).with_name("coupling_signs.txt")
+    core = mace_environment.ROOT / "src" / "core" / "coupling_signs.txt"
+    assert packaged.read_text() == core.read_text()

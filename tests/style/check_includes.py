@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "cpu": CORE,
     "cuda/plan": CORE,
     "cuda/runtime": ["core", "cuda/plan"],
-    "cuda/emit": [*CORE, "cuda/plan"],
+    "cuda/emit": [*CORE, "cuda/plan", "cuda/runtime"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.

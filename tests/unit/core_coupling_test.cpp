@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "core/errors.h"
 #include "core/math/irreps.h"
@@ -127,6 +131,34 @@ TEST(Coupling, RefusesOtherDegrees) {
   EXPECT_THROW(wigner_3j(3, 1, 1), Error);
   EXPECT_THROW(wigner_3j(-1, 1, 1), Error);
   EXPECT_THROW(wigner_3j(8, 1, 7), Error);
+}
+
+/// What src/core/math/coupling_signs.txt must hold: a line a coupling with the largest of its entries, the first of
+/// equals.
+std::string sign_table() {
+  std::string text =
+      "# l1 l2 l3 m1 m2 m3 value: the largest entry of every coupling of src/core/coupling.cpp, components counted "
+      "from "
+      "0.\n"
+      "# For Python without the library. Written by CLEBSCH_WRITE_TABLE=1 core_coupling_test.\n";
+  for_all_triples([&](int l1, int l2, int l3) {
+    const CouplingEntry* largest = nullptr;
+    for (const CouplingEntry& e : wigner_3j(l1, l2, l3)) {
+      if (!largest || std::abs(e.value) > std::abs(largest->value) + 1e-9) largest = &e;
+    }
+    char line[80];
+    std::snprintf(line, sizeof(line), "%d %d %d %d %d %d %.9f\n", l1, l2, l3, largest->m1, largest->m2, largest->m3,
+                  largest->value);
+    text += line;
+  });
+  return text;
+}
+
+TEST(Coupling, TableOfSignsIsOurs) {
+  if (std::getenv("CLEBSCH_WRITE_TABLE")) std::ofstream(CLEBSCH_SIGN_TABLE) << sign_table();
+  std::ifstream file(CLEBSCH_SIGN_TABLE);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(text, sign_table()) << "CLEBSCH_WRITE_TABLE=1 core_coupling_test writes " << CLEBSCH_SIGN_TABLE;
 }
 
 }  // namespace

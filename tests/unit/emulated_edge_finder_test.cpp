@@ -67,6 +67,7 @@ TEST(EmulatedEdgeFinder, AsOnTheCpu) {
     compare(c, 5, false);
     compare(c, 1, true);
   }
+  compare(PairListCase(pair_list_shapes().front(), random), 17000, false);  // offsets by several blocks
 }
 
 }  // namespace

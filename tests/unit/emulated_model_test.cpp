@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
-#include <cmath>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 
+#include <cmath>
+#include <cstdlib>
+
+#include "core/errors.h"
 #include "model/model.h"
 #include "model_support.h"
 
@@ -85,6 +91,92 @@ TEST(EmulatedModel, MaceWithDensities) { check("mace", Dtype::float32); }
 TEST(EmulatedModel, AllegroInBothPrecisions) {
   check("allegro", Dtype::float64);
   check("allegro", Dtype::float32);
+}
+
+/// A graph whose indices can be spoilt, and pair_repulsion of it, which follows senders, rows and types.
+struct Repulsion {
+  at::Tensor edge_vec = at::ones({3, 3}, at::kDouble), types = ints({0, 1, 0});
+  std::vector<at::Tensor> graph{ints({0, 2, 3, 3}), ints({1, 2, 0}), ints({0, 0, 1}), ints({0, 1, 2, 3}),
+                                ints({2, 0, 1}),    ints({3}),       ints({3})};
+
+  static at::Tensor ints(const std::vector<int64_t>& values) { return at::tensor(values, at::kInt); }
+
+  at::Tensor run() const {
+    const auto reals = at::TensorOptions().dtype(at::kDouble);
+    const std::vector<at::Tensor> parameters{at::full({2, 2}, 4.0, reals), at::full({2}, 3.0, reals)};
+    return c10::Dispatcher::singleton()
+        .findSchemaOrThrow("clebsch::pair_repulsion", "")
+        .typed<at::Tensor(const at::Tensor&, at::TensorList, const at::Tensor&, at::TensorList, std::string_view)>()
+        .call(edge_vec, graph, types, parameters, "zbl p=6 scale=7.2");
+  }
+
+  /// What run() says against one wrong number.
+  std::string refusal(at::Tensor& array, int64_t place, int64_t value) {
+    const at::Tensor right = array.clone();
+    array.select(0, place).fill_(value);
+    std::string message;
+    try {
+      run();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    array.copy_(right);
+    return message;
+  }
+};
+
+/// Sets CLEBSCH_CUDA_CHECK while it lives.
+struct IndexChecks {
+  explicit IndexChecks(const char* text) { setenv("CLEBSCH_CUDA_CHECK", text, 1); }
+  ~IndexChecks() { unsetenv("CLEBSCH_CUDA_CHECK"); }
+};
+
+TEST(EmulatedIndexCheck, NamesWhatIsOutOfRange) {
+  const Redirection redirection;
+  Repulsion op;
+  const at::Tensor expected = op.run();
+  const IndexChecks on("1");
+  EXPECT_TRUE(at::equal(op.run(), expected));
+  const auto expect = [&](at::Tensor& array, int64_t place, int64_t value, const std::string& words) {
+    const std::string said = op.refusal(array, place, value);
+    EXPECT_NE(said.find("pair_repulsion (cuda): " + words), std::string::npos) << words << ": " << said;
+  };
+  at::Tensor &row_ptr = op.graph[0], &senders = op.graph[1], &receivers = op.graph[2];
+  expect(senders, 1, 3, "expected graph's senders[1] in [0, 3), got 3");
+  expect(senders, 2, -1, "expected graph's senders[2] in [0, 3), got -1");
+  expect(senders, 0, 1 << 30, "expected graph's senders[0] in [0, 3), got 1073741824");
+  expect(row_ptr, 3, 4, "expected graph's row_ptr not to decrease and to end at 3 edges at most, got row_ptr[3] = 4");
+  expect(row_ptr, 1, 4, "expected graph's row_ptr not to decrease and to end at 3 edges at most, got row_ptr[1] = 4");
+  expect(row_ptr, 2, 1, "expected graph's row_ptr not to decrease and to end at 3 edges at most, got row_ptr[2] = 1");
+  expect(row_ptr, 0, 1, "expected graph's row_ptr[0] = 0, got 1");
+  expect(receivers, 1, 2, "graph's receivers disagree with its row_ptr: expected the row of edge 1, got 2");
+  expect(op.graph[3], 3, 2, "graph's row_ptr counts 3 edges, its col_ptr 2");
+  expect(op.graph[4], 0, 3, "expected graph's col_edge[0] in [0, 3), got 3");
+  expect(op.graph[5], 0, 4, "expected graph's layer_rows[0] in [0, 4), got 4");
+  expect(op.graph[6], 0, -1, "expected graph's n_local[0] in [0, 4), got -1");
+  expect(op.types, 2, 2, "expected types[2] in [0, 2), got 2");
+  // Room that no row uses is not looked at.
+  op.graph[0] = Repulsion::ints({0, 1, 2, 2});
+  op.graph[2] = Repulsion::ints({0, 1, -7});
+  op.graph[3] = op.graph[4] = Repulsion::ints({});
+  EXPECT_EQ(op.refusal(senders, 2, 1 << 30), "");
+}
+
+TEST(EmulatedIndexCheck, IsOffUnlessAskedFor) {
+  const Redirection redirection;
+  Repulsion op;
+  // A wrong n_local harms nobody here.
+  for (const char* off : {"0", ""}) {
+    const IndexChecks choice(off);
+    EXPECT_EQ(op.refusal(op.graph[6], 0, 99), "");
+  }
+  EXPECT_EQ(op.refusal(op.graph[6], 0, 99), "");
+}
+
+TEST(EmulatedIndexCheck, ModelsGiveTheSame) {
+  const IndexChecks on("1");
+  check("plain", Dtype::float64);
+  check("allegro", Dtype::float64);
 }
 
 }  // namespace

@@ -285,6 +285,7 @@ TEST(EmulatedGraphTranspose, AsOnTheCpu) {
   for (const reference::GraphShape& shape : {reference::GraphShape{15, 18, 23, 70, 5, 2, 1},
                                              {1, 1, 1, 3, 2, 1, 1},
                                              {900, 1100, 1300, 4, 0, 1, 1},
+                                             {18000, 18000, 20000, 3, 1, 1, 1},
                                              {0, 0, 7, 0, 4, 1, 1},
                                              {0, 0, 0, 0, 3, 1, 1}}) {
     SCOPED_TRACE(shape.n_nodes);

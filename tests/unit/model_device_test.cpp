@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "model/model.h"
@@ -156,6 +157,37 @@ TEST_P(PaddedBuffers, AGraphMadeInReservedArrays) {
   EXPECT_EQ(energy.forces, nullptr);
   EXPECT_EQ(energy.atom_virial, nullptr);
   EXPECT_THROW(plain->reserve(1, 1, 1, nullptr), Error);
+}
+
+TEST_P(PaddedBuffers, IndicesOfAReservedGraphAreLookedAtWhenAskedFor) {
+  const auto model = load(GetParam(), "cpu:padded");
+  const Graph graph = folded_graph(make_system(12, 5.0, 3), kCutoff, model->metadata().layers);
+  const GraphView view = graph.view();
+  const DeviceGraph arrays = model->reserve(view.n_rows, view.n_nodes, view.row_ptr[view.n_rows], nullptr);
+  setenv("CLEBSCH_CUDA_CHECK", "1", 1);
+  Result result;
+  const auto refusal = [&](int32_t* entry, int32_t value) {
+    fill(graph, arrays);
+    *entry = value;
+    try {
+      model->compute_reserved(view.n_rows, {}, nullptr, result);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto expect = [&](int32_t* entry, int32_t value, const char* words) {
+    const std::string said = refusal(entry, value);
+    EXPECT_TRUE(said.find("compute_reserved") != std::string::npos && said.find(words) != std::string::npos) << said;
+  };
+  expect(arrays.senders + 3, arrays.nodes, "senders[3]");
+  expect(arrays.types + 5, 7, "types[5]");
+  expect(arrays.types + 5, -1, "types[5]");
+  expect(arrays.row_ptr + 2, 1 << 30, "row_ptr");
+  expect(arrays.col_edge, -2, "col_edge[0]");
+  expect(arrays.layer_rows, arrays.nodes + 1, "layer_rows[0]");
+  EXPECT_EQ(refusal(arrays.n_local, view.n_local), "");
+  unsetenv("CLEBSCH_CUDA_CHECK");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PaddedBuffers, ::testing::Values("plain", "parity"));

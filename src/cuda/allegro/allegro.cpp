@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -63,7 +64,7 @@ struct Cut {
 
 /// Parts of the workspace before the edges' numbers, in bytes from its begin.
 struct Parts {
-  int64_t chunks, counts, starts, places, order, work;
+  int64_t chunks, counts, starts, tiles, places, order, work;
   explicit Parts(const Cut& cut) {
     int64_t end = 0;
     const auto take = [&](int64_t bytes) {
@@ -73,7 +74,8 @@ struct Parts {
     };
     chunks = take(cut.count * int64_t{16});
     counts = take(cut.bins * int64_t{4});
-    starts = take(cut.bins * int64_t{4});
+    starts = take((cut.bins + 1) * int64_t{4});
+    tiles = take(Scan::workspace(cut.bins) * 4);
     places = take(cut.capacity * 8);
     order = take(cut.capacity * 4);
     work = end;
@@ -149,11 +151,19 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!kernels_) {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
-    const auto edges = load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_scan", "allegro_order",
-                                                     "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
-    Kernels all{edges[0], edges[1], edges[2], edges[3],
-                edges[4], edges[5], edges[6], load_module(made.dense.code, {"allegro_dense"}).front(),
-                {},       {}};
+    const auto edges =
+        load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_order", "allegro_edges",
+                                      "allegro_edge_gradient", "allegro_readout", "scan_tiles", "scan_counts"});
+    Kernels all{edges[0],
+                edges[1],
+                edges[2],
+                edges[3],
+                edges[4],
+                edges[5],
+                load_module(made.dense.code, {"allegro_dense"}).front(),
+                Scan(edges[6], edges[7]),
+                {},
+                {}};
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
       all.product.push_back(product[0]);
@@ -182,8 +192,9 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   int count = cut.count, longest = cut.longest, gradients = gradient != nullptr, chunk = 0;
   const Parts parts(cut);
   const auto part = [&](int64_t begin) -> void* { return static_cast<char*>(workspace) + begin; };
-  void *table = part(parts.chunks), *counts = part(parts.counts), *starts = part(parts.starts);
-  void *places = part(parts.places), *order = part(parts.order), *work = part(parts.work);
+  const auto ints = [&](int64_t begin) { return static_cast<int32_t*>(part(begin)); };
+  int32_t *counts = ints(parts.counts), *starts = ints(parts.starts), *tiles = ints(parts.tiles);
+  void *table = part(parts.chunks), *places = part(parts.places), *order = part(parts.order), *work = part(parts.work);
   int bins = cut.bins;
   kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
                       {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table,
@@ -213,7 +224,7 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   const int layers = problem_->layers();
   for (chunk = 0; chunk < count; ++chunk) {
     kernels.count.launch(edge_blocks, 1, kAllegroThreads, stream, geometry({&bins, &counts, &places}));
-    kernels.scan.launch(1, 1, kAllegroScanThreads, stream, {&bins, &counts, &starts});
+    kernels.scan.run(counts, bins, std::numeric_limits<int32_t>::max(), starts, nullptr, tiles, stream);
     kernels.order.launch(edge_blocks, 1, kAllegroThreads, stream, {&table, &chunk, &places, &starts, &order});
     kernels.edges.launch(edge_blocks, 1, kAllegroThreads, stream,
                          geometry({&order, &o.table, &work, &capacity, &gradients}));

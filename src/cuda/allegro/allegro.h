@@ -70,7 +70,8 @@ class AllegroEnergy {
 
  private:
   struct Kernels {
-    Kernel plan, count, scan, order, edges, edge_gradient, readout, dense;
+    Kernel plan, count, order, edges, edge_gradient, readout, dense;
+    Scan scan;
     std::vector<Kernel> product, product_backward;
   };
   AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar);

@@ -124,29 +124,7 @@ void write_sort(SourceWriter& w) {
       "const int bin = p.row < 0 ? bins - 1 : p.row;\n"
       "places[own] = make_int2(bin, atomicAdd(counts + bin, 1));\n"
       "}");
-  w.text(
-      "// The first place of every bin; counts become zero again. One block.\n"
-      "extern \"C\" __global__ void __launch_bounds__(kScanThreads)\n"
-      "allegro_scan(int bins, int* __restrict__ counts, int* __restrict__ starts) {\n"
-      "__shared__ int sums[2][kScanThreads];\n"
-      "const int at = threadIdx.x, share = (bins + kScanThreads - 1) / kScanThreads;\n"
-      "const int begin = min(bins, at * share), end = min(bins, begin + share);\n"
-      "int sum = 0;\n"
-      "for (int k = begin; k < end; ++k) sum += counts[k];\n"
-      "sums[0][at] = sum;\n"
-      "__syncthreads();\n"
-      "int half = 0;\n"
-      "for (int step = 1; step < kScanThreads; step *= 2, half ^= 1) {\n"
-      "sums[half ^ 1][at] = sums[half][at] + (at >= step ? sums[half][at - step] : 0);\n"
-      "__syncthreads();\n"
-      "}\n"
-      "int place = sums[half][at] - sum;\n"
-      "for (int k = begin; k < end; ++k) {\n"
-      "starts[k] = place;\n"
-      "place += counts[k];\n"
-      "counts[k] = 0;\n"
-      "}\n"
-      "}");
+  write_scan(w);
   w.text(
       "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
       "allegro_order(const int4* __restrict__ chunks, int chunk, const int2* __restrict__ places,\n"
@@ -317,7 +295,7 @@ void write_readout(SourceWriter& w, const AllegroDense& dense) {
 void write_allegro_head(SourceWriter& w, Scalar scalar) {
   w.line("typedef {} real;", scalar_name(scalar));
   w.text("typedef long long int64;");
-  w.line("constexpr int kThreads = {}, kScanThreads = {};", kAllegroThreads, kAllegroScanThreads);
+  w.line("constexpr int kThreads = {}, kScanThreads = {};", kAllegroThreads, kScanThreads);
 }
 
 std::string edge_row(const EdgeArray& array, const std::string& edge) {

@@ -5,13 +5,13 @@
 
 #include "core/problem/allegro_problem.h"
 #include "cuda/allegro/allegro_layout.h"
+#include "cuda/emit/scan.h"
 #include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 
-/// Threads a block of every kernel but allegro_scan and allegro_dense.
+/// Threads a block of every kernel but the scan's and allegro_dense.
 constexpr int kAllegroThreads = 128;
-constexpr int kAllegroScanThreads = 1024;
 
 /// Entry points, grids and parameters:
 ///   allegro_plan(const int* row_ptr, const int* row_limit, int rows, int nodes, int chunk_edges, int64 capacity,
@@ -20,7 +20,7 @@ constexpr int kAllegroScanThreads = 1024;
 ///     and energy (nodes) become zero, as does the gradient (null: not wanted) of rows from the limit on. A receiver of
 ///     more than `longest` edges that does not fit is left out; its energy and gradient are not numbers.
 ///   allegro_count(<geometry>, int bins, int* counts, int2* places)
-///   allegro_scan(int bins, int* counts, int* starts): one block of kAllegroScanThreads
+///   scan_tiles, scan_counts (cuda/scan.h): from counts (bins) to starts (bins + 1)
 ///   allegro_order(const int4* chunks, int chunk, const int2* places, const int* starts, int* order)
 ///     the chunk's edges by row of the tables (the last bin: from their cutoff on), so that the next kernels find a row
 ///     in the cache; bins = rows of all tables + 1, counts are zero before and after. <geometry>: const int4* chunks,

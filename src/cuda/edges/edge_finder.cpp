@@ -5,7 +5,7 @@
 namespace clebsch::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kScanThreads = 1024;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 }  // namespace
 
@@ -51,35 +51,7 @@ std::string edge_finder_source() {
       "for (int bits = 16; bits > 0; bits /= 2) count += __shfl_xor_sync(0xffffffffu, count, bits);\n"
       "if (lane == 0) counts[row] = count;\n"
       "}");
-  // One block; every thread sums a run of counts, the runs are scanned in shared memory.
-  w.text(
-      "// From counts to offsets that stop at the room there is. One block.\n"
-      "extern \"C\" __global__ void __launch_bounds__(kScanThreads)\n"
-      "scan_edges(const int* __restrict__ counts, int rows, int room, int* __restrict__ row_ptr, int* __restrict__ "
-      "found) {\n"
-      "__shared__ int sums[2][kScanThreads];\n"
-      "const int chunk = (rows + kScanThreads - 1) / kScanThreads;\n"
-      "const int begin = min(rows, static_cast<int>(threadIdx.x) * chunk), end = min(rows, begin + chunk);\n"
-      "int sum = 0;\n"
-      "for (int i = begin; i < end; ++i) sum += counts[i];\n"
-      "sums[0][threadIdx.x] = sum;\n"
-      "__syncthreads();\n"
-      "int half = 0;\n"
-      "for (int step = 1; step < kScanThreads; step *= 2, half ^= 1) {\n"
-      "const int at = threadIdx.x;\n"
-      "sums[half ^ 1][at] = sums[half][at] + (at >= step ? sums[half][at - step] : 0);\n"
-      "__syncthreads();\n"
-      "}\n"
-      "int place = sums[half][threadIdx.x] - sum;\n"
-      "for (int i = begin; i < end; ++i) {\n"
-      "row_ptr[i] = min(place, room);\n"
-      "place += counts[i];\n"
-      "}\n"
-      "if (threadIdx.x == kScanThreads - 1) {\n"
-      "row_ptr[rows] = min(sums[half][threadIdx.x], room);\n"
-      "*found = sums[half][threadIdx.x];\n"
-      "}\n"
-      "}");
+  write_scan(w);
   w.text(
       "// A warp a row; edges in the list's order.\n"
       "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
@@ -118,14 +90,15 @@ std::shared_ptr<const EdgeFinder> EdgeFinder::make() {
 
 EdgeFinder::EdgeFinder() {
   const Cubin cubin = compile_edge_finder(device_limits(current_device()).arch, CubinCache::standard());
-  const std::vector<Kernel> kernels = load_module(cubin.code, {"count_edges", "scan_edges", "fill_edges"});
+  const std::vector<Kernel> kernels =
+      load_module(cubin.code, {"count_edges", "scan_tiles", "scan_counts", "fill_edges"});
   count_ = kernels[0];
-  scan_ = kernels[1];
-  fill_ = kernels[2];
+  scan_ = Scan(kernels[1], kernels[2]);
+  fill_ = kernels[3];
 }
 
 int64_t EdgeFinder::workspace(const EdgeFinderOperands& operands) {
-  return int64_t{operands.rows} * static_cast<int64_t>(sizeof(int32_t));
+  return (operands.rows + Scan::workspace(operands.rows)) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 void EdgeFinder::run(const EdgeFinderOperands& operands, void* workspace, Stream stream) const {
@@ -140,7 +113,7 @@ void EdgeFinder::run(const EdgeFinderOperands& operands, void* workspace, Stream
   int32_t* counts = static_cast<int32_t*>(workspace);
   const int64_t blocks = (int64_t{o.rows} + kWarps - 1) / kWarps;
   count_.launch(blocks, 1, kThreads, stream, {&pairs, &o.rows, &counts});
-  scan_.launch(1, 1, kScanThreads, stream, {&counts, &o.rows, &o.room, &o.row_ptr, &o.found});
+  scan_.run(counts, o.rows, o.room, o.row_ptr, o.found, counts + o.rows, stream);
   fill_.launch(blocks, 1, kThreads, stream, {&pairs, &o.rows, &o.row_ptr, &o.senders, &o.edge_vec});
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cuda/emit/scan.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
 
@@ -38,7 +39,8 @@ class EdgeFinder {
 
  private:
   EdgeFinder();
-  Kernel count_, scan_, fill_;
+  Kernel count_, fill_;
+  Scan scan_;
 };
 
 std::string edge_finder_source();

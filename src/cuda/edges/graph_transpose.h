@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cuda/emit/scan.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
 
@@ -30,7 +31,8 @@ class GraphTranspose {
 
  private:
   GraphTranspose();
-  Kernel count_, scan_, place_, order_;
+  Kernel count_, place_, order_;
+  Scan scan_;
 };
 
 std::string graph_transpose_source();

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/errors.h"
+#include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_forces.h"
 #include "torch/cuda_tensors.h"
@@ -31,7 +32,7 @@ double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::ste
 
 bool allowed_by_environment() {
   const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
-  return !text || std::strcmp(text, "0") != 0;
+  return (!text || std::strcmp(text, "0") != 0) && !ops::checks_device_indices();
 }
 
 }  // namespace

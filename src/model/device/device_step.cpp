@@ -4,11 +4,33 @@
 
 #include "core/errors.h"
 #include "model/device/device_run.h"
+#include "torch/index_check.h"
+#include "torch/tensors.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "torch/cuda_tensors.h"
 #endif
 
 namespace clebsch {
+namespace {
+
+/// Throws Error naming an index of the graph in the arrays that is out of range, or a type that is not below `types`.
+void check_indices(const DeviceBuffers& buffers, int64_t types, bool on_cpu) {
+  constexpr const char* kName = "compute_reserved";
+  const std::vector<at::Tensor> graph = buffers.graph_list(true).vec();
+  const int64_t nodes = buffers.capacity().nodes;
+  if (on_cpu) {
+    for (int64_t layer = 0; layer < graph[5].numel(); ++layer) ops::check_graph(kName, graph, nodes, layer);
+    ops::check_types(kName, buffers.types(), nodes, types);
+    return;
+  }
+#ifdef CLEBSCH_HAS_CUDA
+  ops::check_device_graph(kName, graph, nodes);
+  ops::check_device_range(kName, "graph's layer_rows", graph[5], nodes + 1);
+  ops::check_device_range(kName, "types", buffers.types(), types);
+#endif
+}
+
+}  // namespace
 
 /// The caller's stream before ours, which is torch's current one, or after it.
 void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bool before) {
@@ -37,6 +59,7 @@ DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, v
   const c10::DeviceGuard device_guard(model_.device.device);
   const c10::OptionalStreamGuard stream_guard(stream_);
   order_streams(stream, true);
+  if (ops::checks_device_indices()) check_indices(*buffers_, static_cast<int64_t>(model_.in_use.size()), !stream_);
   const bool gradients = wants_gradient(request);
   run(gradients);
   const bool extra = request.atom_virial || request.centroid_virial;

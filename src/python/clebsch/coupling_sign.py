@@ -1,30 +1,41 @@
 """The sign of real Wigner 3j tensors, which differs between releases of e3nn.
 
-A coupling is fixed by its symmetry up to a sign. e3nn 0.6 and src/core/math/coupling.cpp take that of the formula
-below; e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are
-equal. Whoever takes over a product of e3nn compares the tensor that it computes with.
+A coupling is fixed by its symmetry up to a sign. Clebsch's are those of src/core/math/coupling.cpp, which e3nn 0.6 has too;
+e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are equal.
+Whoever takes over a product of e3nn compares the tensor that it computes with.
+
+What is compared with is coupling_signs.txt: one entry of each coupling, written by the library's own code. Exports run
+in the upstream package's environment too, where libclebsch cannot be loaded.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from math import factorial, sqrt
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+_TABLE = Path(__file__).with_name("coupling_signs.txt")
 
 
 def sign_of(tensor: Tensor) -> float:
     """+1 or -1: `tensor` (2 l1 + 1, 2 l2 + 1, 2 l3 + 1) is this times the coupling that Clebsch uses.
 
-    Raises ValueError when it is neither.
+    Raises ValueError when it is neither: not of norm 1, or with another number at the place of the table's entry.
     """
-    degrees = [(n - 1) // 2 for n in tensor.shape]
-    reference = wigner_3j(*degrees)
-    product = float((tensor.double() * reference).sum())
-    if abs(abs(product) - 1.0) > 1e-6:
-        raise ValueError(f"expected the Wigner 3j tensor of degrees {degrees} or its negative, got overlap {product}")
-    return 1.0 if product > 0 else -1.0
+    degrees = tuple((n - 1) // 2 for n in tensor.shape)
+    entry = _entries().get(degrees)
+    if entry is None:
+        raise ValueError(f"expected the Wigner 3j tensor of degrees that couple, up to 7, got degrees {degrees}")
+    place, value = entry
+    own, norm = float(tensor[place]), float(tensor.double().norm())
+    if abs(abs(own) - abs(value)) > 1e-6 or abs(norm - 1.0) > 1e-6:
+        raise ValueError(
+            f"expected the Wigner 3j tensor of degrees {degrees} or its negative, with norm 1 and {value:.7g} at "
+            f"{place}, got norm {norm:.7g} and {own:.7g}"
+        )
+    return 1.0 if own * value > 0 else -1.0
 
 
 def of_product(product: torch.nn.Module, l1: int, l2: int, l3: int) -> float:
@@ -43,39 +54,7 @@ def _tensor_of(product: torch.nn.Module, l1: int, l2: int, l3: int) -> Tensor:
 
 
 @cache
-def wigner_3j(l1: int, l2: int, l3: int) -> Tensor:
-    """Real Wigner 3j tensor, sum of squares 1, with the sign of e3nn 0.6 (e3nn.o3._wigner._so3_clebsch_gordan)."""
-    complex_coupling = torch.zeros(2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1, dtype=torch.complex128)
-    for m1 in range(-l1, l1 + 1):
-        for m2 in range(-l2, l2 + 1):
-            if abs(m1 + m2) <= l3:
-                complex_coupling[l1 + m1, l2 + m2, l3 + m1 + m2] = _clebsch_gordan(l1, m1, l2, m2, l3, m1 + m2)
-    q1, q2, q3 = (_real_to_complex(degree) for degree in (l1, l2, l3))
-    real = torch.einsum("ij,kl,mn,ikn->jlm", q1, q2, q3.conj().T, complex_coupling).real
-    return real / real.norm()
-
-
-def _real_to_complex(degree: int) -> Tensor:
-    """e3nn.o3._wigner.change_basis_real_to_complex, with its factor (-i)^l that makes the real tensor real."""
-    q = torch.zeros(2 * degree + 1, 2 * degree + 1, dtype=torch.complex128)
-    half = 1.0 / sqrt(2.0)
-    for m in range(-degree, 0):
-        q[degree + m, degree - m] = half
-        q[degree + m, degree + m] = -1j * half
-    q[degree, degree] = 1.0
-    for m in range(1, degree + 1):
-        q[degree + m, degree + m] = (-1) ** m * half
-        q[degree + m, degree - m] = 1j * (-1) ** m * half
-    return (-1j) ** degree * q
-
-
-def _clebsch_gordan(l1: int, m1: int, l2: int, m2: int, l3: int, m3: int) -> float:
-    """<l1 m1 l2 m2 | l3 m3> by Racah's formula."""
-    f = factorial
-    delta = f(l3 + l1 - l2) * f(l3 - l1 + l2) * f(l1 + l2 - l3) / f(l1 + l2 + l3 + 1)
-    states = f(l3 + m3) * f(l3 - m3) * f(l1 - m1) * f(l1 + m1) * f(l2 - m2) * f(l2 + m2)
-    total = 0.0
-    for k in range(max(0, l2 - l3 - m1, l1 - l3 + m2), min(l1 + l2 - l3, l1 - m1, l2 + m2) + 1):
-        bottom = f(k) * f(l1 + l2 - l3 - k) * f(l1 - m1 - k) * f(l2 + m2 - k)
-        total += (-1) ** k / (bottom * f(l3 - l2 + m1 + k) * f(l3 - l1 - m2 + k))
-    return sqrt((2 * l3 + 1) * delta * states) * total
+def _entries() -> dict[tuple[int, ...], tuple[tuple[int, ...], float]]:
+    """Degrees (l1, l2, l3) to the place (m1, m2, m3), counted from 0, and the value of the coupling's largest entry."""
+    lines = (line.split() for line in _TABLE.read_text().splitlines() if not line.startswith("#"))
+    return {tuple(map(int, line[:3])): (tuple(map(int, line[3:6])), float(line[6])) for line in lines}

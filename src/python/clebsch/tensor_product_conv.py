@@ -161,7 +161,8 @@ def edge_graph(
     """Edges in any order as the convolution reads them: compressed rows by receiver, and the transpose by sender.
 
     num_nodes: at least the rows of x and num_receivers. Without the transpose, gradients of x use atomics on a GPU.
-    Raises RuntimeError naming an index out of range (on the CPU; on a GPU indices are trusted).
+    Raises RuntimeError naming an index out of range (on the CPU; on a GPU indices are trusted, unless the
+    environment has CLEBSCH_CUDA_CHECK=1).
     """
     row_ptr, from_nodes, to_nodes, col_ptr, col_edge, count, order = torch.ops.clebsch.edge_graph(
         senders, receivers, num_nodes, num_receivers, transpose

@@ -2,6 +2,7 @@
 // compiler.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +11,8 @@
 #include <iterator>
 #include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "module_image.h"
 
@@ -24,25 +27,44 @@ std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Inline assembly: the named barrier, asynchronous copies and tensor cores are emulated, hints to the cache and to the
-/// optimiser are left out. Then a wrapper for every kernel.
-std::string for_the_host(const std::string& source) {
-  static const std::regex barrier(
-      "asm volatile\\(\"barrier\\.sync %0, (\\d+);\" ::\"r\"\\(([^\"]*)\\) : \"memory\"\\);");
-  static const std::regex copy("asm volatile\\(\"cp\\.async\\.ca[^\"]*\"[^;]*;");
-  static const std::regex group("asm volatile\\(\"cp\\.async\\.commit_group;\"[^;]*;");
-  static const std::regex await("asm volatile\\(\"cp\\.async\\.wait_group (\\d+);\"[^;]*;");
-  static const std::regex multiply(
-      "asm volatile\\(\"mma\\.sync\\.aligned\\.m16n8k8\\.row\\.col\\.f32\\.tf32\\.tf32\\.f32 [^;]*;\"[^;]*;");
-  static const std::regex assembly("asm volatile\\([^;]*(;\\\")?[^;]*\\);");
+/// Inline assembly that generated kernels use, and what stands for it here: nothing for hints to cache and optimiser.
+std::string without_assembly(std::string text) {
+  static const std::vector<std::pair<std::regex, const char*>> known = [] {
+    const auto statement = [](const char* begin) { return std::regex(std::string("asm volatile\\(\"") + begin); };
+    return std::vector<std::pair<std::regex, const char*>>{
+        {statement(R"(barrier\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_some($2, $1, __LINE__);"},
+        {statement(R"(cp\.async\.ca\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
+         "emulated::copy_later(to, from, $1);"},
+        {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
+         "emulated::copy_later(to, from, $1);"},
+        {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
+        {statement(R"(cp\.async\.wait_group (\d+);"[^;]*;)"), "emulated::await_groups($1);"},
+        {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32 [^;]*;"[^;]*;)"),
+         "emulated::multiply_tf32(c, a, b, __LINE__);"},
+        {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
+        {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
+        {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},
+    };
+  }();
+  for (const auto& [statement, meaning] : known) text = std::regex_replace(text, statement, meaning);
+  return text;
+}
+
+/// "" or a message with the first inline assembly left in the text.
+std::string unknown_assembly(const std::string& text) {
+  static const std::regex assembly(R"(\b(asm|__asm|__asm__)\s*(volatile\s*)?\([^;]*;?[^;]*;?)");
+  std::smatch match;
+  if (!std::regex_search(text, match, assembly)) return "";
+  const auto line = 1 + std::count(text.begin(), text.begin() + match.position(), '\n');
+  return "line " + std::to_string(line) + ": the emulator does not know this inline assembly: " + match.str() +
+         "\nWhat it knows stands in tests/unit/cuda_emulator/compiler.cpp.\n";
+}
+
+/// The source without inline assembly, a wrapper for every kernel, and what a block begins with.
+std::string for_the_host(const std::string& text) {
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
-  std::string text = std::regex_replace(source, barrier, "emulated_meet_some($2, $1, __LINE__);");
-  text = std::regex_replace(text, copy, "emulated::copy_later(to, from, sizeof(real));");
-  text = std::regex_replace(text, group, "emulated::end_group();");
-  text = std::regex_replace(text, await, "emulated::await_groups($1);");
-  text = std::regex_replace(text, multiply, "emulated::multiply_tf32(c, a, b, __LINE__);");
-  text = std::regex_replace(text, assembly, ";");
-  std::string wrappers;
+  std::string wrappers = "extern \"C\" void emulated_begin_block(uint64_t seed) { emulated::begin_block(seed); }\n";
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";
@@ -81,10 +103,13 @@ int nvrtcDestroyProgram(void** program) {
 
 int nvrtcCompileProgram(void* handle, int, const char* const*) {
   auto& program = *static_cast<Program*>(handle);
+  const std::string text = without_assembly(program.source);
+  program.log = unknown_assembly(text);
+  if (!program.log.empty()) return 6;
   char folder_name[] = "/tmp/clebsch-emulated-XXXXXX";
   if (!mkdtemp(folder_name)) return 6;
   const std::filesystem::path folder = folder_name;
-  std::ofstream(folder / "kernel.cpp") << for_the_host(program.source);
+  std::ofstream(folder / "kernel.cpp") << for_the_host(text);
   // Contraction off: the result does not depend on what this compiler fuses.
   const std::string command = "'" EMULATOR_COMPILER "' -std=gnu++17 -O1 -ffp-contract=off -w -fPIC -shared -o '" +
                               (folder / "kernel.so").string() + "' '" + (folder / "kernel.cpp").string() + "' 2>'" +

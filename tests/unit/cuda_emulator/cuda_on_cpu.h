@@ -1,6 +1,7 @@
 #pragma once
 // CUDA C++ as far as the generated kernels use it, for the host's compiler. Put before a generated source; see
 // README.md.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,9 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __shared__ static
+// In a section of its own, which has a begin and an end; "used", or the compiler would take what no kernel writes for
+// the zeros of a static variable.
+#define __shared__ static __attribute__((used, section("emulated_shared")))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Host spelling of what CUDA allows before and after a type.
 #define __restrict__ __restrict
@@ -37,6 +40,9 @@ void emulated_meet_warp(unsigned mask, int line);
 /// meeting.
 const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line);
 [[noreturn]] void emulated_fail(const char* what, int line);
+// Made by the linker; null in a module without shared memory.
+extern char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));
+extern char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")));
 }
 
 constexpr int warpSize = 32;
@@ -95,9 +101,13 @@ struct Copy {
   const void* from;
   size_t bytes;
 };
-inline std::deque<std::vector<Copy>>& copies() {
-  static std::map<unsigned, std::deque<std::vector<Copy>>> of_thread;
-  auto& mine = of_thread[threadIdx.x];
+using Groups = std::deque<std::vector<Copy>>;
+inline std::map<unsigned, Groups>& copies_of_threads() {
+  static std::map<unsigned, Groups> groups;
+  return groups;
+}
+inline Groups& copies() {
+  Groups& mine = copies_of_threads()[threadIdx.x];
   if (mine.empty()) mine.emplace_back();
   return mine;
 }
@@ -110,6 +120,17 @@ inline void end_group() { copies().emplace_back(); }
 inline void await_groups(size_t most_open) {
   for (auto& groups = copies(); groups.size() > most_open + 1; groups.pop_front()) {
     for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
+/// What a block finds: no copies under way, and shared memory of words that differ from block to block. Each is not a
+/// number, as a float and as a part of a double, and as an index far out of range.
+inline void begin_block(uint64_t seed) {
+  copies_of_threads().clear();
+  for (char* word = __start_emulated_shared; word < __stop_emulated_shared; word += sizeof(uint32_t)) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
+    std::memcpy(word, &poison, std::min<size_t>(sizeof(poison), static_cast<size_t>(__stop_emulated_shared - word)));
   }
 }
 
@@ -187,6 +208,13 @@ template <typename T, typename V>
 T atomicAdd(T* p, V value) {
   const T old = *p;
   *p = old + value;
+  return old;
+}
+
+template <typename T, typename V>
+T atomicMin(T* p, V value) {
+  const T old = *p;
+  if (value < old) *p = value;
   return old;
 }
 

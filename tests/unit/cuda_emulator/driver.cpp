@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -16,6 +17,14 @@ namespace {
 
 std::mutex mutex;
 std::string message = "no error";
+
+/// A CUfunction.
+struct Function {
+  clebsch::emulator::Kernel kernel;
+  clebsch::emulator::BeginBlock begin_block;
+};
+// Modules stay loaded as long as the process lives, and so do their functions.
+std::deque<Function> functions;
 
 int failed(const std::string& what) {
   message = "emulated CUDA: " + what;
@@ -66,8 +75,14 @@ int cuModuleLoadData(void** module, const void* image) {
 }
 
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  *function = dlsym(module, (std::string("emulated_call_") + name).c_str());
-  return *function ? 0 : failed(std::string("no kernel ") + name);
+  void* const kernel = dlsym(module, (std::string("emulated_call_") + name).c_str());
+  void* const begin_block = dlsym(module, "emulated_begin_block");
+  if (!kernel || !begin_block) return failed(std::string("no kernel ") + name);
+  const std::lock_guard<std::mutex> lock(mutex);
+  functions.push_back({reinterpret_cast<clebsch::emulator::Kernel>(kernel),
+                       reinterpret_cast<clebsch::emulator::BeginBlock>(begin_block)});
+  *function = &functions.back();
+  return 0;
 }
 
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,
@@ -76,8 +91,9 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
     return failed("a launch the emulator does not do");
   if (threads_x == 0 || threads_x > 1024) return failed(std::to_string(threads_x) + " threads a block");
   const std::lock_guard<std::mutex> lock(mutex);
-  const std::string error = clebsch::emulator::run(reinterpret_cast<clebsch::emulator::Kernel>(function), grid_x,
-                                                   grid_y, threads_x, arguments);
+  const Function& called = *static_cast<const Function*>(function);
+  const std::string error =
+      clebsch::emulator::run(called.kernel, called.begin_block, grid_x, grid_y, threads_x, arguments);
   return error.empty() ? 0 : failed(error);
 }
 

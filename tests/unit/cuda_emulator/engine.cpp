@@ -3,10 +3,14 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "cuda_on_cpu.h"
@@ -29,6 +33,7 @@ struct Meeting {
 
 struct Warp {
   Meeting meeting;
+  unsigned awaited = 0;  ///< lanes that those who wait at the meeting wait for
   // Two sets, because a lane may hand over its next value while another still reads the last ones.
   alignas(16) char slots[2][32 * 16];
 };
@@ -53,6 +58,8 @@ struct Block {
   ucontext_t main;
   Kernel kernel = nullptr;
   void** arguments = nullptr;
+  std::vector<unsigned> order;  ///< of the threads
+  std::mt19937_64 random;
   std::string error;
 };
 
@@ -90,15 +97,22 @@ void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
   self().waits_at = nullptr;
 }
 
+std::string left_the_kernel(int line, unsigned lane) {
+  return "line " + std::to_string(line) + ": lane " + std::to_string(lane) + " of the mask has left the kernel";
+}
+
 Warp& warp_of_lanes(unsigned mask, int line) {
   const unsigned first = block->current / 32 * 32;
   if (!(mask >> (block->current - first) & 1)) stop("line " + std::to_string(line) + ": a lane is not in its own mask");
   for (unsigned i = 0; i < 32 && first + i < block->fibers.size(); ++i) {
-    if ((mask >> i & 1) && block->fibers[first + i].done) {
-      stop("line " + std::to_string(line) + ": lane " + std::to_string(i) + " of the mask has left the kernel");
-    }
+    if ((mask >> i & 1) && block->fibers[first + i].done) stop(left_the_kernel(line, i));
   }
-  return block->warps[first / 32];
+  Warp& warp = block->warps[first / 32];
+  if (warp.meeting.arrived > 0 && warp.awaited != mask) {
+    stop("line " + std::to_string(line) + ": lanes of one warp meet with different masks");
+  }
+  warp.awaited = mask;
+  return warp;
 }
 
 unsigned lanes_in(unsigned mask) {
@@ -111,7 +125,10 @@ void enter() {
   block->kernel(block->arguments);
   self().done = true;
   --block->present;
-  // Whoever left is not waited for.
+  const Warp& warp = block->warps[block->current / 32];
+  const unsigned lane = block->current % 32;
+  if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
+  // A block's barrier does not wait for whoever left.
   if (block->all.arrived > 0 && block->all.arrived >= block->present) {
     block->all.arrived = 0;
     ++block->all.generation;
@@ -155,13 +172,17 @@ void run_block() {
     fiber.begun = fiber.done = false;
     fiber.waits_at = nullptr;
   }
-  for (Warp& warp : block->warps) warp.meeting = Meeting{};
+  for (Warp& warp : block->warps) {
+    warp.meeting = Meeting{};
+    warp.awaited = 0;
+  }
   block->all = Meeting{};
   block->named = {};
   block->present = static_cast<unsigned>(block->fibers.size());
   while (block->present > 0) {
     bool moved = false;
-    for (unsigned i = 0; i < block->fibers.size(); ++i) {
+    std::shuffle(block->order.begin(), block->order.end(), block->random);
+    for (const unsigned i : block->order) {
       if (!can_run(block->fibers[i])) continue;
       moved = true;
       resume(i);
@@ -176,21 +197,30 @@ void run_block() {
 
 }  // namespace
 
-std::string run(Kernel kernel, unsigned grid_x, unsigned grid_y, unsigned threads, void** arguments) {
+std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned grid_y, unsigned threads,
+                void** arguments) {
+  static const char* const chosen = std::getenv("CLEBSCH_TEST_SEED");
+  static uint64_t launches = chosen ? std::strtoull(chosen, nullptr, 10) << 32 : uint64_t{1} << 32;
   Block here;
+  here.random.seed(launches++);
   here.fibers = std::vector<Fiber>(threads);
   here.warps = std::vector<Warp>((threads + 31) / 32);
   for (Fiber& fiber : here.fibers) fiber.stack.reset(new char[kStackBytes]);
   here.kernel = kernel;
   here.arguments = arguments;
+  here.order.resize(threads);
+  std::iota(here.order.begin(), here.order.end(), 0u);
+  std::vector<unsigned> blocks(size_t{grid_x} * grid_y);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  std::shuffle(blocks.begin(), blocks.end(), here.random);
   block = &here;
   gridDim = {grid_x, grid_y, 1};
   blockDim = {threads, 1, 1};
-  for (unsigned y = 0; y < grid_y && here.error.empty(); ++y) {
-    for (unsigned x = 0; x < grid_x && here.error.empty(); ++x) {
-      blockIdx = {x, y, 0};
-      run_block();
-    }
+  for (const unsigned index : blocks) {
+    blockIdx = {index % grid_x, index / grid_x, 0};
+    begin_block(here.random());
+    run_block();
+    if (!here.error.empty()) break;
   }
   block = nullptr;
   return here.error;
