@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 CORE = ["core", "core/math", "core/problem", "core/radial", "core/graph"]
-CUDA_FLOOR = ["cuda/plan", "cuda/runtime", "cuda/emit"]
+CUDA_FLOOR = ["cuda/plan", "cuda/runtime", "cuda/emit", "cuda/kernels"]
 # One room an op; rooms of ops do not include each other.
 CUDA_OPS = ["cuda/conv", "cuda/interaction", "cuda/nodes", "cuda/edges", "cuda/allegro"]
 CUDA = CUDA_FLOOR + CUDA_OPS
@@ -24,6 +24,9 @@ MAY_INCLUDE = {
     "cuda/plan": CORE,
     "cuda/runtime": ["core", "cuda/plan"],
     "cuda/emit": [*CORE, "cuda/plan", "cuda/runtime"],
+    # NVRTC compiles these: they have no other headers.
+    "cuda/kernels": [],
+    "cuda/kernels/embedded_source.cpp": ["core"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.

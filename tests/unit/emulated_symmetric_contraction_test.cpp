@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu/symmetric_contraction.h"
+#include "cuda/kernels/embedded_source.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/symmetric_contraction.h"
 #include "symmetric_problems.h"
@@ -22,16 +23,16 @@ struct Grouping {
   int groups;
 
   Grouping(const std::vector<int32_t>& types, int limit, int type_count, int rows, int blocks) {
-    static const cuda::Kernel kernel =
-        cuda::load_module(cuda::compile(cuda::group_rows_source(), "group_rows", 90).code, {"group_rows"}).front();
-    int nodes = static_cast<int>(types.size());
+    static const cuda::KernelOf<cuda::GroupRowsArguments> kernel(
+        cuda::load_module(cuda::compile(cuda::embedded_source("group_rows.cu"), "group_rows", 90).code, {"group_rows"})
+            .front());
+    const int nodes = static_cast<int>(types.size());
     groups = static_cast<int>(cuda::group_capacity(nodes, type_count, rows));
     order.assign(static_cast<size_t>(groups * rows), -7);
     group_type.assign(static_cast<size_t>(groups), -7);
-    const int32_t *type = types.data(), *end = limit < 0 ? nullptr : &limit;
-    int *to = order.data(), *to_type = group_type.data();
-    kernel.launch(blocks, 1, cuda::kGroupThreads, nullptr,
-                  {&type, &end, &nodes, &type_count, &rows, &groups, &to, &to_type});
+    kernel.launch(
+        blocks, cuda::kGroupThreads, nullptr,
+        {types.data(), limit < 0 ? nullptr : &limit, nodes, type_count, rows, groups, order.data(), group_type.data()});
   }
 };
 

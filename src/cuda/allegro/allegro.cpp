@@ -9,6 +9,8 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "cuda/kernels/allegro_scale.h"
+#include "cuda/kernels/embedded_source.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -83,7 +85,7 @@ struct Parts {
 };
 
 Cubin compile_scale(int arch, const CubinCache& cache) {
-  return cached_compile(cache, allegro_scale_source(), "allegro_scale_rows", arch);
+  return cached_compile(cache, embedded_source("allegro_scale.cu"), "allegro_scale_rows", arch);
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, De
 std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limits) {
   if (call.op == "allegro_energy_backward") {
     return {{call.op, "", [arch = limits.arch](const CubinCache& cache) {
-               return std::vector<CompiledPart>{{compile_scale(arch, cache), "", kAllegroThreads, 1}};
+               return std::vector<CompiledPart>{{compile_scale(arch, cache), "", kAllegroScaleThreads, 1}};
              }}};
   }
   // Energies and gradients come from the same kernels.
@@ -248,21 +250,13 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
 
 void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
                        int32_t rows, double* result, Stream stream) {
-  static std::mutex mutex;
-  static std::map<int, Kernel> made;
-  const int device = current_device();
-  Kernel kernel;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    auto found = made.find(device);
-    if (found == made.end()) {
-      const Cubin cubin = compile_scale(device_limits(device).arch, CubinCache::standard());
-      found = made.emplace(device, load_module(cubin.code, {"allegro_scale_rows"}).front()).first;
-    }
-    kernel = found->second;
-  }
-  kernel.launch(ceil_div(rows, kWarps), 1, kAllegroThreads, stream,
-                {&grad_out, &gradient, &row_ptr, &row_limit, &rows, &result});
+  using Scale = KernelOf<AllegroScaleArguments>;
+  const auto kernel = one_a_device<Scale>([] {
+    const Cubin cubin = compile_scale(device_limits(current_device()).arch, CubinCache::standard());
+    return std::make_shared<const Scale>(load_module(cubin.code, {"allegro_scale_rows"}).front());
+  });
+  kernel->launch(ceil_div(rows, kAllegroScaleThreads / 32), kAllegroScaleThreads, stream,
+                 {grad_out, gradient, row_ptr, row_limit, rows, result});
 }
 
 }  // namespace clebsch::cuda

@@ -317,22 +317,4 @@ std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
   return w.str();
 }
 
-std::string allegro_scale_source() {
-  SourceWriter w;
-  write_allegro_head(w, Scalar::f64);
-  w.text(
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "allegro_scale_rows(const double* __restrict__ grad_out, const double* __restrict__ gradient,\n"
-      "const int* __restrict__ row_ptr, const int* __restrict__ row_limit, int rows, double* __restrict__ result) {\n"
-      "const int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;\n"
-      "if (row >= rows) return;\n"
-      "const bool live = !row_limit || row < *row_limit;\n"
-      "const double scale = live ? __ldg(grad_out + row) : 0.0;\n"
-      "const int64 end = 3 * static_cast<int64>(__ldg(row_ptr + row + 1));\n"
-      "for (int64 k = 3 * static_cast<int64>(__ldg(row_ptr + row)) + threadIdx.x % 32; k < end; k += 32)\n"
-      "result[k] = live ? scale * __ldg(gradient + k) : 0.0;\n"
-      "}");
-  return w.str();
-}
-
 }  // namespace clebsch::cuda

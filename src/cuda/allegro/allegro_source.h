@@ -36,13 +36,6 @@ constexpr int kAllegroThreads = 128;
 ///     grid (any, a block a receiver in turn): energies, and the gradient of what the readout's last column multiplies
 std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar);
 
-/// The derivative of the op, of no problem:
-///   allegro_scale_rows(const double* grad_out, const double* gradient, const int* row_ptr, const int* row_limit,
-///                      int rows, double* result)
-///     grid (ceil(rows / (kAllegroThreads / 32)), a warp a row): result = grad_out[row] * gradient, zero from
-///     *row_limit (null: rows) on
-std::string allegro_scale_source();
-
 /// One layer's tensor product with the environment of the centre.
 ///   allegro_product(real* work, int64 capacity, const int4* chunks, int chunk, const int* row_ptr, const int* types,
 ///                   const real* paths, const double* norm)

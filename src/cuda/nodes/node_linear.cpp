@@ -13,8 +13,7 @@ CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Sca
                               const DeviceLimits& limits, const CubinCache& cache) {
   const LinearTiling tiling = linear_tiling(scalar, wide);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
-  return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
-          cached_compile(cache, group_rows_source(), "group_rows", limits.arch)};
+  return {tiling, cached_compile(cache, source, "node_linear", limits.arch), compile_group_rows(limits.arch, cache)};
 }
 
 std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits) {
@@ -59,8 +58,7 @@ const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed) c
   if (!slot) {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, limits_);
     slot.reset(new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
-                           load_module(made.cubin.code, {"node_linear"}).front(),
-                           load_module(made.group_rows.code, {"group_rows"}).front()});
+                           load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()});
   }
   return *slot;
 }
@@ -88,8 +86,7 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
             o.type_count);
     group_type = static_cast<int32_t*>(workspace);
     order = group_type + groups;
-    kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
-                              {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
+    kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
   }
   kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,
                       {&o.x, &o.weight, &order, &group_type, &o.row_limit, &o.nodes, &o.type_count, &out});

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/problem/node_problem.h"
+#include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/node_linear_source.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
@@ -37,7 +38,8 @@ class NodeLinear {
   struct Variant {
     LinearTiling tiling;
     int column_tiles;
-    Kernel main, group_rows;
+    Kernel main;
+    std::shared_ptr<const GroupRows> group_rows;
   };
 
   NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar);

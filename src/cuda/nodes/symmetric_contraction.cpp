@@ -12,7 +12,7 @@ namespace clebsch::cuda {
 CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
                                     const DeviceLimits& limits, const CubinCache& cache) {
   CompiledSymmetric made{plan_symmetric(problem, pass, scalar, limits), {}, {}};
-  made.group_rows = cached_compile(cache, group_rows_source(), "group_rows", limits.arch);
+  made.group_rows = compile_group_rows(limits.arch, cache);
   for (;;) {
     made.cubin = cached_compile(cache, symmetric_source(problem, made.schedule), symmetric_entry(pass), limits.arch);
     int spilled = 0;
@@ -66,8 +66,8 @@ const SymmetricContraction::Variant& SymmetricContraction::variant(SymmetricPass
   std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(pass)];
   if (!slot) {
     const CompiledSymmetric made = compile_symmetric(*problem_, pass, scalar_, limits_);
-    slot.reset(new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(),
-                           load_module(made.group_rows.code, {"group_rows"}).front()});
+    slot.reset(
+        new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(), GroupRows::make()});
   }
   return *slot;
 }
@@ -89,8 +89,7 @@ void SymmetricContraction::launch(SymmetricPass pass, const SymmetricOperands& o
   int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
   int32_t* group_type = static_cast<int32_t*>(workspace);
   int32_t* order = group_type + groups;
-  kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
-                            {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
+  kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
   std::vector<void*> all{&o.x, &o.coefficients, &order, &group_type, &groups, &o.type_count};
   all.insert(all.end(), arguments.begin(), arguments.end());
   const int warps = kernels.schedule.warps;

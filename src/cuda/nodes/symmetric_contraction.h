@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/problem/symmetric_problem.h"
+#include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/symmetric_source.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
@@ -43,7 +44,8 @@ class SymmetricContraction {
  private:
   struct Variant {
     SymmetricSchedule schedule;
-    Kernel main, group_rows;
+    Kernel main;
+    std::shared_ptr<const GroupRows> group_rows;
   };
 
   SymmetricContraction(std::shared_ptr<const SymmetricProblem> problem, Scalar scalar);

@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cuda/plan/device_limits.h"
@@ -52,6 +54,21 @@ class Kernel {
   friend std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
   std::string name_;
   void* function_ = nullptr;
+};
+
+/// A kernel that takes one struct, which its source and its launcher include from the same header (src/cuda/kernels).
+template <typename Arguments>
+class KernelOf {
+ public:
+  KernelOf() = default;
+  explicit KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
+  void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
+    static_assert(std::is_trivially_copyable_v<Arguments>, "a kernel gets a copy of the bytes");
+    kernel_.launch(grid_x, 1, threads, stream, {const_cast<Arguments*>(&arguments)});
+  }
+
+ private:
+  Kernel kernel_;
 };
 
 /// Loads machine code into the current context and finds its entry points. Throws Error with the driver's message.

@@ -1,0 +1,3 @@
+#pragma once
+// NVRTC has no <cstdint>.
+typedef long long int64;
