@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "cpu/dispatch.h"
 #include "error.h"
+#include "fix_ghost_cutoff.h"
 #include "force.h"
 #include "memory.h"
 #include "model_loading.h"
@@ -23,8 +24,7 @@ using clebsch_lammps::CommMode;
 using clebsch_lammps::Communication;
 using clebsch_lammps::StepTimes;
 
-PairClebsch::PairClebsch(LAMMPS* lmp)
-    : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp) {
+PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), times_(lmp) {
   single_enable = 0;
   restartinfo = 0;
   one_coeff = 1;
@@ -40,7 +40,9 @@ PairClebsch::PairClebsch(LAMMPS* lmp)
 }
 
 PairClebsch::~PairClebsch() {
-  if (copymode || !allocated) return;
+  if (copymode) return;
+  FixGhostCutoff::remove(lmp);
+  if (!allocated) return;
   memory->destroy(setflag);
   memory->destroy(cutsq);
   memory->destroy(cutghost);
@@ -178,19 +180,20 @@ void PairClebsch::init_style() {
   const double ghosts = (fold_ ? 1 : meta.layers) * meta.r_max + neighbor->skin;
   const bool ghost_rows = !fold_ && meta.layers > 1;
   clebsch_lammps::check_communication(lmp, ghosts, ghost_rows);
-  if (fold_)
-    ghost_cutoff_.restore();
-  else if (ghost_cutoff_.raise(ghosts) && comm->me == 0)
+  ghosts_ = fold_ ? 0 : ghosts;
+  FixGhostCutoff::ask(lmp, ghosts_);
+  if (ghosts_ > comm->cutghostuser && ghosts_ != told_ghosts_ && comm->me == 0)
     utils::logmesg(
         lmp, "Pair style clebsch: communication cutoff set to {:.6g} Angstrom = {} layers x {:.6g} + skin {:.6g}\n",
         ghosts, meta.layers, meta.r_max, neighbor->skin);
+  told_ghosts_ = ghosts_;
   own_reverse_ = !fold_ && !force->newton_pair;
 
   request_list(ghost_rows);
   model_->set_threads(comm->nthreads);
   request_.outputs.clear();  // computes ask again when they initialise
   measures_ = settings_.timing;
-  check_special_ = true;
+  check_run_ = true;
   known_atoms_ = -1;
   last_step_ = -1;
   times_.reset();

@@ -92,16 +92,17 @@ class PairClebsch : public Pair {
   clebsch_lammps::GraphBuilder builder_;
   clebsch_lammps::PairListBuilder pairs_;
   clebsch_lammps::Communication communication_;
-  clebsch_lammps::GhostCutoff ghost_cutoff_;
   clebsch_lammps::StepTimes times_;
   double energy_factor_ = 1;
-  bool finds_edges_ = false;   ///< the model finds a step's edges among LAMMPS's pairs
-  bool fold_ = true;           ///< ghosts stand for their owners (one rank)
-  bool own_reverse_ = false;   ///< newton off on several ranks
-  bool check_special_ = true;  ///< before the first step of a run
-  bool reported_ = false, centroid_warned_ = false;
-  bool measures_ = false;  ///< somebody wants to know the times of parts
-  int known_atoms_ = -1;   ///< local + ghost atoms when the owners were found
+  double ghosts_ = 0;         ///< how deep ghosts must be, Angstrom; 0: as LAMMPS has them
+  double told_ghosts_ = 0;    ///< the last depth that the log tells
+  bool finds_edges_ = false;  ///< the model finds a step's edges among LAMMPS's pairs
+  bool fold_ = true;          ///< ghosts stand for their owners (one rank)
+  bool own_reverse_ = false;  ///< newton off on several ranks
+  bool check_run_ = true;     ///< before the first step of a run
+  bool reported_ = false, centroid_warned_ = false, monte_carlo_warned_ = false;
+  bool measures_ = false;   ///< somebody wants to know the times of parts
+  int known_atoms_ = -1;    ///< local + ghost atoms when the owners were found
   bigint last_step_ = -1;
   bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
 };

@@ -16,10 +16,11 @@ using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
 void PairClebsch::begin_step() {
-  if (check_special_) {
+  if (check_run_) {
     clebsch_lammps::check_special_bonds(lmp, model_type_);
+    clebsch_lammps::check_ghosts(lmp, ghosts_);
     clebsch_lammps::warn_exclusions(lmp);
-    check_special_ = false;
+    check_run_ = false;
   }
   if (cvflag_atom) warn_centroid();
   request_.virial = vflag_global != 0;

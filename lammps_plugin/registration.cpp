@@ -5,6 +5,7 @@
 
 #include "compute_clebsch.h"
 #include "compute_clebsch_atom.h"
+#include "fix_ghost_cutoff.h"
 #include "force.h"
 #include "lammpsplugin.h"
 #include "pair_clebsch.h"
@@ -16,6 +17,10 @@ namespace clebsch_lammps {
 namespace {
 
 LAMMPS_NS::Pair* make_pair_clebsch(LAMMPS* lmp) { return new LAMMPS_NS::PairClebsch(lmp); }
+
+LAMMPS_NS::Fix* make_fix_ghost_cutoff(LAMMPS* lmp, int narg, char** arg) {
+  return new LAMMPS_NS::FixGhostCutoff(lmp, narg, arg);
+}
 
 LAMMPS_NS::Compute* make_compute_clebsch(LAMMPS* lmp, int narg, char** arg) {
   return new LAMMPS_NS::ComputeClebsch(lmp, narg, arg);
@@ -53,6 +58,12 @@ void register_plain_styles(void* lammps, void* handle, void* register_function) 
   plugin.name = "clebsch/atom";
   plugin.info = "compute clebsch/atom: a model's per-atom outputs";
   plugin.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(&make_compute_clebsch_atom);
+  (*register_plugin)(&plugin, lammps);
+
+  plugin.style = "fix";
+  plugin.name = "CLEBSCH/GHOSTS";
+  plugin.info = "fix CLEBSCH/GHOSTS: made by pair style clebsch for itself";
+  plugin.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(&make_fix_ghost_cutoff);
   (*register_plugin)(&plugin, lammps);
 }
 

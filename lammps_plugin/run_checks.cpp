@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -46,16 +47,21 @@ void check_pair_modify(LAMMPS* lmp, bool shift, bool tail) {
 
 namespace {
 
-/// The shortest distance between two opposite periodic faces of the box; infinity without periodic directions.
-double shortest_periodic_height(LAMMPS_NS::Domain* domain) {
+/// Distances between opposite faces of the box.
+std::array<double, 3> box_heights(const LAMMPS_NS::Domain* domain) {
   // Rows of the inverse box matrix (LAMMPS order xx yy zz yz xz xy) have length 1 / height.
   const double* h = domain->h_inv;
-  const double inverse[3] = {std::sqrt(h[0] * h[0] + h[5] * h[5] + h[4] * h[4]), std::sqrt(h[1] * h[1] + h[3] * h[3]),
-                             h[2]};
-  double height = INFINITY;
+  return {1.0 / std::sqrt(h[0] * h[0] + h[5] * h[5] + h[4] * h[4]), 1.0 / std::sqrt(h[1] * h[1] + h[3] * h[3]),
+          1.0 / h[2]};
+}
+
+/// The shortest of periodic directions; infinity without any.
+double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
+  const auto heights = box_heights(domain);
+  double shortest = INFINITY;
   for (int d = 0; d < 3; ++d)
-    if (domain->periodicity[d]) height = std::min(height, 1.0 / inverse[d]);
-  return height;
+    if (domain->periodicity[d]) shortest = std::min(shortest, heights[d]);
+  return shortest;
 }
 
 }  // namespace
@@ -100,6 +106,19 @@ void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
   }
 }
 
+void check_ghosts(LAMMPS* lmp, double cutoff) {
+  const auto heights = box_heights(lmp->domain);
+  for (int d = 0; d < 3; ++d) {
+    // With a triclinic box LAMMPS has fractions of the heights.
+    const double depth = lmp->comm->cutghost[d] * (lmp->domain->triclinic ? heights[d] : 1.0);
+    if (depth < cutoff * (1 - 1e-6))
+      lmp->error->all(FLERR,
+                      "Pair style clebsch: expected ghost atoms {:.6g} Angstrom deep, got {:.6g} from a command that "
+                      "sets up communication without asking fixes; give `comm_modify cutoff {:.6g}` before it",
+                      cutoff, depth, cutoff);
+  }
+}
+
 void warn_exclusions(LAMMPS* lmp) {
   if (lmp->neighbor->exclude_setting() && lmp->comm->me == 0)
     lmp->error->warning(FLERR,
@@ -107,20 +126,6 @@ void warn_exclusions(LAMMPS* lmp) {
                         "and forces of their other neighbors change too");
 }
 
-bool GhostCutoff::raise(double cutoff) {
-  double& current = lmp_->comm->cutghostuser;
-  const double before = current;
-  if (ours_ > 0 && current == ours_) current = users_;
-  users_ = current;
-  ours_ = std::max(current, cutoff);
-  current = ours_;
-  return ours_ > before;
-}
-
-void GhostCutoff::restore() {
-  // LAMMPS deletes styles before its Comm instance, but a user may have changed the value since: that one stays.
-  if (ours_ > 0 && lmp_->comm && lmp_->comm->cutghostuser == ours_) lmp_->comm->cutghostuser = users_;
-  ours_ = 0;
 }
 
 }  // namespace clebsch_lammps

@@ -20,25 +20,10 @@ void check_communication(LAMMPS_NS::LAMMPS* lmp, double cutoff, bool expanded);
 /// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
 void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
+/// Stops when LAMMPS's ghosts are less than `cutoff` deep.
+void check_ghosts(LAMMPS_NS::LAMMPS* lmp, double cutoff);
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
 
-/// Raises LAMMPS's communication cutoff for ghost expansion, and puts the user's value back when it is no longer
-/// wanted.
-class GhostCutoff {
- public:
-  explicit GhostCutoff(LAMMPS_NS::LAMMPS* lmp) : lmp_(lmp) {}
-  ~GhostCutoff() { restore(); }
-  GhostCutoff(const GhostCutoff&) = delete;
-  GhostCutoff& operator=(const GhostCutoff&) = delete;
-
-  /// Returns true when the value in force changed.
-  bool raise(double cutoff);
-  void restore();
-
- private:
-  LAMMPS_NS::LAMMPS* lmp_;
-  double users_ = 0, ours_ = 0;
-};
 
 }  // namespace clebsch_lammps

@@ -73,7 +73,7 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
     return;
   }
   ev_init(eflag, vflag, 0);
-  if (check_special_) atom_kokkos_->sync(Host, TYPE_MASK | SPECIAL_MASK);
+  if (check_run_) atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
   begin_step();
   grow_per_atom();
   if (measures_) measure([&] { laps_.start(Execution(), times_); });
