@@ -18,6 +18,8 @@ using clebsch_lammps::StepTimes;
 void PairClebsch::begin_step() {
   if (check_run_) {
     clebsch_lammps::check_special_bonds(lmp, model_type_);
+    clebsch_lammps::check_type_pairs(lmp, list, model_type_);
+    clebsch_lammps::check_groups(lmp, model_type_);
     clebsch_lammps::check_ghosts(lmp, ghosts_);
     clebsch_lammps::warn_exclusions(lmp);
     check_run_ = false;

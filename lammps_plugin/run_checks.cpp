@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "atom.h"
 #include "comm.h"
@@ -14,6 +15,8 @@
 #include "domain.h"
 #include "error.h"
 #include "force.h"
+#include "group.h"
+#include "neigh_list.h"
 #include "neighbor.h"
 #include "pair.h"
 #include "update.h"
@@ -64,6 +67,11 @@ double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
   return shortest;
 }
 
+/// Comm tells the group of comm_modify to its children alone.
+struct BorderGroup : Comm {
+  static int of(const Comm* comm) { return comm->*(&BorderGroup::bordergroup); }
+};
+
 }  // namespace
 
 void check_communication(LAMMPS* lmp, double cutoff, bool expanded) {
@@ -103,6 +111,40 @@ void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
                       "special_bonds with weight 0 for {} neighbors, which removes them; use `special_bonds "
                       "lj/coul 1.0e-100 1.0e-100 1.0e-100` (or 1 1 1), which keeps them for the model",
                       names[k]);
+  }
+}
+
+void check_type_pairs(LAMMPS* lmp, const LAMMPS_NS::NeighList* list, const std::vector<int>& model_type) {
+  if (!list->ijskip) return;
+  const int types = lmp->atom->ntypes;
+  for (int i = 1; i <= types; ++i)
+    for (int j = i; j <= types; ++j)
+      if (model_type[i] >= 0 && model_type[j] >= 0 && list->ijskip[i][j])
+        lmp->error->all(
+            FLERR,
+            "Pair style clebsch: expected all pairs of the types that its pair_coeff names, got types {} {} "
+            "given to another style, or none, by a later pair_coeff: the model would miss those neighbors; "
+            "use pair_style hybrid/overlay to add to the model's forces, or NULL for types that are not "
+            "the model's",
+            i, j);
+}
+
+void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
+  const Atom* atom = lmp->atom;
+  const std::pair<int, const char*> limits[] = {{lmp->neighbor->includegroup, "neigh_modify include"},
+                                                {BorderGroup::of(lmp->comm), "comm_modify group"}};
+  for (const auto& [igroup, command] : limits) {
+    if (igroup == 0) continue;  // group all
+    int mine = 0, outside = 0;
+    for (int i = 0; i < atom->nlocal; ++i)
+      mine += model_type[atom->type[i]] >= 0 && !(atom->mask[i] & lmp->group->bitmask[igroup]);
+    MPI_Allreduce(&mine, &outside, 1, MPI_INT, MPI_SUM, lmp->world);
+    if (outside > 0)
+      lmp->error->all(FLERR,
+                      "Pair style clebsch: expected all atoms of types that are not NULL in the group of `{} {}`, got "
+                      "{} outside, which the model would miss as neighbors; use a group that has them, or leave the "
+                      "command out",
+                      command, lmp->group->names[igroup], outside);
   }
 }
 

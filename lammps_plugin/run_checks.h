@@ -5,6 +5,10 @@
 
 #include "lammps.h"
 
+namespace LAMMPS_NS {
+class NeighList;
+}
+
 namespace clebsch_lammps {
 
 /// Factor from eV to LAMMPS's energy unit: 1 for metal, kcal/mol per eV for real; stops for others.
@@ -20,8 +24,17 @@ void check_communication(LAMMPS_NS::LAMMPS* lmp, double cutoff, bool expanded);
 /// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
 void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
+/// Stops when a hybrid style gives pairs of types that both belong to this style to another one alone: `list` lacks
+/// them.
+void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, const std::vector<int>& model_type);
+
+/// Collective. Stops when atoms of this style are out of the group of neigh_modify include or comm_modify group, which
+/// are left out of neighbour lists or have no ghosts.
+void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
+
 /// Stops when LAMMPS's ghosts are less than `cutoff` deep.
 void check_ghosts(LAMMPS_NS::LAMMPS* lmp, double cutoff);
+
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
 
