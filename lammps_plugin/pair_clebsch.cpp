@@ -110,6 +110,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   clebsch::LoadOptions options;
   options.dtype = settings_.dtype;
   options.radial = settings_.radial;
+  options.energy = settings_.energy;
   options.deterministic = settings_.deterministic;
   options.threads = comm->nthreads;
   options.device = choose_model_device();
@@ -197,6 +198,8 @@ void PairClebsch::init_style() {
   known_atoms_ = -1;
   last_step_ = -1;
   times_.reset();
+  if (settings_.energy == clebsch::EnergyReference::total && !monte_carlo_warned_)
+    monte_carlo_warned_ = clebsch_lammps::warn_monte_carlo(lmp);
   if (!reported_) report();
   reported_ = true;
 }
@@ -212,6 +215,13 @@ void PairClebsch::report() const {
         "  layer {}: {} radial tables of {} pieces, {:.1f} kB, relative error {:.1e} (slope {:.1e})\n", table.layer,
         table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
   if (tables.empty()) tables = "  radial functions evaluated exactly\n";
+  if (settings_.energy == clebsch::EnergyReference::interaction) {
+    tables += "  energies relative to isolated atoms, in eV:";
+    for (std::size_t t = 0; t < meta.type_names.size(); ++t)
+      if (std::find(model_type_.begin() + 1, model_type_.end(), static_cast<int>(t)) != model_type_.end())
+        tables += fmt::format(" {} {:.10g}", meta.type_names[t], model_->isolated_energies()[t]);
+    tables += "\n";
+  }
   utils::logmesg(lmp,
                  "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
                  "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",

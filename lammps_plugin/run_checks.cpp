@@ -14,8 +14,10 @@
 #include "core/units.h"
 #include "domain.h"
 #include "error.h"
+#include "fix.h"
 #include "force.h"
 #include "group.h"
+#include "modify.h"
 #include "neigh_list.h"
 #include "neighbor.h"
 #include "pair.h"
@@ -168,6 +170,19 @@ void warn_exclusions(LAMMPS* lmp) {
                         "and forces of their other neighbors change too");
 }
 
+bool warn_monte_carlo(LAMMPS* lmp) {
+  for (const char* style : {"^gcmc", "^widom", "^charge/regulation"}) {
+    const auto fixes = lmp->modify->get_fix_by_style(style);
+    if (fixes.empty()) continue;
+    if (lmp->comm->me == 0)
+      lmp->error->warning(FLERR,
+                          "Pair style clebsch: fix {} takes the change of energy when it inserts or excludes atoms for "
+                          "that of their interaction, but `energy total` has the energy of isolated atoms in it; use "
+                          "`pair_style clebsch energy interaction`",
+                          fixes.front()->style);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace clebsch_lammps

@@ -38,5 +38,8 @@ void check_ghosts(LAMMPS_NS::LAMMPS* lmp, double cutoff);
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
 
+/// Warns when a fix compares energies of different numbers of atoms, in which those of isolated atoms do not cancel;
+/// returns whether there is one.
+bool warn_monte_carlo(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

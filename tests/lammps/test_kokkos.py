@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
+from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
 
 from conftest import ROOT, tiny_model
@@ -116,6 +117,15 @@ def test_hybrid_with_null(lammps, kokkos, model, newton):
         reference = lammps.evaluate(system, model, pair=pair)
         for ranks in (1, 2):
             assert_same(kokkos.evaluate(system, model, pair=pair, ranks=ranks, newton=newton), reference)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_interaction_energies(lammps, kokkos, model, ranks):
+    """The same as of the plain style, of the system and of each atom; none for an atom out of all lists."""
+    rest = {"style": INTERACTION, "after": EXCLUDE}
+    run = kokkos.evaluate(random_system(), model, ranks=ranks, **rest)
+    assert_same(on_device(run), lammps.evaluate(random_system(), model, **rest))
+    assert abs(run.columns("c_pe")[4, 0]) < 1e-12
 
 
 DYNAMICS = "velocity all create 600 4711 loop geom\ntimestep 0.00005\n"
