@@ -119,7 +119,7 @@ void DeviceRun::evaluate(bool gradients) {
   last_.reset();
   auto made = std::make_unique<Evaluation>(
       Evaluation{run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_)), {}});
-  const at::Tensor energy = atomic_energies(model_, made->outputs, capacity.rows);
+  const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), capacity.rows);
   const at::Tensor energies = results_.narrow(0, 9, capacity.rows);
   energies.copy_(energy.detach());
   if (gradients) {
