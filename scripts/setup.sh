@@ -152,7 +152,7 @@ install_into_venv() {
 
 install_clebsch() {
   local files
-  mapfile -t files < <(find "$root/src/python" "$root/pyproject.toml" "$build/lib" -type f \
-    \( -name '*.py' -o -name '*.toml' -o -name '*.so' \) | LC_ALL=C sort)
+  mapfile -t files < <(find "$root/src/python" "$root/pyproject.toml" "$root/VERSION" "$build/lib" -type f \
+    \( -name '*.py' -o -name '*.toml' -o -name VERSION -o -name '*.so' \) | LC_ALL=C sort)
   stamped install "$(key_of "${files[@]}" --)" "installing Clebsch into .venv" "read the log" install_into_venv
 }

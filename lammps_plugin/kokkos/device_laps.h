@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // StepTimes of what runs on a Kokkos execution space.
-#include "cuda_event.h"
+#include "kokkos/cuda_event.h"
 #include "kokkos_type.h"
-#include "step_times.h"
+#include "pair/step_times.h"
 
 namespace clebsch_lammps {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "graph_kokkos.h"
+#include "kokkos/graph_kokkos.h"
 
 #include <algorithm>
 #include <cmath>

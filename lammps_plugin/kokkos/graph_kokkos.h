@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda_event.h"
+#include "kokkos/cuda_event.h"
 #include "kokkos_type.h"
 #include "model/model.h"
 #include "neigh_list_kokkos.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "kokkos_check.h"
+#include "kokkos/kokkos_check.h"
 
 #include <Kokkos_Core.hpp>
 #include <sstream>

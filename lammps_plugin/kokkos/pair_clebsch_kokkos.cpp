@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "pair_clebsch_kokkos.h"
+#include "kokkos/pair_clebsch_kokkos.h"
 
 #include <mpi.h>
 
@@ -13,10 +13,10 @@
 #include "error.h"
 #include "force.h"
 #include "kokkos.h"
+#include "kokkos/step_kokkos.h"
 #include "memory_kokkos.h"
 #include "neigh_request.h"
 #include "neighbor.h"
-#include "step_kokkos.h"
 
 static_assert(std::is_same_v<X_FLOAT, double> && std::is_same_v<F_FLOAT, double>,
               "pair_style clebsch/kk: expected Kokkos's precision double (LMP_PRECISION 2)");

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "device_laps.h"
-#include "graph_kokkos.h"
+#include "kokkos/device_laps.h"
+#include "kokkos/graph_kokkos.h"
 #include "kokkos_base.h"
 #include "kokkos_type.h"
-#include "pair_clebsch.h"
+#include "pair/pair_clebsch.h"
 
 namespace LAMMPS_NS {
 

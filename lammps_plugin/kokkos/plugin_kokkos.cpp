@@ -4,12 +4,12 @@
 #include <string>
 
 #include "error.h"
-#include "host_check.h"
-#include "kokkos_check.h"
+#include "host/host_check.h"
+#include "host/registration.h"
+#include "kokkos/kokkos_check.h"
+#include "kokkos/pair_clebsch_kokkos.h"
 #include "lammpsplugin.h"
 #include "library.h"
-#include "pair_clebsch_kokkos.h"
-#include "registration.h"
 #include "version.h"
 
 using LAMMPS_NS::LAMMPS;

@@ -10,9 +10,9 @@
 #include "atom_masks.h"
 #include "comm.h"
 #include "error.h"
+#include "kokkos/pair_clebsch_kokkos.h"
 #include "memory_kokkos.h"
 #include "neighbor.h"
-#include "pair_clebsch_kokkos.h"
 #include "update.h"
 #include "utils.h"
 

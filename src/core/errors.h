@@ -1,9 +1,10 @@
 #pragma once
 // Errors of the library. Nothing in Clebsch prints, exits or aborts: it throws clebsch::Error.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace clebsch {
@@ -24,6 +25,19 @@ template <typename... Args>
 template <typename... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(format, std::forward<Args>(args)...);
+}
+
+/// The values as fmt writes them, with the separator between them, for messages. (fmt::join would bring in all of fmt.)
+template <typename Values>
+std::string joined(const Values& values, std::string_view separator) {
+  std::string text;
+  std::string_view before;
+  for (const auto& value : values) {
+    text += before;
+    text += fmt::format("{}", value);
+    before = separator;
+  }
+  return text;
 }
 
 }  // namespace clebsch

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
-#include "core/radial_table.h"
+#include "core/math/harmonics.h"
+#include "core/radial/radial_table.h"
 #include "cpu/allegro_kernels.h"
 #include "cpu/allegro_network.h"
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/allegro_problem.h"
 #include "core/graph.h"
-#include "core/radial_network.h"
+#include "core/problem/allegro_problem.h"
+#include "core/radial/radial_network.h"
 #include "cpu/interaction.h"
 
 namespace clebsch::cpu {

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 #include "cpu/tensor_product_conv.h"
 
 namespace clebsch::cpu {
 namespace {
 
-/// Polynomial cutoff f(x) of degree p and its derivative (core/problem.h RadialDescription), for 0 <= x < 1.
+/// Polynomial cutoff f(x) of degree p and its derivative (core/problem/problem.h RadialDescription), for 0 <= x < 1.
 struct Cutoff {
   double value, slope;
 };

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
-#include "core/harmonics_recursion.h"
+#include "core/math/harmonics.h"
+#include "core/math/harmonics_recursion.h"
 #include "cpu/tensor_product_conv.h"
 
 namespace clebsch::cpu {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/harmonics.h"
-#include "core/irreps.h"
-#include "core/radial_table.h"
+#include "core/math/harmonics.h"
+#include "core/math/irreps.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch::cpu {
 namespace {

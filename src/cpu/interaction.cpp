@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 #include "cpu/path_loops.h"
 
 namespace clebsch::cpu {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/graph.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch::cpu {
 
@@ -26,8 +26,8 @@ struct DensityView {
 };
 
 /// out (M, problem.out.dim()) for rows < rows; other rows are not touched. x (M, problem.in1.dim()), channel-fastest
-/// layout (core/irreps.h). Edges at or beyond their pair's cutoff contribute exactly nothing. `density`, unless null,
-/// is summed in the same pass.
+/// layout (core/math/irreps.h). Edges at or beyond their pair's cutoff contribute exactly nothing. `density`, unless
+/// null, is summed in the same pass.
 template <typename T>
 void interaction_forward(const Problem& problem, const GraphView& graph, const RadialTableView<T>& radial, int32_t rows,
                          const T* x, T* out, int threads, const DensityView<T>* density = nullptr);

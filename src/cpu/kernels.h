@@ -128,7 +128,7 @@ struct MixArgs {
   T* grad_weights;  ///< as weights
 };
 
-/// A head of cpu/symmetric_contraction.cpp's plan (core/symmetric_problem.h, ProductPlan) and its leaves.
+/// A head of cpu/symmetric_contraction.cpp's plan (core/problem/symmetric_problem.h, ProductPlan) and its leaves.
 struct SymmetricGroup {
   int32_t out, head, begin, end;  ///< head -1: 1
 };

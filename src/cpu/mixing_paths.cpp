@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/coupling.h"
 #include "core/errors.h"
+#include "core/math/coupling.h"
 #include "cpu/kernels.h"
 
 namespace clebsch::cpu {

@@ -6,7 +6,7 @@
 //   grad_x[m1, u]  += sum C Y[m2] q[m3, u]            grad_Y[m2]   += sum C sum_u x[m1, u] q[m3, u]
 // All functions add to their outputs. Arguments are those of cpu/tensor_product_conv.h.
 #include "core/graph.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch::cpu {
 

@@ -1,8 +1,8 @@
 #pragma once
 // clebsch::pair_repulsion on the CPU: Ziegler-Biersack-Littmark repulsion with a polynomial cutoff
-// (core/node_problem.h, ZblProblem), all in fp64.
+// (core/problem/node_problem.h, ZblProblem), all in fp64.
 #include "core/graph.h"
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 namespace clebsch::cpu {
 

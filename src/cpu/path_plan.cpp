@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/coupling.h"
 #include "core/errors.h"
+#include "core/math/coupling.h"
 #include "cpu/selection.h"
 
 namespace clebsch::cpu {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/problem.h"
+#include "core/problem/problem.h"
 #include "cpu/kernels.h"
 
 namespace clebsch::cpu {

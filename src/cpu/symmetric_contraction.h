@@ -1,7 +1,7 @@
 #pragma once
-// clebsch::symmetric_contraction on the CPU (core/symmetric_problem.h): values, gradients, and the change of both along
-// a direction, which is what second derivatives are made of.
-#include "core/symmetric_problem.h"
+// clebsch::symmetric_contraction on the CPU (core/problem/symmetric_problem.h): values, gradients, and the change of
+// both along a direction, which is what second derivatives are made of.
+#include "core/problem/symmetric_problem.h"
 
 namespace clebsch::cpu {
 

@@ -1,7 +1,7 @@
 #pragma once
 // clebsch::tensor_product_conv and clebsch::edge_embedding on the CPU: the exact path.
 #include "core/graph.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch::cpu {
 

@@ -3,17 +3,15 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "core/errors.h"
-#include "model/device_run.h"
-#include "model/forward.h"
-#include "model/guards.h"
-#include "model/impl.h"
+#include "model/device/device_run.h"
+#include "model/run/forward.h"
+#include "model/run/guards.h"
+#include "model/run/impl.h"
 
 namespace clebsch {
 namespace {
@@ -153,7 +151,7 @@ void read_outputs(const Model::Impl& model, const Outputs& outputs, const Reques
   for (std::size_t k = 0; k < request.outputs.size(); ++k) {
     const auto found = outputs.find(request.outputs[k]);
     require(found != outputs.end(), "model {}: expected an output among {}, got '{}'", model.name,
-            fmt::format("{}", fmt::join(model.metadata.shown.outputs, " ")), request.outputs[k]);
+            joined(model.metadata.shown.outputs, " "), request.outputs[k]);
     at::Tensor values = found->value().detach();
     if (rows < capacity && values.dim() > 0 && values.size(0) == capacity) values = values.narrow(0, 0, rows);
     values = values.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();

@@ -4,22 +4,20 @@
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "core/allegro_problem.h"
 #include "core/errors.h"
-#include "core/problem.h"
-#include "model/device_run.h"
-#include "model/guards.h"
-#include "model/impl.h"
-#include "model/op_recorder.h"
-#include "model/validate.h"
+#include "core/problem/allegro_problem.h"
+#include "core/problem/problem.h"
+#include "model/device/device_run.h"
+#include "model/file/validate.h"
+#include "model/run/guards.h"
+#include "model/run/impl.h"
+#include "model/run/op_recorder.h"
 
 #ifdef CLEBSCH_HAS_CUDA
-#include "cuda/interaction.h"
+#include "cuda/interaction/interaction.h"
 #endif
 
 namespace clebsch {
@@ -157,8 +155,8 @@ std::vector<bool> types_in_use(const Model::Impl& model, const std::vector<std::
   std::vector<bool> in_use(names.size(), false);
   for (const auto& name : wanted) {
     const auto found = std::find(names.begin(), names.end(), name);
-    require(found != names.end(), "model {}: expected types in use among {}, got '{}'", model.name,
-            fmt::format("{}", fmt::join(names, " ")), name);
+    require(found != names.end(), "model {}: expected types in use among {}, got '{}'", model.name, joined(names, " "),
+            name);
     in_use[found - names.begin()] = true;
   }
   return in_use;

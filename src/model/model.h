@@ -34,7 +34,7 @@ struct Metadata {
 struct LoadOptions {
   std::optional<Dtype> dtype;  ///< none: the model's own
   RadialMode radial = RadialMode::table;
-  int table_pieces = 0;  ///< 0: the default, more where the network needs them (model/tables.h)
+  int table_pieces = 0;  ///< 0: the default, more where the network needs them (model/run/radial_tables.h)
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
   bool deterministic = true;
@@ -73,7 +73,7 @@ struct Result {
 struct TableReport {
   int layer, tables, pieces;
   std::size_t bytes;
-  double value_error, slope_error;  ///< relative, core/radial_table.h radial_table_error
+  double value_error, slope_error;  ///< relative, core/radial/radial_table.h radial_table_error
 };
 
 /// Which GPU kernels to compile, and where to keep them.
@@ -143,7 +143,7 @@ std::string read_file_bytes(const std::string& path);
 /// A loaded model. compute() may be called from one thread at a time.
 class Model {
  public:
-  /// Checks the archive against the allow-list before anything of it runs (model/validate.h), then loads it.
+  /// Checks the archive against the allow-list before anything of it runs (model/file/validate.h), then loads it.
   /// Throws Error with expected/got; nothing of a refused file is executed.
   static std::shared_ptr<Model> load(const std::string& path, const LoadOptions& options = {});
   /// The same from the bytes of a file; `name` appears in messages.

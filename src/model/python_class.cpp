@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/errors.h"
-#include "core/problem.h"
-#include "core/radial_table.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
+#include "core/problem/problem.h"
+#include "core/radial/radial_table.h"
 #include "model/model.h"
-#include "model/tables.h"
+#include "model/run/radial_tables.h"
 
 namespace clebsch {
 namespace {

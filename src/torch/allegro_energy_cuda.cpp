@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
-#include "cuda/allegro.h"
+#include "core/radial/radial_table.h"
+#include "cuda/allegro/allegro.h"
 #include "torch/cuda_tensors.h"
 
 namespace clebsch::ops {

@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-#include "cuda/driver.h"
+#include "cuda/plan/scalar.h"
+#include "cuda/runtime/driver.h"
 
 namespace clebsch::ops {
 

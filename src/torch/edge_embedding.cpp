@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 #include "cpu/tensor_product_conv.h"
 #include "torch/edge_embedding_gradient.h"
 #include "torch/tensors.h"

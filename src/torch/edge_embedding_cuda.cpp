@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/harmonics.h"
-#include "cuda/edge_embedding.h"
+#include "core/math/harmonics.h"
+#include "cuda/edges/edge_embedding.h"
 #include "torch/cuda_tensors.h"
 #include "torch/tensors.h"
 

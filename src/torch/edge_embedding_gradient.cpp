@@ -14,9 +14,9 @@
 
 #include <vector>
 
-#include "core/coupling.h"
-#include "core/harmonics.h"
-#include "core/problem.h"
+#include "core/math/coupling.h"
+#include "core/math/harmonics.h"
+#include "core/problem/problem.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 #include "torch/tensors.h"
 
 namespace clebsch::ops {

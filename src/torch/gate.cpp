@@ -12,7 +12,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "core/gate_plan.h"
+#include "core/problem/gate_plan.h"
 #include "torch/gate.h"
 #include "torch/tensors.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 namespace clebsch::ops {
 

@@ -1,6 +1,6 @@
 // clebsch::interaction and interaction_density on CUDA tensors: checks, allocations and launches; autograd is in
 // interaction.cpp.
-#include "cuda/interaction.h"
+#include "cuda/interaction/interaction.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/radial_spline.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_spline.h"
+#include "core/radial/radial_table.h"
 #include "torch/cuda_tensors.h"
 #include "torch/interaction_density.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string_view>
 
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch::ops {
 

@@ -2,7 +2,7 @@
 // The one place that multiplies feature rows by the weights of a LinearProblem; linear and species_linear share it.
 #include <ATen/core/Tensor.h>
 
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 namespace clebsch::ops {
 

@@ -14,8 +14,8 @@
 #include <optional>
 
 #include "core/errors.h"
-#include "cuda/gate.h"
-#include "cuda/node_linear.h"
+#include "cuda/nodes/gate.h"
+#include "cuda/nodes/node_linear.h"
 #include "torch/cuda_tensors.h"
 #include "torch/gate.h"
 #include "torch/linear_maps.h"

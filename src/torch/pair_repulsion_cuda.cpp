@@ -4,8 +4,8 @@
 #include <torch/library.h>
 
 #include "core/errors.h"
-#include "core/node_problem.h"
-#include "cuda/pair_repulsion.h"
+#include "core/problem/node_problem.h"
+#include "cuda/edges/pair_repulsion.h"
 #include "torch/cuda_tensors.h"
 
 namespace clebsch::ops {

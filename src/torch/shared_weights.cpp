@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 namespace clebsch::ops {
 namespace {

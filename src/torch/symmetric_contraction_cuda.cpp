@@ -8,8 +8,8 @@
 #include <array>
 
 #include "core/errors.h"
-#include "cuda/group_rows.h"
-#include "cuda/symmetric_contraction.h"
+#include "cuda/nodes/group_rows.h"
+#include "cuda/nodes/symmetric_contraction.h"
 #include "torch/cuda_tensors.h"
 #include "torch/symmetric_contraction.h"
 #include "torch/symmetric_gradient.h"

@@ -3,7 +3,7 @@
 // own for it. Training alone wants it.
 #include <ATen/core/Tensor.h>
 
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 
 namespace clebsch::ops {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/errors.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 #include "torch/shared_weights.h"
 
 namespace clebsch::ops {

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 #include "cpu/tensor_product_conv.h"
 #include "torch/conv_derivatives.h"
 #include "torch/shared_weights.h"

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "core/errors.h"
-#include "cuda/tensor_product_conv.h"
+#include "cuda/conv/tensor_product_conv.h"
 #include "torch/conv_derivatives.h"
 #include "torch/cuda_tensors.h"
 #include "torch/shared_weights.h"

@@ -1,17 +1,16 @@
 #include "torch/tensors.h"
 
-#include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch::ops {
 namespace {
 
-std::string shape_text(at::IntArrayRef shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+std::string shape_text(at::IntArrayRef shape) { return fmt::format("({})", joined(shape, ", ")); }
 
 std::string expected_shape_text(at::IntArrayRef shape) {
   std::string text = "(";

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/graph.h"
-#include "core/problem.h"
+#include "core/problem/problem.h"
 #include "cpu/interaction.h"
 
 namespace clebsch::ops {

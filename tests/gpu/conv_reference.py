@@ -4,9 +4,27 @@ The coupling coefficients come from e3nn, so the library's own tables are tested
 """
 
 import dataclasses
+import sys
+from pathlib import Path as FilePath
 
 import torch
 from e3nn import o3
+
+sys.path[:0] = [str(FilePath(__file__).resolve().parents[2] / "src/python")]
+
+from clebsch import library  # noqa: E402
+
+
+def named_problems(start):
+    """The problems of src/core/registry.cpp whose text begins so, longest first: {name: text}; none without libclebsch.
+
+    The longest take longest to compile."""
+    library.load()
+    try:
+        named = torch.classes.clebsch.Model.named_problems()
+    except RuntimeError:  # not loaded; conftest.py says why
+        return {}
+    return dict(sorted(((n, t) for n, t in named.items() if t.startswith(start)), key=lambda item: -len(item[1])))
 
 
 @dataclasses.dataclass

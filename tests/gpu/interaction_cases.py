@@ -10,7 +10,7 @@ import math
 import os
 
 import torch
-from conv_reference import Problem, make_graph
+from conv_reference import Problem, block_errors, make_graph, named_problems
 
 TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial_table.h
 PIECES = 96  # kTablePieces of the same file
@@ -27,10 +27,13 @@ SPLINE = [
 ]
 
 
+#: Norms of differences over norms, each block of irreps by itself; single numbers against the RMS ten times looser.
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
 def radial_problems():
     """The registry's problems with radial functions inside: {name: text}."""
-    named = torch.classes.clebsch.Model.named_problems()
-    return {name: text for name, text in named.items() if text.startswith("conv ") and " radial=" in text}
+    return {name: text for name, text in named_problems("conv ").items() if " radial=" in text}
 
 
 def knot(k, cutoff, pieces):
@@ -255,6 +258,7 @@ def on_knots(text):
 
 
 def graphs():
+    """{name: function of a problem's text that makes the case}."""
     generator = torch.Generator().manual_seed(1)
     uneven = torch.randint(0, 90, (37,), generator=generator)
     uneven[::5] = 0
@@ -291,3 +295,25 @@ def replayed(operands, *more):
     captured.replay()
     torch.cuda.synchronize()
     return results, operands.results()
+
+
+def relative(got, expected):
+    """(norm of the difference over the norm, largest difference over the RMS); infinite when not a number."""
+    if not got.numel():
+        return 0.0, 0.0
+    difference, scale = got.double() - expected, float(expected.norm())
+    errors = (float(difference.norm()), float(difference.abs().max()))
+    if scale > 0:
+        errors = (errors[0] / scale, errors[1] * expected.numel() ** 0.5 / scale)
+    return tuple(e if e == e else float("inf") for e in errors)
+
+
+def compare(case, got, expected):
+    """Largest error of `relative`'s first kind, and of the second divided by ten."""
+    got = [None if t is None else t.cpu() for t in got]
+    problem = case.problem
+    blocks = [block_errors(problem, problem.out, got[0], expected[0])]
+    if got[1] is not None:
+        blocks.append(block_errors(problem, problem.in1, got[1], expected[1]))
+    pairs = [relative(a, b) for a, b in zip(got, expected, strict=True) if a is not None]
+    return max(blocks + [p[0] for p in pairs] + [p[1] / 10 for p in pairs])

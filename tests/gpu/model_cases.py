@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "src/python")]
 from clebsch.neighbours import NeighbourFinder, completed_cell  # noqa: E402
 from clebsch.runtime import Model  # noqa: E402
 
-#: Model files that are not committed: random weights of NequIP's presets, from make_models.py.
+#: Model files that are not committed: random weights (benchmarks/models/make_models.py, make_mace_models.py).
 FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 
 
@@ -94,12 +94,50 @@ def gas(atoms: int, seed: int = 0) -> Structure:
     return Structure(random.uniform(0, 1.5 * max(atoms, 1) ** (1 / 3), (atoms, 3)), 0.0, random.integers(0, 2, atoms))
 
 
+def needs(name: str) -> str:
+    """The name, where its model file is there; skips the test elsewhere, or fails it with CLEBSCH_REQUIRE_GPU=1."""
+    import pytest
+
+    path = model_path(name)
+    if not path.exists():
+        reason = f"no model file {path.name} in CLEBSCH_GPU_MODELS: `benchmarks/run models` makes it"
+        (pytest.fail if os.environ.get("CLEBSCH_REQUIRE_GPU", "") not in ("", "0") else pytest.skip)(reason)
+    return name
+
+
 def load(name: str, device: str, dtype: str, **options: object) -> Model:
     return Model(model_path(name), device=device, dtype=dtype, **options)
 
 
 def evaluate(model: Model, structure: Structure, **wanted: bool) -> dict[str, torch.Tensor]:
     return model.compute(*structure.graph(model.r_max), **wanted)
+
+
+def rms(x: torch.Tensor) -> float:
+    return float(x.double().square().mean().sqrt()) if x.numel() else 0.0
+
+
+def difference(got: dict, expected: dict, keys=("forces", "virial", "atom_virial", "centroid_virial")):
+    """Energy error per atom against max(|E|/N, 1 eV), and relative RMS of the rest."""
+    n = max(len(expected["atomic_energy"]), 1)
+    energy, reference = float(got["energy"]), float(expected["energy"])
+    errors = {"energy": abs(energy - reference) / n / max(abs(reference) / n, 1.0)}
+    for key in keys:
+        if key in expected:
+            scale = max(rms(expected[key]), 1e-6)
+            errors[key] = rms(got[key] - expected[key]) / scale
+    return errors
+
+
+def largest(a: dict[str, float], b: dict[str, float]) -> dict[str, float]:
+    """The larger of both for every name of b. What is not a number is larger than any."""
+    before = {key: a.get(key, 0.0) for key in b}
+    return {key: v if v != v or v > before[key] else before[key] for key, v in b.items()}
+
+
+def limits(errors: dict[str, float], tolerance: float) -> dict[str, float]:
+    """What each error may be: virials are sums with cancellation, ten times looser."""
+    return {key: tolerance * (10 if "virial" in key else 1) for key in errors}
 
 
 def save(path: Path, records: list[dict[str, object]]) -> None:

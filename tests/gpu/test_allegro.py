@@ -1,137 +1,140 @@
-"""Allegro models on a GPU: against the CPU, finite differences, chunks, replayed steps. As test_model.py.
-
-python3 tests/gpu/test_allegro.py     with CLEBSCH_LIBRARY, on a machine with a GPU
-Prints one line a check and ends with status 1 when one failed.
-"""
+"""Allegro models on a GPU: against the CPU, both paths of its matrix products, chunks, replayed steps."""
 
 from __future__ import annotations
 
-import os
-import sys
-
+import pytest
 import torch
-from model_cases import Structure, diamond, evaluate, gas, load, model_path, water
+from model_cases import diamond, difference, evaluate, gas, largest, limits, load, needs, rms, water
 from test_model import (
-    as_on_the_cpu,
-    check,
-    difference,
-    energy_alone,
-    failures,
-    finite_differences,
-    judged,
-    replay_of_changing_graphs,
-    rms,
-    same_bits,
+    TOLERANCE,
+    check_changing_graphs,
+    check_energy_alone,
+    check_finite_differences,
+    check_same_bits,
+    compare_with_the_cpu,
 )
 
-CHUNKS = "CLEBSCH_CUDA_ALLEGRO"
+OPTION = "CLEBSCH_CUDA_ALLEGRO"
+MODELS = ("allegro-l2", "allegro-l1", "water-allegro")
+STRUCTURES = {
+    "1 atom": lambda: gas(1),
+    "none": lambda: gas(0),
+    "gas": lambda: gas(40),
+    "192 atoms of water": lambda: water(4),
+    "64 atoms": lambda: diamond(2),
+    "216 atoms": lambda: diamond(3),
+}
+LARGE = [("float32", "8000 atoms", lambda: diamond(10)), ("float64", "1000 atoms", lambda: diamond(5))]
 
 
-def chosen(option: str, work, *args):
-    """work(*args) with CLEBSCH_CUDA_ALLEGRO as given."""
-    os.environ[CHUNKS] = option
-    try:
-        return work(*args)
-    finally:
-        os.environ.pop(CHUNKS, None)
+def parameters():
+    """(model, dtype, structure); the model of water for what it was trained on."""
+    made = []
+    for model in MODELS:
+        for dtype in TOLERANCE:
+            for label, structure in STRUCTURES.items():
+                if model != "water-allegro" or not label[0].isdigit() or label in ("1 atom", "192 atoms of water"):
+                    made.append((model, dtype, label, structure))
+    made += [("allegro-l2", *large) for large in LARGE]
+    return [pytest.param(m, d, s, id=f"{m}-{d}-{label}") for m, d, label, s in made]
 
 
-def error_of_tensor_cores(model: str, structure: Structure):
-    """Errors of energies and forces against fp64: 3xTF32's at most twice plain fp32's."""
-    exact = evaluate(load(model, "cuda", "float64"), structure)
-    errors = {}
-    for dense in ("fp32", "tf32x3"):
-        got = chosen(f"dense={dense}", lambda: evaluate(load(model, "cuda", "float32"), structure))
-        errors[dense] = {key: rms(got[key] - exact[key]) for key in ("atomic_energy", "forces")}
-    ratios = {key: errors["tf32x3"][key] / errors["fp32"][key] for key in errors["fp32"]}
-    relative = {dense: e["forces"] / rms(exact["forces"]) for dense, e in errors.items()}
-    text = " ".join(f"{key} {ratio:.2f} of fp32's" for key, ratio in ratios.items())
-    return max(ratios.values()) <= 2.0, f"{text}; forces, relative: {relative}"
+PARAMETERS = parameters()
+FP32 = [p for p in PARAMETERS if p.values[1] == "float32"]
 
 
-def differs(model: str):
-    """The option chooses another path."""
-    structure = diamond(2)
-    plain = chosen("dense=fp32", lambda: evaluate(load(model, "cuda", "float32"), structure)["forces"])
-    tensor = chosen("dense=tf32x3", lambda: evaluate(load(model, "cuda", "float32"), structure)["forces"])
-    return not torch.equal(plain, tensor), f"largest difference {float((plain - tensor).abs().max()):.1e}"
+@pytest.mark.parametrize(("model", "dtype", "structure"), PARAMETERS)
+def test_as_on_the_cpu(model, dtype, structure, within):
+    compare_with_the_cpu(model, dtype, structure(), within)
 
 
-def any_chunks(model: str, dtype: str, dense: str = "tf32x3"):
-    """Chunks of a few receivers give the bits of one chunk: an edge's row of a tile does not matter."""
-    structure = diamond(3)
-    expected = chosen(f"dense={dense}", lambda: evaluate(load(model, "cuda", dtype), structure))
-    worst: dict[str, float] = {}
+@pytest.mark.parametrize(("model", "dtype", "structure"), FP32)
+def test_as_on_the_cpu_without_tensor_cores(model, dtype, structure, within, monkeypatch):
+    monkeypatch.setenv(OPTION, "dense=fp32")
+    compare_with_the_cpu(model, dtype, structure(), within)
+
+
+@pytest.mark.sanitize
+def test_step_without_recording(within):
+    """Small and not recorded, for compute-sanitizer (test_model.py says why)."""
+    structure = gas(20)
+    for dtype in TOLERANCE:
+        got = evaluate(load(needs("allegro-l2"), "cuda", dtype, cuda_graph=False), structure)
+        errors = difference(got, evaluate(load("allegro-l2", "cpu", dtype), structure))
+        within(errors, limits(errors, TOLERANCE[dtype]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_finite_differences(model, within):
+    check_finite_differences(model, water(4) if model.startswith("water") else diamond(2), within)
+
+
+def forces_and_energies(model, structure, dtype, option, monkeypatch):
+    monkeypatch.setenv(OPTION, option)
+    got = evaluate(load(needs(model), "cuda", dtype), structure)
+    monkeypatch.delenv(OPTION)
+    return got
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_tensor_cores_are_as_exact(model, monkeypatch, record_property):
+    """Errors of energies and forces against fp64: those of 3xTF32 are at most twice those of plain fp32."""
+    structure = water(6) if model == "water-allegro" else diamond(5)
+    exact = evaluate(load(needs(model), "cuda", "float64"), structure)
+    for key in ("atomic_energy", "forces"):
+        errors = {}
+        for dense in ("fp32", "tf32x3"):
+            got = forces_and_energies(model, structure, "float32", f"dense={dense}", monkeypatch)
+            errors[dense] = rms(got[key] - exact[key])
+        record_property(f"{key}, error of tf32x3 over fp32", errors["tf32x3"] / errors["fp32"])
+        assert errors["tf32x3"] <= 2.0 * errors["fp32"], (key, errors)
+
+
+def test_the_option_chooses_another_path(monkeypatch):
+    plain, tensor = (
+        forces_and_energies("allegro-l2", diamond(2), "float32", f"dense={dense}", monkeypatch)["forces"]
+        for dense in ("fp32", "tf32x3")
+    )
+    assert not torch.equal(plain, tensor)
+
+
+@pytest.mark.parametrize(("dtype", "dense"), [("float32", "fp32"), ("float32", "tf32x3"), ("float64", "tf32x3")])
+def test_any_chunks(dtype, dense, monkeypatch, within):
+    """Chunks of a few receivers give what one chunk gives: an edge's row of a tile does not matter."""
+    structure, errors = diamond(3), {}
+    expected = forces_and_energies("allegro-l2", structure, dtype, f"dense={dense}", monkeypatch)
     for chunks in ("edges=64,longest=256", "edges=1000,longest=256", "edges=4096"):
-        again = chosen(f"{chunks},dense={dense}", lambda: evaluate(load(model, "cuda", dtype), structure))
-        worst = {k: max(v, worst.get(k, 0.0)) for k, v in difference(again, expected).items()}
-    return judged(worst, 1e-6 if dtype == "float32" else 1e-12)
+        again = forces_and_energies("allegro-l2", structure, dtype, f"{chunks},dense={dense}", monkeypatch)
+        errors = largest(errors, difference(again, expected))
+    within(errors, limits(errors, 1e-6 if dtype == "float32" else 1e-12))
 
 
-def too_long_a_row(model: str):
-    """A receiver for which the workspace has no room is refused, and the next step is right again."""
-    os.environ[CHUNKS] = "edges=64,longest=16"
-    on_gpu = load(model, "cuda", "float64")
-    try:
-        evaluate(on_gpu, diamond(3))
-        return False, "was not refused"
-    except Exception as error:
-        text = str(error)[:120]
-    finally:
-        del os.environ[CHUNKS]
-    return "finite" in text or "nan" in text.lower(), text
+@pytest.mark.parametrize("dense", ["fp32", "tf32x3"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_graphs_that_change(dtype, dense, monkeypatch, within):
+    if (dtype, dense) == ("float64", "fp32"):
+        pytest.skip("float64 has one path")
+    monkeypatch.setenv(OPTION, f"dense={dense}")
+    check_changing_graphs("allegro-l2", dtype, within)
 
 
-def exact_is_refused(model: str):
-    try:
-        load(model, "cuda", "float64", radial="exact")
-        return False, "was not refused"
-    except Exception as error:
-        return "radial" in str(error), str(error)[:160]
+@pytest.mark.parametrize("dense", ["fp32", "tf32x3"])
+def test_same_bits(dense, monkeypatch):
+    monkeypatch.setenv(OPTION, f"dense={dense}")
+    check_same_bits("allegro-l2")
 
 
-def main() -> int:
-    torch.set_num_threads(min(16, os.cpu_count() or 1))
-    print("#", torch.cuda.get_device_name(), torch.__version__, flush=True)
-    names = ("allegro-l2", "allegro-l1", "water-allegro")
-    models = [name for name in names if model_path(name).exists()]
-    print("# models:", *(str(model_path(name)) for name in models), flush=True)
-    small = {"1 atom": gas(1), "none": gas(0), "gas": gas(40), "64 atoms": diamond(2), "216 atoms": diamond(3)}
-    small |= {"water": water(4)}
-    for model in models:
-        for dtype in ("float64", "float32"):
-            for label, structure in small.items():
-                if model == "water-allegro" and "atoms" in label:
-                    continue
-                check(f"{model} {dtype} {label}", as_on_the_cpu, model, dtype, label, structure, {})
-        check(f"{model} finite differences", finite_differences, model)
-    plain = "dense=fp32"
-    for model in models:
-        for label, structure in small.items():
-            if model == "water-allegro" and "atoms" in label:
-                continue
-            check(f"{model} {plain} {label}", chosen, plain, as_on_the_cpu, model, "float32", label, structure, {})
-        structure = water(6) if model == "water-allegro" else diamond(5)
-        check(f"{model} dense=tf32x3 against float64", error_of_tensor_cores, model, structure)
-    model = models[0]
-    check(f"{model} {plain} differs", differs, model)
-    check(f"{model} {plain} chunks", any_chunks, model, "float32", "fp32")
-    check(f"{model} {plain}, graphs that change", chosen, plain, replay_of_changing_graphs, model, "float32")
-    check(f"{model} {plain} same bits", chosen, plain, same_bits, model)
-    check(f"{model} {plain} energy alone", chosen, plain, energy_alone, model)
-    for dtype in ("float64", "float32"):
-        check(f"{model} {dtype} chunks", any_chunks, model, dtype)
-        check(f"{model} {dtype}, graphs that change", replay_of_changing_graphs, model, dtype)
-    check(f"{model} same bits", same_bits, model)
-    check(f"{model} energy alone", energy_alone, model)
-    check(f"{model} a row too long", too_long_a_row, model)
-    check(f"{model} exact radial", exact_is_refused, model)
-    check(f"{model} float32 8000", as_on_the_cpu, model, "float32", "8000", diamond(10), {})
-    check(f"{model} {plain} 8000", chosen, plain, as_on_the_cpu, model, "float32", "8000", diamond(10), {})
-    check(f"{model} float64 1000", as_on_the_cpu, model, "float64", "1000", diamond(5), {})
-    print(f"{len(failures)} checks failed" + "".join(f"\n  {name}" for name in failures), flush=True)
-    return 1 if failures else 0
+def test_energy_alone(within):
+    check_energy_alone("allegro-l2", within)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def test_too_long_a_row(monkeypatch):
+    """A receiver for which the workspace has no room is refused."""
+    monkeypatch.setenv(OPTION, "edges=64,longest=16")
+    with pytest.raises(Exception, match="(?i)finite|nan"):
+        evaluate(load(needs("allegro-l2"), "cuda", "float64"), diamond(3))
+
+
+def test_exact_radial_functions_are_refused():
+    with pytest.raises(Exception, match="radial"):
+        load(needs("allegro-l2"), "cuda", "float64", radial="exact")

@@ -1,18 +1,13 @@
-"""edge_embedding on a CUDA device against the CPU op: harmonics, basis, and derivatives to the third order.
+"""edge_embedding on a CUDA device against the CPU op: harmonics, basis, and derivatives to the third order."""
 
-    python tests/gpu/test_edge_embedding.py --library build/lib/libclebsch.so
-
-Prints one line a case and exits with 1 when one fails.
-"""
-
-import argparse
-import sys
-import time
-
+import pytest
 import torch
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
 CUTOFFS = [[4.0, 3.1], [3.6, 2.7]]
+#: Arguments of Edges: nodes, edges, padding, rows computed.
+CASES = {"many": (60, 1500, 0, None), "padded, fewer rows": (40, 500, 37, 31), "no edges": (3, 0, 5, None)}
+RESULTS = ("harmonics", "basis", "gradient", "first", "second", "third")
 
 
 def problem(lmax, p):
@@ -62,48 +57,17 @@ class Edges:
         return [t.detach().double().cpu() for t in made]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--device", default="cuda")
-    arguments = parser.parse_args()
-    torch.ops.load_library(arguments.library)
-    torch.set_num_threads(2)  # small tensors, and other tests run beside this one
-    cases = {
-        "many": Edges(60, 1500, 0, None),
-        "padded, fewer rows": Edges(40, 500, 37, 31),
-        "no edges": Edges(3, 0, 5, None),
-    }
-    failures = count = 0
-    for lmax, p in ((0, 6), (1, 5), (3, 5), (3, 4.5), (7, 6)):
-        begin = time.monotonic()
-        exact = {name: edges.derivatives(problem(lmax, p), torch.float64, "cpu") for name, edges in cases.items()}
-        for dtype in TOLERANCE:
-            worst = 0.0
-            for name, edges in cases.items():
-                count += 1
-                try:
-                    expected = exact[name]
-                    got = edges.derivatives(problem(lmax, p), dtype, arguments.device)
-                    again = edges.derivatives(problem(lmax, p), dtype, arguments.device)
-                    errors = [
-                        float((a - b).norm() / b.norm()) if b.norm() > 0 else float(a.abs().sum())
-                        for a, b in zip(got, expected, strict=True)
-                    ]
-                    worst = max([worst, *errors])
-                    bad = [f"{e:.1e}" for e in errors if not e <= TOLERANCE[dtype]]
-                    if not all(torch.equal(a, b) for a, b in zip(got, again, strict=True)):
-                        bad.append("differs from run to run")
-                except RuntimeError as error:
-                    bad = [str(error).split("\n")[0][:300]]
-                if bad:
-                    failures += 1
-                    print(f"FAILED edge_embedding l {lmax}, p {p}, {dtype}, {name}: {', '.join(bad)}", flush=True)
-            print(f"edge_embedding l {lmax}, p {p}: largest relative error in {str(dtype)[6:]} {worst:.1e}", flush=True)
-        print(f"edge_embedding l {lmax}, p {p}: {time.monotonic() - begin:.1f} s", flush=True)
-    print(f"{count} cases, {failures} failed (edge_embedding)")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize(
+    ("lmax", "p"), [(0, 6), pytest.param(1, 5, marks=pytest.mark.sanitize), (3, 5), (3, 4.5), (7, 6)]
+)
+def test_as_on_the_cpu(lmax, p, dtype, case, device, within):
+    edges, text = Edges(*CASES[case]), problem(lmax, p)
+    expected = edges.derivatives(text, torch.float64, "cpu")
+    got, again = (edges.derivatives(text, dtype, device) for _ in range(2))
+    errors = {}
+    for name, a, b in zip(RESULTS, got, expected, strict=True):
+        errors[name] = float((a - b).norm() / b.norm()) if b.norm() > 0 else float(a.abs().sum())
+    within(errors, TOLERANCE[dtype])
+    assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True)), "differs from run to run"

@@ -1,23 +1,30 @@
-"""MACE models of every kind on a GPU: against the CPU, replayed, finite differences.
-
-python3 tests/gpu/test_mace.py [--device cuda] [--quick]      with CLEBSCH_LIBRARY and the files of make_mace_models.py
-Prints one line a check and ends with status 1 when one failed. `--device cpu:padded` rehearses it where no GPU is.
-"""
+"""MACE models of every kind on a GPU: against the CPU, replayed, finite differences."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
+import functools
 
 import numpy as np
-import test_model
+import pytest
 import torch
-from model_cases import FOLDER, Structure, diamond, evaluate, gas, load
-from test_model import TOLERANCE, check, difference, failures, judged, rms
+from model_cases import Structure, diamond, difference, evaluate, gas, largest, limits, load, needs, rms
 
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Per-atom virials are compared where energies and forces are.
 EXTRA = {"atom_virial": True, "centroid_virial": True}
+#: The files of benchmarks/models/make_mace_models.py: every radial function, interaction and kind of output.
+CASES = (
+    "residual", "agnostic-first", "density-first", "density-residual", "mpa", "agnesi", "soft", "zbl", "gaussian",
+    "late-cutoff", "nonlinear", "heads-three", "five-elements", "so3", "three-layers", "correlation-4-vectors",
+)  # fmt: skip
+SMALL = {
+    "1 atom": lambda: gas(1),
+    "12 atoms": lambda: gas(12),
+    "64 atoms": lambda: diamond(2),
+    "none": lambda: gas(0),
+    "216 atoms": lambda: diamond(3),
+}
+LARGER = {"64 atoms": lambda: diamond(2), "512 atoms": lambda: diamond(4)}
 
 
 def mixed(structure: Structure, types: int, seed: int = 0) -> Structure:
@@ -28,25 +35,44 @@ def mixed(structure: Structure, types: int, seed: int = 0) -> Structure:
     return structure
 
 
-def against_the_cpu(name: str, dtype: str, device: str, structures: dict[str, Structure], **options: object):
-    """The largest errors over the structures, each evaluated three times: as it comes, recorded, replayed."""
-    on_cpu, on_gpu = load(name, "cpu", dtype, **options), load(name, device, dtype, **options)
-    worst: dict[str, float] = {}
-    forces = 0.0
-    for structure in structures.values():
-        reference = evaluate(on_cpu, structure, **EXTRA)
-        forces = max(forces, rms(reference["forces"]))
-        for _ in range(3):
-            for key, value in difference(evaluate(on_gpu, structure, **EXTRA), reference).items():
-                worst[key] = max(worst.get(key, 0.0), value)
-    good, text = judged(worst, TOLERANCE[dtype])
-    replayed = device == "cuda" and not on_gpu.last_run["replayed"]
-    return good and forces > 0.1 and not replayed, f"{text}; largest RMS force {forces:.2g} eV/A"
+@functools.lru_cache(maxsize=2)
+def models(name: str, dtype: str, device: str):
+    """The model on the CPU and on the device."""
+    return load(needs(name), "cpu", dtype), load(name, device, dtype)
 
 
-def finite_differences(name: str, device: str, types: int):
+def parameters():
+    """(model, dtype, structure); the structures of one model follow each other, so that its buffers have to grow."""
+    of = {f"mace-test-{case}": SMALL for case in CASES} | {"mace-M": LARGER, "mace-M-5el": LARGER}
+    made = [(m, d, s) for m, structures in of.items() for d in TOLERANCE for s in structures]
+    return [pytest.param(m, d, of[m][s], id=f"{m}-{d}-{s}") for m, d, s in made]
+
+
+@pytest.mark.parametrize(("model", "dtype", "structure"), parameters())
+def test_as_on_the_cpu(model, dtype, structure, device, within):
+    """Three steps: as they come, recorded, replayed."""
+    on_cpu, on_device = models(model, dtype, device)
+    made = mixed(structure(), len(on_cpu.type_names))
+    expected, errors = evaluate(on_cpu, made, **EXTRA), {}
+    for _ in range(3):
+        errors = largest(errors, difference(evaluate(on_device, made, **EXTRA), expected))
+    within(errors, limits(errors, TOLERANCE[dtype]))
+    assert device != "cuda" or on_device.last_run["replayed"]
+
+
+@pytest.mark.parametrize("model", [f"mace-test-{case}" for case in CASES])
+def test_forces_are_worth_comparing(model, device):
+    """Random weights could leave forces so small that any would agree."""
+    on_cpu = load(needs(model), "cpu", "float64")
+    structures = (mixed(made(), len(on_cpu.type_names)) for made in SMALL.values())
+    assert max(rms(evaluate(on_cpu, structure)["forces"]) for structure in structures) > 0.1
+
+
+@pytest.mark.parametrize("model", [f"mace-test-{case}" for case in ("mpa", "nonlinear", "five-elements")])
+def test_finite_differences(model, device, within):
     """Forces against differences of the energy; virial against those of a strain."""
-    model, structure, step = load(name, device, "float64"), mixed(diamond(2), types), 1e-4
+    model, step = load(needs(model), device, "float64"), 1e-4
+    structure = mixed(diamond(2), len(model.type_names))
     got = evaluate(model, structure)
     worst = 0.0
     for atom, axis in ((0, 0), (5, 1), (17, 2)):
@@ -70,46 +96,4 @@ def finite_differences(name: str, device: str, types: int):
     # The trace is what is left of large terms: the error of a difference, which falls with the square, is taken out.
     trace = (4 * slope_of_strain(step / 2) - slope_of_strain(step)) / 3
     error = abs(trace - float(got["virial"].diagonal().sum())) / max(abs(trace), 1.0)
-    return worst < 2e-6 and error < 2e-6, f"forces {worst:.1e}, trace of the virial {error:.1e}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller structures")
-    options = parser.parse_args()
-    device = options.device
-    torch.set_num_threads(min(16, os.cpu_count() or 1))
-    print("#", torch.cuda.get_device_name() if device == "cuda" else device, torch.__version__, flush=True)
-    names = sorted(path.stem for path in FOLDER.glob("mace-test-*.pt"))
-    if not names:
-        print(f"FAIL no files {FOLDER}/mace-test-*.pt: tests/gpu/make_mace_models.py makes them")
-        return 1
-    for name in names:
-        types = len(load(name, "cpu", "float64").type_names)
-        structures = {
-            "1 atom": mixed(gas(1), types),
-            "12 atoms": mixed(gas(12), types),
-            "64 atoms": mixed(diamond(2), types),
-            "none": gas(0),
-        }
-        if not options.quick:
-            structures["216 atoms"] = mixed(diamond(3), types)
-        for dtype in ("float64", "float32"):
-            check(f"{name} {dtype}", against_the_cpu, name, dtype, device, structures)
-        if name.removeprefix("mace-test-") in ("mpa", "nonlinear", "five-elements"):
-            check(f"{name} finite differences", finite_differences, name, device, types)
-    if not options.quick and device == "cuda":
-        for name in ("mace-M", "mace-M-5el"):
-            sizes = {
-                "64": mixed(diamond(2), 5 if "5el" in name else 1),
-                "512": mixed(diamond(4), 5 if "5el" in name else 1),
-            }
-            for dtype in ("float64", "float32"):
-                check(f"{name} {dtype}", against_the_cpu, name, dtype, device, sizes)
-    print(f"{len(failures)} checks failed" + "".join(f"\n  {name}" for name in failures), flush=True)
-    return 1 if test_model.failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    within({"forces": worst, "trace of the virial": error}, 2e-6)

@@ -1,37 +1,41 @@
 """pair_style clebsch on a GPU, and clebsch/kk, against clebsch on the CPU: energy, forces, virials, also per atom.
 
-    python3 tests/gpu/test_md.py OUT.json --styles cuda,kk --lmp LMP --plugin SO --lmp-kk LMP --plugin-kk SO
-
 Each variant is an input that runs some steps of dynamics or none; its last frame is compared with the same input on the
 CPU in float64. Limits: float64 1e-10 without dynamics, 1e-7 after some steps; float32 1e-5 (RMS, forces) and the like.
-`--ranks 2` adds runs under the mpirun beside the Kokkos lmp. Without a GPU kk runs on threads.
+
+CLEBSCH_LMP and CLEBSCH_PLUGIN name a LAMMPS and the plugin for it, CLEBSCH_KK_LMP and CLEBSCH_KK_PLUGIN one with Kokkos
+(benchmarks/device/cross_compile_lammps.sh); CLEBSCH_MPIRUN, by default the one beside the Kokkos lmp, runs two ranks.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import functools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench/md"))
+sys.path.insert(0, str(ROOT / "benchmarks/md"))
 
 import engine  # noqa: E402
-import numpy as np  # noqa: E402
 
 from cases import BASES, CASES, Case  # noqa: E402
 
-FAILURES = (RuntimeError, OSError, KeyError, IndexError, ValueError, subprocess.SubprocessError)
 PRESSURE = ("pxx", "pyy", "pzz", "pxy", "pxz", "pyz")
 LJ = "lj/cut 4.0"
+LMP = os.environ.get("CLEBSCH_LMP") or os.environ.get("CLEBSCH_KK_LMP") or str(ROOT / ".venv/bin/lmp")
+PLUGIN = os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so"))
+LMP_KK, PLUGIN_KK = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
+SECONDS = 90  # for one run
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class Variant:
     def moves(self) -> bool:
         return "fix " in self.run
 
+    def __str__(self) -> str:
+        return self.name
+
 
 NVE = "velocity all create 300 7 mom yes\nfix motion all nve\nrun 20"
 NPT = "velocity all create 300 7 mom yes\nfix motion all npt temp 300 300 0.05 aniso 0 0 0.5\nrun 20"
@@ -60,6 +67,8 @@ SQUEEZE = (
     "neigh_modify every 100 delay 100 check no\n"
     "fix motion all deform 1 x scale 0.9 y scale 0.95 z scale 0.95 remap x\nrun 20"
 )
+# Types change while the list stays: the steps after it must see them.
+SET_TYPE = "neigh_modify every 100 delay 100 check no\nrun 10\nset atom 1*6 type 2\nrun 10 pre no"
 VARIANTS = [
     Variant("water", "water"),
     Variant("carbon", "carbon"),
@@ -78,6 +87,7 @@ VARIANTS = [
     Variant("nve, carbon", "carbon", run=NVE, copies="2 2 1"),
     Variant("npt, water", "water", run=NPT),
     Variant("more edges, one list", "carbon", run=SQUEEZE, copies="3 3 2"),
+    Variant("types change between lists", "water", run=SET_TYPE),
 ]
 
 
@@ -115,7 +125,7 @@ dump_modify last sort id format float %.15g
 {shown}"""
 
 
-def run(variant: Variant, style: engine.Style, dtype: str, args, ranks: int = 1) -> dict[str, np.ndarray]:
+def run(variant: Variant, style: engine.Style, dtype: str, ranks: int = 1) -> dict[str, np.ndarray]:
     """What the last frame and the last thermo values say."""
     case = CASES[variant.case]
     with tempfile.TemporaryDirectory() as name:
@@ -124,10 +134,10 @@ def run(variant: Variant, style: engine.Style, dtype: str, args, ranks: int = 1)
         (folder / "in.md").write_text(input_of(variant, case, style, dtype))
         flags = [*style.flags, *(variant.flags if style.flags else ())]
         command = [style.program.lmp, *flags, "-in", "in.md", "-log", "log.md"]
-        command = engine.launcher(style.program, ranks, args.mpirun) + command
-        environment = os.environ | {"OMP_NUM_THREADS": str(args.threads), "OMP_PROC_BIND": "false"}
+        command = engine.launcher(style.program, ranks, os.environ.get("CLEBSCH_MPIRUN", "")) + command
+        environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "OMP_PROC_BIND": "false"}
         environment |= engine.MPI_ENVIRONMENT
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=args.limit, env=environment)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment)
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-3:]
             raise RuntimeError(f"exit status {done.returncode}: {' '.join(said)[-500:]}")
@@ -161,82 +171,50 @@ def limit_of(variant: Variant, dtype: str, key: str) -> float:
     return (1e-4 if variant.moves else 1e-5) * (10 if key in ("pressure", "stress/atom") else 1)
 
 
-def main() -> int:
-    """Runs what was asked for; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--styles", default="cuda,kk")
-    parser.add_argument("--dtypes", default="float64,float32")
-    parser.add_argument("--only", help="variants whose name holds this")
-    parser.add_argument("--ranks", type=int, default=1, help="as well as 1")
-    parser.add_argument("--gpus", type=int, default=1, help="of kk: Kokkos gives each rank the next one")
-    parser.add_argument("--every", action="store_true", help="every variant on --ranks, not only two of them")
-    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
-    parser.add_argument("--jobs", type=int, default=1, help="variants at a time")
-    parser.add_argument("--limit", type=float, default=90.0, help="seconds for one run")
-    parser.add_argument("--total", type=float, default=1e9, help="no new variant is begun after so many seconds")
-    parser.add_argument("--lmp", default=os.environ.get("CLEBSCH_LMP", str(ROOT / ".venv/bin/lmp")))
-    parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
-    parser.add_argument("--lmp-kk", default=os.environ.get("CLEBSCH_KK_LMP", ""))
-    parser.add_argument("--plugin-kk", default=os.environ.get("CLEBSCH_KK_PLUGIN", ""))
-    parser.add_argument("--mpirun", default="", help="default: the one beside the Kokkos lmp, or in PATH")
-    args = parser.parse_args()
-    plain = engine.Program(args.lmp, args.plugin)
-    kokkos = engine.Program(args.lmp_kk, args.plugin_kk) if args.lmp_kk else None
-    known = engine.styles(plain, kokkos, args.threads)
-    # Kokkos wants a launcher where there are several GPUs: one rank alone has one.
-    together = engine.styles(plain, kokkos, args.threads, args.gpus)
-    styles = [known[name] for name in args.styles.split(",") if name in known]
-    left_out = [name for name in args.styles.split(",") if name not in known]
-    if left_out:
-        print(f"left out: {', '.join(left_out)} (no --lmp-kk)")
-    start, results, lock = time.monotonic(), [], threading.Lock()
-    failed: list[str] = []
-
-    def judge(variant: Variant, style: engine.Style, dtype: str, exact: dict, ranks: int) -> None:
-        begin, entry = time.monotonic(), {"variant": variant.name, "style": style.name, "dtype": dtype, "ranks": ranks}
-        try:
-            entry["error"] = differences(run(variant, style, dtype, args, ranks), exact)
-            over = [k for k, v in entry["error"].items() if not v <= limit_of(variant, dtype, k)]
-            text = ", ".join(f"{k} {v:.1e}" for k, v in entry["error"].items())
-        except FAILURES as error:
-            over, text = ["run"], f"{type(error).__name__} {str(error)[:700]}"
-        entry |= {"ok": not over, "seconds": time.monotonic() - begin}
-        word = "ok  " if not over else f"FAIL ({', '.join(over)})"
-        with lock:
-            print(
-                f"{word} {variant.name:20s} {style.name:5s} {dtype} {ranks} rank{'s'[: ranks > 1]}: {text}", flush=True
-            )
-            failed.extend([variant.name] if over else [])
-            results.append(entry)
-            args.out.write_text(json.dumps(results, indent=1) + "\n")
-
-    def compare(variant: Variant) -> None:
-        if time.monotonic() - start > args.total:
-            print(f"not run (no time): {variant.name}", flush=True)
-            return
-        if not CASES[variant.case].path.exists():
-            print(f"not run: {variant.name}, no model file {CASES[variant.case].path}", flush=True)
-            return
-        try:
-            exact = run(variant, known["cpu"], "float64", args)
-        except FAILURES as error:
-            print(f"FAIL {variant.name}: reference: {type(error).__name__} {str(error)[:700]}", flush=True)
-            failed.append(variant.name)
-            return
-        for style in styles:
-            for dtype in args.dtypes.split(","):
-                judge(variant, style, dtype, exact, 1)
-            if args.ranks > 1 and style.name == "kk" and (args.every or variant.name in ("water", "nve, carbon")):
-                for dtype in args.dtypes.split(",") if args.every else ("float64",):
-                    judge(variant, together[style.name], dtype, exact, args.ranks)
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(compare, [v for v in VARIANTS if not args.only or args.only in v.name]))
-    bad = len(failed)
-    print(f"{len(results)} comparisons, {bad} failed")
-    return 1 if bad else 0
+@functools.cache
+def styles(gpus: int = 1) -> dict[str, engine.Style]:
+    """Kokkos wants a launcher where there are several GPUs: one rank alone has one."""
+    kokkos = engine.Program(LMP_KK, PLUGIN_KK) if LMP_KK else None
+    return engine.styles(engine.Program(LMP, PLUGIN), kokkos, THREADS, gpus)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def missing(style: str, ranks: int) -> str:
+    """Why this style cannot run here; '' when it can."""
+    if shutil.which(LMP) is None or not Path(PLUGIN).exists():
+        return "no LAMMPS with the plugin (CLEBSCH_LMP, CLEBSCH_PLUGIN)"
+    if style == "kk" and (not LMP_KK or not Path(PLUGIN_KK).exists()):
+        return "no LAMMPS with Kokkos (CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN)"
+    beside = Path(LMP_KK).parent / "mpirun"
+    if ranks > 1 and not (os.environ.get("CLEBSCH_MPIRUN") or beside.exists() or shutil.which("mpirun")):
+        return "no mpirun (CLEBSCH_MPIRUN)"
+    return ""
+
+
+@functools.lru_cache(maxsize=1)
+def on_the_cpu(variant: Variant) -> dict[str, np.ndarray]:
+    return run(variant, styles()["cpu"], "float64")
+
+
+def parameters():
+    """(variant, style, dtype, ranks): two ranks for two variants, or for all where there are as many GPUs."""
+    made = []
+    several = torch.cuda.device_count() > 1
+    for variant in VARIANTS:
+        for style in ("cuda", "kk"):
+            for dtype in ("float64", "float32"):
+                for ranks in (1, 2):
+                    if ranks == 1 or (style == "kk" and (several or variant.name in ("water", "nve, carbon"))):
+                        name = f"{variant.name}-{style}-{dtype}-{ranks}"
+                        made.append(pytest.param(variant, style, dtype, ranks, id=name))
+    return made
+
+
+@pytest.mark.parametrize(("variant", "style", "dtype", "ranks"), parameters())
+def test_as_on_the_cpu(variant, style, dtype, ranks, within):
+    if reason := missing(style, ranks):
+        pytest.skip(reason)
+    if not CASES[variant.case].path.exists():
+        pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
+    chosen = styles(min(2, torch.cuda.device_count()) if ranks > 1 else 1)[style]
+    errors = differences(run(variant, chosen, dtype, ranks), on_the_cpu(variant))
+    within(errors, {key: limit_of(variant, dtype, key) for key in errors})

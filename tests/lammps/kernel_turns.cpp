@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "comm/node_turn.h"
 #include "core/errors.h"
-#include "cuda/kernel_table.h"
-#include "node_turn.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""tests/bench/md: what it runs, reads and refuses."""
+"""benchmarks/md: what it runs, reads and refuses."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench/md"))
+sys.path.insert(0, str(ROOT / "benchmarks/md"))
 
 import check  # noqa: E402
 import engine  # noqa: E402
@@ -96,14 +96,14 @@ def test_records_of_targets_come_from_the_kokkos_style_on_a_gpu():
     point |= {"katom_steps_s": 600.0, "step_ms": 13.0, "overhead_percent": 5.0}
     peer = point | {"style": "peer mace", "katom_steps_s": 100.0, "version": "0.3", "step_ms": 80.0}
     found = {r["name"]: r for r in output.named([point, peer], True)}
-    targets = {t["name"] for t in json.loads((ROOT / "tests/bench/targets.json").read_text())["targets"]}
+    targets = {t["name"] for t in json.loads((ROOT / "benchmarks/targets.json").read_text())["targets"]}
     assert set(found) <= targets and found["md_mace_m_8000_katom_steps_s"]["peer"]["value"] == 100.0
     assert found["md_max_atoms"]["value"] == 8000
     assert output.named([point], False) == [] and output.named([point | {"style": "cuda"}], True) == []
 
 
 def test_a_short_run(lmp, plugin, tmp_path):
-    command = [sys.executable, ROOT / "tests/bench/md", "--cases", "carbon", "--styles", "cpu,cuda,kk", "--atoms", "64"]
+    command = [sys.executable, ROOT / "benchmarks/md", "--cases", "carbon", "--styles", "cpu,cuda,kk", "--atoms", "64"]
     command += ["--steps", "10", "--lmp", lmp, "--plugin", plugin, "--json", tmp_path / "md.json", "--no-peers"]
     command += ["--plot", tmp_path / "md.png", "--lmp-kk", "", "--plugin-kk", ""]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
@@ -116,7 +116,7 @@ def test_a_short_run(lmp, plugin, tmp_path):
 
 
 def test_a_dry_run_shows_inputs():
-    command = [sys.executable, ROOT / "tests/bench/md", "--cases", "water", "--styles", "cuda,kk", "--dry-run"]
+    command = [sys.executable, ROOT / "benchmarks/md", "--cases", "water", "--styles", "cuda,kk", "--dry-run"]
     command += [
         "--lmp-kk",
         "lmp-with-kokkos",

@@ -31,7 +31,8 @@ HIGH_TRIPLES = [
     (7, 7, 0),
 ]
 
-# Features, highest degree of the harmonics, kept outputs, odd parity of odd harmonics. As in src/core/registry.cpp.
+# Features, highest degree of the harmonics, kept outputs, odd parity of odd harmonics. As in
+# src/core/problem/named_problems.cpp.
 CONVOLUTIONS = [
     ("128x0e+128x1o", 3, "0e+1o+2e+3o", True),
     ("32x0o+32x0e+32x1o+32x1e", 1, "0o+0e+1o+1e", True),

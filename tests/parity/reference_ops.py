@@ -18,7 +18,7 @@ from clebsch.irreps import Irreps
 
 
 def layout(irreps: Irreps) -> list[tuple[int, int, int]]:
-    """(offset, stride, mul) of every block in the channel-fastest layout (src/core/irreps.h)."""
+    """(offset, stride, mul) of every block in the channel-fastest layout (src/core/math/irreps.h)."""
     places, start, i = [], 0, 0
     blocks = list(irreps)
     while i < len(blocks):

@@ -156,7 +156,7 @@ def test_file(model_file):
     assert table["tables"] == 9 and table["value_error"] < 1e-6 and table["slope_error"] < 1e-4, table
     (table,) = Model(path, types_in_use=["H"]).tables
     assert table["tables"] == 1
-    listed = (ROOT / "src/model/allowed_ops.txt").read_text().splitlines()
+    listed = (ROOT / "src/model/file/allowed_ops.txt").read_text().splitlines()
     for part in torch.jit.load(path).modules():
         for method in part._c._method_names():
             kinds = {node.kind() for node in part._c._get_method(method).graph.nodes()}

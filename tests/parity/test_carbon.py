@@ -32,7 +32,7 @@ def diamond():
 
 def test_card(diamond):
     """Lattice constant and elastic constants are those of the card's properties.json; phonons follow from them."""
-    card = json.loads((ROOT / "models/carbon-mace/properties.json").read_text())["model"]
+    card = json.loads((ROOT / "models/recipes/carbon-mace/properties.json").read_text())["model"]
     a = diamond.cell.lengths()[0] * np.sqrt(2)
     assert a == pytest.approx(card["diamond_a_A"], abs=2e-4)
     cubic = bulk("C", "diamond", a, cubic=True)

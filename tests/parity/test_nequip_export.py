@@ -200,10 +200,10 @@ def test_float64_run_of_a_float32_model(upstream_model, exported):
 
 
 def test_file_holds_allowed_operators_only(exported):
-    """The graphs of every method, against the list that the loader enforces (src/model/allowed_ops.txt)."""
+    """The graphs of every method, against the list that the loader enforces (src/model/file/allowed_ops.txt)."""
     from conftest import ROOT
 
-    listed = (ROOT / "src/model/allowed_ops.txt").read_text().splitlines()
+    listed = (ROOT / "src/model/file/allowed_ops.txt").read_text().splitlines()
     allowed = {line.strip() for line in listed if line.strip() and not line.startswith("#")}
     for name in cases.CASES:
         module = torch.jit.load(exported(name))

@@ -268,7 +268,7 @@ def test_allow_list_covers_the_exporter(good: Path) -> None:
     """Every operator in exported code is on the list, and nothing is listed without a reason."""
     listed = {
         line
-        for line in (Path(__file__).parents[2] / "src/model/allowed_ops.txt").read_text().splitlines()
+        for line in (Path(__file__).parents[2] / "src/model/file/allowed_ops.txt").read_text().splitlines()
         if line and not line.startswith("#")
     }
     text = "".join(c.decode() for n, c in records(good).items() if n.endswith(".py"))

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDERS = ("src", "lammps_plugin", "tests", "examples")
+FOLDERS = ("src", "lammps_plugin", "tests", "benchmarks", "examples")
 ENDINGS = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 
 

@@ -1,4 +1,4 @@
-#include "core/coupling.h"
+#include "core/math/coupling.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 #include "core_support.h"
 
 namespace clebsch {

@@ -1,9 +1,9 @@
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 
 #include <gtest/gtest.h>
 
-#include "core/coupling.h"
 #include "core/errors.h"
+#include "core/math/coupling.h"
 #include "core_support.h"
 
 namespace clebsch {

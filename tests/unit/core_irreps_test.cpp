@@ -1,4 +1,4 @@
-#include "core/irreps.h"
+#include "core/math/irreps.h"
 
 #include <gtest/gtest.h>
 

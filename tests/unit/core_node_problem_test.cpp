@@ -1,4 +1,4 @@
-#include "core/node_problem.h"
+#include "core/problem/node_problem.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "core/problem.h"
+#include "core/problem/problem.h"
 
 #include <gtest/gtest.h>
 
 #include <clocale>
 #include <random>
 
-#include "core/allegro_problem.h"
 #include "core/errors.h"
-#include "core/registry.h"
+#include "core/problem/allegro_problem.h"
+#include "core/problem/named_problems.h"
 #include "core_support.h"
 
 namespace clebsch {

@@ -1,4 +1,4 @@
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ std::vector<double> value_at(const RadialNetwork& network, double r, double rc) 
   return value;
 }
 
-// The network written out plainly, from the formulas of core/problem.h.
+// The network written out plainly, from the formulas of core/problem/problem.h.
 std::vector<double> plain(const RadialDescription& d, const std::vector<double>& basis,
                           const std::vector<double>& weights, double r, double rc) {
   const double x = r / rc, p = d.cutoff_p;

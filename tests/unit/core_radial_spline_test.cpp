@@ -1,13 +1,13 @@
 // Radial tables as B-splines: the table's values at the knots, its ends, how far they are from the network between, and
 // that a column's polynomials meet with four derivatives.
-#include "core/radial_spline.h"
+#include "core/radial/radial_spline.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
+#include "core/radial/radial_table.h"
 #include "core_radial_support.h"
 
 namespace clebsch {

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "core/radial_network.h"
+#include "core/radial/radial_network.h"
 
 namespace clebsch::test {
 

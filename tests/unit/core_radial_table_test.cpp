@@ -1,4 +1,4 @@
-#include "core/radial_table.h"
+#include "core/radial/radial_table.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 
 namespace clebsch::test {
 

@@ -1,4 +1,4 @@
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "core/errors.h"
-#include "core/radial_table.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
+#include "core/radial/radial_table.h"
 #include "cpu/dispatch.h"
 
 namespace clebsch {

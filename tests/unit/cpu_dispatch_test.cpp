@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/coupling.h"
 #include "core/errors.h"
-#include "core/irreps.h"
+#include "core/math/coupling.h"
+#include "core/math/irreps.h"
 #include "cpu/selection.h"
 
 namespace clebsch {

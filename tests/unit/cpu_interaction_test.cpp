@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/errors.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
 #include "cpu/dispatch.h"
 #include "reference.h"
 

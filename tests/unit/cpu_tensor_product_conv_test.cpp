@@ -5,7 +5,7 @@
 
 #include "conv_case.h"
 #include "core/errors.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
 #include "cpu/dispatch.h"
 #include "cpu/interaction.h"
 

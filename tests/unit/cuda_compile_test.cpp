@@ -1,5 +1,5 @@
 // Compiles a subset of the kernels for three architectures: registers, shared memory, no spills in fp32. Needs NVRTC
-// (skipped without), no GPU. The subset is data/kernel_subset.txt; all kernels are tests/gpu/kernel_report.
+// (skipped without), no GPU. The subset is data/kernel_subset.txt; all kernels are benchmarks/kernel_report.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "cuda/known_devices.h"
-#include "cuda/nvrtc.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/runtime/nvrtc.h"
 #include "kernel_calls.h"
 #include "nvrtc_needed.h"
 

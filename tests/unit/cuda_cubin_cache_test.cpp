@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "cuda/cubin_cache.h"
+#include "cuda/runtime/cubin_cache.h"
 
 namespace clebsch::cuda {
 namespace {

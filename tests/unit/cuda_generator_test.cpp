@@ -5,10 +5,11 @@
 #include <string>
 
 #include "core/errors.h"
-#include "core/registry.h"
-#include "cuda/kernel_source.h"
-#include "cuda/lane_sum.h"
-#include "cuda/path_terms.h"
+#include "core/problem/named_problems.h"
+#include "cuda/conv/conv_source.h"
+#include "cuda/emit/lane_sum.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/plan/path_terms.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "core/errors.h"
-#include "core/registry.h"
-#include "cuda/interaction_kernels.h"
-#include "cuda/known_devices.h"
+#include "core/problem/named_problems.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/plan/device_limits.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -1,15 +1,15 @@
 // The table of kernels that op calls need. Nothing is compiled here: that is cuda_compile_test.
-#include "cuda/kernel_table.h"
+#include "cuda/runtime/kernel_table.h"
 
 #include <gtest/gtest.h>
 
 #include "core/errors.h"
-#include "core/registry.h"
-#include "cuda/interaction_kernels.h"
-#include "cuda/kernel_source.h"
-#include "cuda/known_devices.h"
-#include "cuda/symmetric_source.h"
-#include "cuda/tensor_product_conv.h"
+#include "core/problem/named_problems.h"
+#include "cuda/conv/conv_source.h"
+#include "cuda/conv/tensor_product_conv.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/nodes/symmetric_source.h"
+#include "cuda/plan/device_limits.h"
 #include "symmetric_problems.h"
 
 namespace clebsch::cuda {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/horner_tree.h"
+#include "cuda/nodes/horner_tree.h"
 #include "symmetric_problems.h"
 #include "symmetric_reference.h"
 

@@ -8,9 +8,9 @@
 #include <iostream>
 
 #include "core/errors.h"
-#include "core/registry.h"
+#include "core/problem/named_problems.h"
 #include "cpu/allegro.h"
-#include "cuda/allegro.h"
+#include "cuda/allegro/allegro.h"
 #include "reference.h"
 
 namespace clebsch::cuda {

@@ -2,9 +2,9 @@
 // double backward against finite differences of its backward pass.
 #include <gtest/gtest.h>
 
-#include "core/harmonics.h"
+#include "core/math/harmonics.h"
 #include "cpu/tensor_product_conv.h"
-#include "cuda/edge_embedding.h"
+#include "cuda/edges/edge_embedding.h"
 #include "reference.h"
 
 namespace clebsch {

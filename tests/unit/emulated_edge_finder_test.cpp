@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cuda/edge_finder.h"
+#include "cuda/edges/edge_finder.h"
 #include "pair_list_support.h"
 
 namespace clebsch::testing {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "cuda/driver.h"
-#include "cuda/nvrtc.h"
+#include "cuda/runtime/driver.h"
+#include "cuda/runtime/nvrtc.h"
 
 namespace clebsch::cuda {
 namespace {

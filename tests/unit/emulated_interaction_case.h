@@ -7,11 +7,12 @@
 #include <limits>
 
 #include "core/errors.h"
-#include "core/radial_spline.h"
-#include "core/registry.h"
-#include "cuda/cubin_cache.h"
-#include "cuda/driver.h"
-#include "cuda/interaction.h"
+#include "core/problem/named_problems.h"
+#include "core/radial/radial_spline.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/interaction/interaction.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
 #include "reference.h"
 
 namespace clebsch::cuda {

@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "core/errors.h"
-#include "core/registry.h"
-#include "cuda/kernel_compiler.h"
-#include "cuda/kernel_table.h"
-#include "cuda/known_devices.h"
-#include "cuda/symmetric_contraction.h"
-#include "cuda/tensor_product_conv.h"
+#include "core/problem/named_problems.h"
+#include "cuda/conv/tensor_product_conv.h"
+#include "cuda/nodes/symmetric_contraction.h"
+#include "cuda/plan/device_limits.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "core/edge_forces.h"
 #include "cpu/pair_repulsion.h"
-#include "cuda/edge_forces.h"
-#include "cuda/gate.h"
-#include "cuda/graph_transpose.h"
-#include "cuda/node_linear.h"
-#include "cuda/pair_repulsion.h"
+#include "cuda/edges/edge_forces.h"
+#include "cuda/edges/graph_transpose.h"
+#include "cuda/edges/pair_repulsion.h"
+#include "cuda/nodes/gate.h"
+#include "cuda/nodes/node_linear.h"
 #include "reference.h"
 
 namespace clebsch {
@@ -32,7 +32,8 @@ void expect_close(const std::vector<T>& got, const Values& expected, double scal
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
 }
 
-/// out = x W[type] by the definition in core/node_problem.h; zero for rows from `limit` on and types out of range.
+/// out = x W[type] by the definition in core/problem/node_problem.h; zero for rows from `limit` on and types out of
+/// range.
 Values slow_linear(const LinearProblem& p, const Values& x, const Values& weight, const std::vector<int32_t>& types,
                    int nodes, int type_count, int limit, bool transposed) {
   const int64_t d_in = (transposed ? p.out : p.in).dim(), d_out = (transposed ? p.in : p.out).dim();

@@ -1,7 +1,7 @@
 // Ordering two streams: the calls that reach the driver, and that one event serves again and again.
 #include <gtest/gtest.h>
 
-#include "cuda/stream_order.h"
+#include "cuda/runtime/stream_order.h"
 
 namespace clebsch::cuda {
 namespace {

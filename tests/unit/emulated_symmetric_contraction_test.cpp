@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "cpu/symmetric_contraction.h"
-#include "cuda/group_rows.h"
-#include "cuda/symmetric_contraction.h"
+#include "cuda/nodes/group_rows.h"
+#include "cuda/nodes/symmetric_contraction.h"
 #include "symmetric_problems.h"
 #include "symmetric_reference.h"
 

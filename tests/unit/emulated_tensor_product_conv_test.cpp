@@ -6,8 +6,8 @@
 
 #include "conv_case.h"
 #include "core/errors.h"
-#include "core/registry.h"
-#include "cuda/tensor_product_conv.h"
+#include "core/problem/named_problems.h"
+#include "cuda/conv/tensor_product_conv.h"
 
 namespace clebsch {
 namespace {

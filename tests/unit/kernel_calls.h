@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/problem.h"
-#include "core/registry.h"
-#include "cuda/allegro_source.h"
-#include "cuda/kernel_table.h"
+#include "core/problem/named_problems.h"
+#include "core/problem/problem.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "cuda/nvrtc.h"
+#include "cuda/runtime/nvrtc.h"
 
 #define CLEBSCH_NEEDS_NVRTC()                                                               \
   do {                                                                                      \

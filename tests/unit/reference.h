@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/coupling.h"
 #include "core/graph.h"
-#include "core/harmonics.h"
-#include "core/problem.h"
-#include "core/radial_network.h"
-#include "core/radial_table.h"
+#include "core/math/coupling.h"
+#include "core/math/harmonics.h"
+#include "core/problem/problem.h"
+#include "core/radial/radial_network.h"
+#include "core/radial/radial_table.h"
 
 namespace clebsch::reference {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 
 namespace clebsch {
 

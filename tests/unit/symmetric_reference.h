@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/symmetric_problem.h"
+#include "core/problem/symmetric_problem.h"
 #include "reference.h"
 
 namespace clebsch::reference {

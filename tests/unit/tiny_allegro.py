@@ -30,7 +30,7 @@ def describe(seed: int = 1, dtype: str = "float32", spline: int = 0, tutorial: i
     roots = torch.arange(1, nbasis + 1, dtype=torch.float64) * pi
     if spline:
         roots = torch.arange(-4, nbasis - 4, dtype=torch.float64) / nbasis
-    # Products in the order of core/allegro_problem.h: 11 paths within 0e+1o+2e, then 3 to the scalar.
+    # Products in the order of core/problem/allegro_problem.h: 11 paths within 0e+1o+2e, then 3 to the scalar.
     network = D.AllegroNetwork(
         scalars=scalars,
         channels=channels,

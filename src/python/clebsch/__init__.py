@@ -7,11 +7,10 @@ missing or built for another torch, export and ``clebsch info`` still work, and 
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 from .errors import ClebschError, ExportRefused
 from .library import load as _load
 from .tensor_product_conv import TensorProductConv, edge_graph
+from .version import __version__
 
 _load()
 

@@ -1,4 +1,4 @@
-"""The text form of a convolution (src/core/problem.h) from the arguments of e3nn's ``TensorProduct``."""
+"""The text form of a convolution (src/core/problem/problem.h) from the arguments of e3nn's ``TensorProduct``."""
 
 from __future__ import annotations
 

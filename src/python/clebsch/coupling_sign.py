@@ -1,8 +1,8 @@
 """The sign of real Wigner 3j tensors, which differs between releases of e3nn.
 
-A coupling is fixed by its symmetry up to a sign. e3nn 0.6 and src/core/coupling.cpp take that of the formula below;
-e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are equal.
-Whoever takes over a product of e3nn compares the tensor that it computes with.
+A coupling is fixed by its symmetry up to a sign. e3nn 0.6 and src/core/math/coupling.cpp take that of the formula
+below; e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are
+equal. Whoever takes over a product of e3nn compares the tensor that it computes with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The few operations on irreps text that export and the tests need; the C++ twin is src/core/irreps.h."""
+"""The few operations on irreps text that export and the tests need; the C++ twin is src/core/math/irreps.h."""
 
 from __future__ import annotations
 

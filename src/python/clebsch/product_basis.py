@@ -22,7 +22,7 @@ from torch import Tensor
 from .errors import ClebschError
 from .irreps import Irreps
 
-MAX_ORDER = 4  # of src/core/symmetric_problem.h
+MAX_ORDER = 4  # of src/core/problem/symmetric_problem.h
 
 
 class ProductBasis:

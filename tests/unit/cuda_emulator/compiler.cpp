@@ -1,4 +1,5 @@
-// The functions of NVRTC that src/cuda/nvrtc.cpp looks up: a source becomes a shared library by the host's compiler.
+// The functions of NVRTC that src/cuda/runtime/nvrtc.cpp looks up: a source becomes a shared library by the host's
+// compiler.
 #include <dlfcn.h>
 
 #include <cstdlib>

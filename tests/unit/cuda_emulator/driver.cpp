@@ -1,4 +1,4 @@
-// The functions of the CUDA driver that src/cuda/driver.cpp looks up. Every call is synchronous.
+// The functions of the CUDA driver that src/cuda/runtime/driver.cpp looks up. Every call is synchronous.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -28,7 +28,7 @@ class LinearMap:
 
 @dataclass
 class Path:
-    """One uvu path of a convolution: block indices and e3nn's path weight (src/core/problem.h)."""
+    """One uvu path of a convolution: block indices and e3nn's path weight (src/core/problem/problem.h)."""
 
     in1: int
     in2: int
@@ -38,8 +38,8 @@ class Path:
 
 @dataclass
 class Transform:
-    """Distance transform of a radial basis (src/core/problem.h): "agnesi" with parameters q, p, a, or "soft" with
-    alpha; radii (T,) of the types in Angstrom."""
+    """Distance transform of a radial basis (src/core/problem/problem.h): "agnesi" with parameters q, p, a, or "soft"
+    with alpha; radii (T,) of the types in Angstrom."""
 
     name: str
     parameters: list[float]
@@ -59,7 +59,8 @@ class NormLayers:
 class Radial:
     """Radial functions of one convolution: basis n is prefactor * sin(roots[n] x) / x * cutoff_p(x), then an MLP.
 
-    The rest is as in src/core/problem.h, RadialDescription; `norms` is absent from bias-free networks with silu.
+    The rest is as in src/core/problem/problem.h, RadialDescription; `norms` is absent from bias-free networks
+    with silu.
     """
 
     roots: Tensor
@@ -114,7 +115,7 @@ class Layer:
 
 @dataclass
 class AllegroNetwork:
-    """All of a strictly local Allegro model but scale, shift and pair term (src/core/allegro_problem.h).
+    """All of a strictly local Allegro model but scale, shift and pair term (src/core/problem/allegro_problem.h).
 
     ``basis`` is the text of the radial basis, ``roots`` its numbers. The two-body network is ``pair_weights``
     (T * T, basis, width), a matrix for every ordered pair of types, then ``shared_weights``; its columns are scalars,

@@ -42,7 +42,7 @@ _TREE = {
     "[pair_potential]": "ZBL",
     "total_energy_sum": "AtomwiseReduce",
 }
-#: Highest degree that the op has (src/core/allegro_problem.cpp).
+#: Highest degree that the op has (src/core/problem/allegro_problem.cpp).
 _LMAX = 4
 
 
@@ -168,8 +168,8 @@ def _one_matrix(module: torch.nn.Module) -> Tensor:
 
 
 def _two_body_basis(module: torch.nn.Module, types: int) -> tuple[str, Tensor, Tensor]:
-    """Text of the basis (src/core/allegro_problem.h), its numbers, and the matrix of every ordered pair of types that
-    follows it, (types * types, basis, embedding)."""
+    """Text of the basis (src/core/problem/allegro_problem.h), its numbers, and the matrix of every ordered pair of
+    types that follows it, (types * types, basis, embedding)."""
     if type(module).__name__ == "TwoBodySplineScalarEmbed":
         spline = module.spline
         width = fp64(spline.upper - spline.lower)

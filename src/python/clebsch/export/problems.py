@@ -1,4 +1,4 @@
-"""Text forms of problems (src/core/problem.h, src/core/node_problem.h) and flat weights in the order they define."""
+"""Text forms of problems (src/core/problem) and flat weights in the order they define."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def radial_basis(value: Radial) -> Tensor:
 
 
 def radial_network(value: Radial) -> Tensor:
-    """The `network` tensor: all weights in the order of src/core/problem.h, RadialDescription."""
+    """The `network` tensor: all weights in the order of src/core/problem/problem.h, RadialDescription."""
     if value.norms is None:
         return torch.cat([w.flatten() for w in value.weights])
     parts = [value.norms.first, value.weights[0]]

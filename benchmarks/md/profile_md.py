@@ -1,0 +1,137 @@
+"""What one step of molecular dynamics puts on the GPU: launches, copies, and the time in which nothing runs.
+
+    python3 benchmarks/md/profile_md.py OUT.json --lammps liblammps.so --plugin clebschkkplugin.so --atoms 512,8000
+
+Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
+without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
+cuda` instead. Without a GPU it runs and counts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks/md"))
+
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+from cases import BASES, CASES, replication  # noqa: E402
+
+
+class Lammps:
+    """The few functions of LAMMPS's library interface that are needed."""
+
+    def __init__(self, library: str, flags: list[str]) -> None:
+        self.lib = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        self.lib.lammps_open_no_mpi.restype = ctypes.c_void_p
+        words = ["lmp", "-log", "none", "-screen", "none", *flags]
+        arguments = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
+        self.handle = ctypes.c_void_p(self.lib.lammps_open_no_mpi(len(words), arguments, None))
+
+    def __call__(self, text: str) -> None:
+        self.lib.lammps_commands_string(self.handle, text.encode())
+
+    def close(self) -> None:
+        """Also ends what LAMMPS has started: Kokkos after Python's torch has ended CUDA would be too late."""
+        self.lib.lammps_close(self.handle)
+        for name in ("lammps_kokkos_finalize",):
+            function = getattr(self.lib, name, None)
+            if function is not None:
+                function()
+
+
+def set_up(case, atoms: int, args, folder: Path) -> str:
+    base = BASES[case.base]()
+    data = folder / "base.data"
+    data.write_text(base.data())
+    keyword = "device cuda" if args.style == "cuda" else ""
+    copies = " ".join(map(str, replication(len(base), atoms)))
+    return f"""units metal
+atom_style atomic
+plugin load "{args.plugin}"
+read_data "{data}"
+replicate {copies}
+pair_style clebsch {keyword} dtype float32
+pair_coeff * * "{case.path}" {case.names}
+neighbor 1.0 bin
+neigh_modify every 20 delay 0 check no
+velocity all create 300 1 mom yes
+timestep 0.0001
+fix motion all nve
+thermo 100000
+run 41
+"""
+
+
+def summary(events: list, steps: int) -> dict:
+    """Counts a step, microseconds a step, and the time between the first and the last event in which nothing ran."""
+    spans = sorted((e.time_range.start, e.time_range.end, e.name) for e in events)
+    if not spans:
+        return {"steps": steps, "events": 0}
+    busy, end = 0.0, spans[0][0]
+    for start, stop, _ in spans:
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    whole = end - spans[0][0]
+    copies = [s for s in spans if "Memcpy" in s[2]]
+    kernels = [s for s in spans if "Memcpy" not in s[2] and "Memset" not in s[2]]
+    times: dict[str, list[float]] = {}
+    for start, stop, name in spans:
+        times.setdefault(name[:90], []).append(stop - start)
+    largest = sorted(times.items(), key=lambda item: -sum(item[1]))[:25]
+    return {
+        "steps": steps,
+        "kernels_a_step": len(kernels) / steps,
+        "copies_to_host_a_step": sum("DtoH" in s[2] for s in copies) / steps,
+        "copies_to_device_a_step": sum("HtoD" in s[2] for s in copies) / steps,
+        "copies_a_step": len(copies) / steps,
+        "whole_us": whole / steps,
+        "busy_us": busy / steps,
+        "gaps_us": (whole - busy) / steps,
+        "largest": [{"name": name, "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
+    }
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--lammps", required=True, help="liblammps.so, its own libraries in LD_LIBRARY_PATH")
+    parser.add_argument("--plugin", required=True)
+    parser.add_argument("--case", default="mace-M", choices=CASES)
+    parser.add_argument("--style", default="kk", choices=("kk", "cuda"))
+    parser.add_argument("--atoms", default="512,8000")
+    args = parser.parse_args()
+    gpu = torch.cuda.is_available()
+    flags = [] if args.style == "cuda" else ["-k", "on", *(["g", "1"] if gpu else ["t", "1"]), "-sf", "kk"]
+    lammps = Lammps(args.lammps, flags)
+    report = {}
+    for atoms in map(int, args.atoms.split(",")):
+        with tempfile.TemporaryDirectory() as name:
+            lammps("clear\n" + set_up(CASES[args.case], atoms, args, Path(name)))
+            for label, text, steps in (("steady", "run 15", 15), ("with rebuilds", "run 60", 60)):
+                activities = [ProfilerActivity.CUDA] if gpu else [ProfilerActivity.CPU]
+                with profile(activities=activities) as seen:
+                    lammps(text + " pre no post no")
+                    if gpu:
+                        torch.cuda.synchronize()
+                events = [e for e in seen.events() or [] if gpu and "CUDA" in str(e.device_type)]
+                found = report[f"{args.case} {args.style} {atoms} {label}"] = summary(events, steps)
+                shown = {k: round(v, 2) if isinstance(v, float) else v for k, v in found.items() if k != "largest"}
+                print(f"{args.case} {args.style} {atoms} atoms, {label}: {shown}", flush=True)
+                for row in found.get("largest", [])[:14]:
+                    print(f"   {row['us']:9.2f} us {row['calls']:6.2f} x {row['name']}", flush=True)
+        args.out.write_text(json.dumps(report, indent=1) + "\n")
+    lammps.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

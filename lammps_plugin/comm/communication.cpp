@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "comm/communication.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "atom.h"
+#include "comm.h"
+#include "pair.h"
+
+namespace clebsch_lammps {
+
+void Communication::find_owners(LAMMPS_NS::Pair* pair) {
+  owner_.resize(atom->nlocal + atom->nghost);
+  std::iota(owner_.begin(), owner_.begin() + atom->nlocal, 0);
+  // Swaps come in order, so a ghost made from a ghost receives an index that is already resolved.
+  comm->forward_comm(pair, kForwardSize);
+}
+
+void Communication::begin_reverse(int width) {
+  width_ = width;
+  buffer_.assign(static_cast<std::size_t>(atom->nlocal + atom->nghost) * width, 0.0);
+}
+
+void Communication::reverse(LAMMPS_NS::Pair* pair) { comm->reverse_comm(pair, width_); }
+
+int Communication::pack_forward(int n, const int* list, double* buf) const {
+  for (int k = 0; k < n; ++k) buf[k] = owner_[list[k]];
+  return n;
+}
+
+void Communication::unpack_forward(int n, int first, const double* buf) {
+  for (int k = 0; k < n; ++k) owner_[first + k] = static_cast<int>(buf[k]);
+}
+
+int Communication::pack_reverse(int n, int first, double* buf) const {
+  const double* begin = buffer_.data() + static_cast<std::size_t>(first) * width_;
+  std::copy(begin, begin + static_cast<std::size_t>(n) * width_, buf);
+  return n * width_;
+}
+
+void Communication::unpack_reverse(int n, const int* list, const double* buf) {
+  for (int k = 0; k < n; ++k)
+    for (int c = 0; c < width_; ++c) row(list[k])[c] += buf[k * width_ + c];
+}
+
+double Communication::memory_usage() const {
+  return static_cast<double>(owner_.capacity() * sizeof(int) + buffer_.capacity() * sizeof(double));
+}
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "pair/graph_builder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "atom.h"
+#include "error.h"
+#include "neigh_list.h"
+#include "update.h"
+
+using LAMMPS_NS::bigint;
+
+namespace clebsch_lammps {
+
+void GraphBuilder::set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types,
+                             int layers) {
+  model_type_ = model_type;
+  stride_ = static_cast<int>(model_type.size());
+  layers_ = std::max(layers, 1);
+  cutoff_squared_.assign(static_cast<std::size_t>(stride_) * stride_, 0.0);
+  for (int a = 1; a < stride_; ++a)
+    for (int b = 1; b < stride_; ++b)
+      if (model_type[a] >= 0 && model_type[b] >= 0) {
+        const double cutoff = pair_cutoffs[static_cast<std::size_t>(model_type[a]) * types + model_type[b]];
+        cutoff_squared_[a * stride_ + b] = cutoff * cutoff;
+      }
+}
+
+void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner, int threads) {
+  node_of_.assign(atom->nlocal + atom->nghost, -1);
+  atoms_.clear();
+  add_owned_nodes(list);
+
+  graph_.n_local = static_cast<int>(atoms_.size());
+  graph_.row_ptr.assign(1, 0);
+  graph_.layer_rows.resize(layers_);
+  int begin = 0, end = graph_.n_local;
+  for (int hop = 0; hop < layers_; ++hop) {
+    graph_.layer_rows[layers_ - 1 - hop] = end;
+    const int edge_begin = graph_.row_ptr.back();
+    add_rows(list, begin, end, threads);
+    number_senders(owner, edge_begin, graph_.row_ptr.back());
+    begin = end;
+    end = static_cast<int>(atoms_.size());
+  }
+  graph_.n_rows = begin;
+  graph_.n_nodes = end;
+  graph_.types.resize(end);
+  for (int node = 0; node < end; ++node) graph_.types[node] = model_type_[atom->type[atoms_[node]]];
+  graph_.finish();
+}
+
+void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list) {
+  for (int k = 0; k < list->inum; ++k) {
+    const int i = list->ilist[k];
+    if (model_type_[atom->type[i]] < 0) continue;
+    const double* x = atom->x[i];
+    // A position that is not a number compares as out of every cutoff: the atom would quietly count as isolated.
+    if (!std::isfinite(x[0] + x[1] + x[2])) {
+      const bigint id = atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1;
+      error->one(FLERR,
+                 "Pair style clebsch: expected finite coordinates, got {} {} {} for atom ID {} at step {}; check the "
+                 "starting structure, the timestep and the model's range of validity",
+                 x[0], x[1], x[2], id, update->ntimestep);
+    }
+    node_of_[i] = static_cast<int>(atoms_.size());
+    atoms_.push_back(i);
+  }
+}
+
+void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, int begin, int end, int threads) {
+  const double* const* x = atom->x;
+  const int* type = atom->type;
+  const int* numneigh = list->numneigh;
+  int* const* firstneigh = list->firstneigh;
+  auto visit = [&](int node, auto&& take) {
+    const int i = atoms_[node];
+    const double* cutoff = &cutoff_squared_[static_cast<std::size_t>(type[i]) * stride_];
+    for (int k = 0; k < numneigh[i]; ++k) {
+      const int j = firstneigh[i][k] & NEIGHMASK;
+      const double dx = x[j][0] - x[i][0], dy = x[j][1] - x[i][1], dz = x[j][2] - x[i][2];
+      if (dx * dx + dy * dy + dz * dz < cutoff[type[j]]) take(j, dx, dy, dz);
+    }
+  };
+
+  graph_.row_ptr.resize(end + 1);
+  std::int32_t* row_ptr = graph_.row_ptr.data();
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int node = begin; node < end; ++node) {
+    int count = 0;
+    visit(node, [&](int, double, double, double) { ++count; });
+    row_ptr[node + 1] = count;
+  }
+  std::int64_t edges = row_ptr[begin];
+  for (int node = begin; node < end; ++node) {
+    edges += row_ptr[node + 1];
+    if (edges > std::numeric_limits<std::int32_t>::max())
+      error->one(FLERR, "Pair style clebsch: expected at most 2147483647 edges a rank, got more; use more ranks");
+    row_ptr[node + 1] = static_cast<std::int32_t>(edges);
+  }
+
+  graph_.senders.resize(edges);
+  graph_.edge_vec.resize(3 * static_cast<std::size_t>(edges));
+  std::int32_t* senders = graph_.senders.data();
+  double* edge_vec = graph_.edge_vec.data();
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int node = begin; node < end; ++node) {
+    std::size_t e = row_ptr[node];
+    visit(node, [&](int j, double dx, double dy, double dz) {
+      senders[e] = j;
+      edge_vec[3 * e] = dx;
+      edge_vec[3 * e + 1] = dy;
+      edge_vec[3 * e + 2] = dz;
+      ++e;
+    });
+  }
+}
+
+void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end) {
+  for (int e = edge_begin; e < edge_end; ++e) {
+    const int j = owner ? owner[graph_.senders[e]] : graph_.senders[e];
+    if (node_of_[j] < 0) {
+      if (owner)
+        error->one(FLERR,
+                   "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for "
+                   "local index {}; please report this",
+                   j);
+      node_of_[j] = static_cast<int>(atoms_.size());
+      atoms_.push_back(j);
+    }
+    graph_.senders[e] = node_of_[j];
+  }
+}
+
+double GraphBuilder::memory_usage() const {
+  const std::size_t ints = graph_.row_ptr.capacity() + graph_.senders.capacity() + graph_.receivers.capacity() +
+                           graph_.col_ptr.capacity() + graph_.col_edge.capacity() + graph_.types.capacity() +
+                           atoms_.capacity() + node_of_.capacity();
+  return static_cast<double>(ints * sizeof(int) + graph_.edge_vec.capacity() * sizeof(double));
+}
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "pair/model_loading.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "comm.h"
+#include "comm/node_turn.h"
+#include "error.h"
+#include "universe.h"
+#include "utils.h"
+
+namespace clebsch_lammps {
+namespace {
+
+/// Broadcasts a string of any length from `root`; in pieces, since MPI counts are int.
+void broadcast(std::string& text, int root, MPI_Comm world) {
+  LAMMPS_NS::bigint size = text.size();
+  MPI_Bcast(&size, 1, MPI_LMP_BIGINT, root, world);
+  text.resize(size);
+  constexpr LAMMPS_NS::bigint piece = LAMMPS_NS::bigint{1} << 30;
+  for (LAMMPS_NS::bigint begin = 0; begin < size; begin += piece)
+    MPI_Bcast(&text[begin], static_cast<int>(std::min(piece, size - begin)), MPI_CHAR, root, world);
+}
+
+std::string find_and_read(const std::string& file, std::string& message) {
+  const std::string path = LAMMPS_NS::utils::get_potential_file_path(file);
+  if (path.empty()) {
+    const char* folders = std::getenv("LAMMPS_POTENTIALS");
+    message = "expected a readable model file, got '" + file + "', which is neither there nor in a folder of " +
+              "LAMMPS_POTENTIALS (" + (folders ? folders : "unset") + "); give its path in pair_coeff";
+    return "";
+  }
+  try {
+    return clebsch::read_file_bytes(path);
+  } catch (const std::exception& error) {
+    message = error.what();
+    return "";
+  }
+}
+
+}  // namespace
+
+void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
+  const std::string text = first_message(message, lmp->world);
+  if (!text.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", text);
+}
+
+std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
+                                           const clebsch::LoadOptions& options) {
+  std::string bytes, message;
+  if (lmp->comm->me == 0) bytes = find_and_read(file, message);
+  stop_together(lmp, message);
+  broadcast(bytes, 0, lmp->world);
+
+  std::shared_ptr<clebsch::Model> model;
+  try {
+    model = clebsch::Model::load_bytes(bytes, file, options);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  stop_together(lmp, message);
+  return model;
+}
+
+std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device) {
+  if (device == "cpu" || device == "cpu:padded") return device;
+  int visible = clebsch::visible_gpus(), fewest = 0;
+  MPI_Allreduce(&visible, &fewest, 1, MPI_INT, MPI_MIN, lmp->world);
+  if (fewest == 0) return device == "auto" ? "cpu" : device;  // the load says what is missing
+  MPI_Comm node = node_communicator(lmp->world);
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(node, &rank);
+  MPI_Comm_size(node, &ranks);
+  MPI_Comm_free(&node);
+  if (ranks > visible && lmp->comm->me == 0)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: {} ranks of a node share {} visible GPU(s); one rank a GPU is usually "
+                        "faster",
+                        ranks, visible);
+  // Partitions share the node's GPUs, but only those of this world can be asked here: the universe's order then, in
+  // which launchers fill nodes.
+  const int place = lmp->universe->nworlds > 1 ? lmp->universe->me : rank;
+  return device + ":" + std::to_string(place % visible);
+}
+
+void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
+  MPI_Comm node = node_communicator(lmp->world);
+  const TurnOutcome outcome =
+      work_in_turns(lmp->world, node, clebsch::kernel_cache_problem(), [&] { model.prepare(); });
+  MPI_Comm_free(&node);
+  if (!outcome.error.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", outcome.error);
+  if (!outcome.notice.empty() && lmp->comm->me == 0 && lmp->comm->nprocs > 1)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: every rank compiles the GPU kernels for itself: {}. Set CLEBSCH_CACHE_DIR "
+                        "to a folder of yours that every node can write",
+                        outcome.notice);
+}
+
+void check_blas_once(LAMMPS_NS::LAMMPS* lmp) {
+  static bool checked = false;
+  if (checked) return;
+  checked = true;
+  std::string message, error_message;
+  try {
+    message = clebsch::check_blas();
+    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
+    if (message.find("results are right") == std::string::npos) error_message = message;
+  } catch (const std::exception& error) {
+    error_message = error.what();
+  }
+  stop_together(lmp, error_message);
+  if (!message.empty() && lmp->comm->me == 0) lmp->error->warning(FLERR, "Pair style clebsch: {}", message);
+}
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// pair_style clebsch: equivariant neural network potentials through libclebsch. See docs/lammps.md.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communication.h"
+#include "model/model.h"
+#include "pair.h"
+#include "pair/graph_builder.h"
+#include "pair/pair_list_builder.h"
+#include "pair/pair_settings.h"
+#include "pair/run_checks.h"
+#include "pair/step_times.h"
+
+namespace LAMMPS_NS {
+
+/// The pair style only translates: LAMMPS's neighbour list into a graph, the model's energies, forces and virials into
+/// LAMMPS's arrays.
+class PairClebsch : public Pair {
+ public:
+  explicit PairClebsch(LAMMPS* lmp);
+  ~PairClebsch() override;
+
+  void settings(int narg, char** arg) override;
+  void coeff(int narg, char** arg) override;
+  void init_style() override;
+  double init_one(int i, int j) override;
+  void compute(int eflag, int vflag) override;
+  void finish() override;
+
+  int pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) override;
+  void unpack_forward_comm(int n, int first, double* buf) override;
+  int pack_reverse_comm(int n, int first, double* buf) override;
+  void unpack_reverse_comm(int n, int* list, double* buf) override;
+  double memory_usage() override;
+
+  // For compute clebsch and compute clebsch/atom.
+
+  /// Asks for a named output from the next step on; stops when the model has none of that name.
+  void request_output(const std::string& name);
+  /// The output as of the last step computed; null when this rank has none (no atoms).
+  const clebsch::Result::Named* output(const std::string& name) const;
+  /// Step of the last compute(), -1 before the first.
+  bigint last_step() const { return last_step_; }
+  /// Nodes of the last step's graph: owned, with a row, all.
+  struct NodeCounts {
+    int owned = 0, rows = 0, all = 0;
+  };
+  virtual NodeCounts node_counts() const;
+  /// LAMMPS's index of each owned node: the order of per-atom outputs.
+  virtual const std::vector<int>& node_atoms() const { return finds_edges_ ? pairs_.atoms() : builder_.atoms(); }
+  int owned_nodes() const { return node_counts().owned; }
+  /// Asks for the times of parts from the next step on, as `timing yes` does.
+  void request_times() { measures_ = true; }
+  virtual const clebsch_lammps::StepTimes& times() { return times_; }
+
+ protected:
+  /// Collective: where the model runs, as LoadOptions::device takes it.
+  virtual std::string choose_model_device();
+  /// Stops when there is no model: pair_coeff failed, or pair_style was given again with other options.
+  void check_model() const;
+  /// The neighbour list of init_style().
+  virtual class NeighRequest* request_list(bool ghost_rows);
+  /// The request of a step, from LAMMPS's flags; checks that come before the first step of a run.
+  void begin_step();
+  /// Stops: `what` of LAMMPS's atom i is not finite. first, second: the atoms of the closest pair, or -1.
+  [[noreturn]] void stop_at_atom(int i, const std::string& what, int first, int second, double distance) const;
+
+ private:
+  void allocate();
+  void forget_model();
+  void map_types(int narg, char** arg);
+  void report() const;
+  void evaluate();
+  void check_forces();
+  [[noreturn]] void stop_at_node(int node, const std::string& what);
+  void make_graph();
+  void build_graph();
+  bigint atom_id(int i) const;
+  void add_to_atoms(double** target, const std::vector<double>& source, int width);
+  void warn_centroid();
+
+ protected:
+  clebsch_lammps::PairSettings settings_;
+  std::shared_ptr<clebsch::Model> model_;
+  std::string model_file_;
+  std::vector<int> model_type_;  ///< by LAMMPS type, -1: not of this style
+  clebsch::Request request_;
+  clebsch::Result result_;
+  clebsch_lammps::GraphBuilder builder_;
+  clebsch_lammps::PairListBuilder pairs_;
+  clebsch_lammps::Communication communication_;
+  clebsch_lammps::GhostCutoff ghost_cutoff_;
+  clebsch_lammps::StepTimes times_;
+  double energy_factor_ = 1;
+  bool finds_edges_ = false;   ///< the model finds a step's edges among LAMMPS's pairs
+  bool fold_ = true;           ///< ghosts stand for their owners (one rank)
+  bool own_reverse_ = false;   ///< newton off on several ranks
+  bool check_special_ = true;  ///< before the first step of a run
+  bool reported_ = false, centroid_warned_ = false;
+  bool measures_ = false;  ///< somebody wants to know the times of parts
+  int known_atoms_ = -1;   ///< local + ghost atoms when the owners were found
+  bigint last_step_ = -1;
+  bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
+};
+
+}  // namespace LAMMPS_NS

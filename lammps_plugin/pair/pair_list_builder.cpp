@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "pair/pair_list_builder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "atom.h"
+#include "error.h"
+#include "neigh_list.h"
+
+namespace clebsch_lammps {
+
+void PairListBuilder::set_types(const std::vector<int>& model_type, int layers) {
+  model_type_ = model_type;
+  layers_ = std::max(layers, 1);
+}
+
+int PairListBuilder::node_of(int i) {
+  if (number_[i] < 0) {
+    number_[i] = static_cast<int>(atoms_.size());
+    atoms_.push_back(i);
+  }
+  return number_[i];
+}
+
+void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner) {
+  number_.assign(atom->nlocal + atom->nghost, -1);
+  atoms_.clear();
+  images_.clear();
+  neighbours_.clear();
+  row_ptr_.assign(1, 0);
+  layer_rows_.resize(layers_);
+  for (int k = 0; k < list->inum; ++k)
+    if (model_type_[atom->type[list->ilist[k]]] >= 0) node_of(list->ilist[k]);
+
+  view_ = {};
+  view_.n_local = static_cast<int>(atoms_.size());
+  int begin = 0, end = view_.n_local;
+  for (int hop = 0; hop < layers_; ++hop) {
+    layer_rows_[layers_ - 1 - hop] = end;
+    for (int node = begin; node < end; ++node) {
+      const int i = atoms_[node];
+      const int* neighbours = list->firstneigh[i];
+      for (int k = 0; k < list->numneigh[i]; ++k) {
+        const int j = neighbours[k] & NEIGHMASK;
+        if (model_type_[atom->type[j]] < 0) continue;
+        if (owner && j >= atom->nlocal) {
+          // Images come after all nodes, whose number is known in the end.
+          if (number_[j] < 0) {
+            number_[j] = static_cast<int>(images_.size());
+            images_.push_back(j);
+          }
+          neighbours_.push_back(-1 - number_[j]);
+        } else {
+          neighbours_.push_back(node_of(j));
+        }
+      }
+      if (neighbours_.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+        error->one(FLERR, "Pair style clebsch: expected at most 2147483647 pairs a rank, got more; use more ranks");
+      row_ptr_.push_back(static_cast<int>(neighbours_.size()));
+    }
+    begin = end;
+    end = static_cast<int>(atoms_.size());
+  }
+  view_.n_rows = begin;
+  view_.n_nodes = end;
+  fold_images(owner);
+  types_.resize(end);
+  for (int node = 0; node < end; ++node) types_[node] = model_type_[atom->type[atoms_[node]]];
+  view_.n_points = end + static_cast<int>(images_.size());
+  view_.row_ptr = row_ptr_.data();
+  view_.neighbours = neighbours_.data();
+  view_.owners = owners_.data();
+  view_.layer_rows = layer_rows_.data();
+  view_.n_layers = layers_;
+  view_.types = types_.data();
+}
+
+void PairListBuilder::fold_images(const int* owner) {
+  owners_.clear();
+  for (const int ghost : images_) {
+    const int node = number_[owner[ghost]];
+    if (node < 0)
+      error->one(FLERR,
+                 "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
+                 "index {}; please report this",
+                 owner[ghost]);
+    owners_.push_back(node);
+  }
+  for (int& neighbour : neighbours_)
+    if (neighbour < 0) neighbour = view_.n_nodes - 1 - neighbour;
+}
+
+clebsch::PointsView PairListBuilder::gather(int threads) {
+  const int nodes = static_cast<int>(atoms_.size()), points = nodes + static_cast<int>(images_.size());
+  positions_.resize(3 * static_cast<std::size_t>(points));
+  const double* const* x = atom->x;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && points > 10000)
+  for (int p = 0; p < points; ++p)
+    std::copy_n(x[p < nodes ? atoms_[p] : images_[p - nodes]], 3, &positions_[3 * static_cast<std::size_t>(p)]);
+  return {positions_.data(), nullptr};
+}
+
+double PairListBuilder::memory_usage() const {
+  const std::size_t ints = atoms_.capacity() + images_.capacity() + number_.capacity() + row_ptr_.capacity() +
+                           neighbours_.capacity() + owners_.capacity() + types_.capacity();
+  return static_cast<double>(ints * sizeof(int) + positions_.capacity() * sizeof(double));
+}
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,257 @@
+#include "cuda/allegro/allegro.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "core/errors.h"
+#include "cuda/runtime/kernel_table.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr const char* kVariable = "CLEBSCH_CUDA_ALLEGRO";
+constexpr int kWarps = kAllegroThreads / 32;
+
+struct Plan {
+  AllegroChunks chunks;
+  std::optional<DenseMath> dense;
+
+  /// 3xTF32 where the device can: as accurate and faster (docs/kernels.md).
+  DenseMath dense_on(const DeviceLimits& limits) const {
+    return dense.value_or(limits.arch >= 80 ? DenseMath::tf32x3 : DenseMath::fp32);
+  }
+};
+
+Plan plan_from_environment() {
+  Plan plan;
+  const char* text = std::getenv(kVariable);
+  std::istringstream items(text ? text : "");
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item == "dense=fp32" || item == "dense=tf32x3") {
+      plan.dense = item == "dense=fp32" ? DenseMath::fp32 : DenseMath::tf32x3;
+      continue;
+    }
+    const size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
+    require((name == "edges" || name == "longest") && value >= 1 && value <= 1 << 24,
+            "{}: expected edges or longest = 1 to {}, or dense=fp32 or dense=tf32x3, got '{}'", kVariable, 1 << 24,
+            item);
+    (name == "edges" ? plan.chunks.edges : plan.chunks.longest) = value;
+  }
+  return plan;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// What follows from a call's capacities.
+struct Cut {
+  int64_t capacity;  ///< edges that the workspace has room for
+  int count;         ///< chunks
+  int longest;
+  int bins;
+  Cut(const AllegroOperands& o, const AllegroChunks& chunks)
+      : capacity(std::max<int64_t>(1, std::min(o.edges, int64_t{chunks.edges} + chunks.longest))),
+        count(static_cast<int>(std::max<int64_t>(1, ceil_div(o.edges, chunks.edges)))),
+        longest(static_cast<int>(capacity == o.edges ? capacity : chunks.longest)),
+        bins(o.tables * (o.pieces + 1) + 1) {}
+};
+
+/// Parts of the workspace before the edges' numbers, in bytes from its begin.
+struct Parts {
+  int64_t chunks, counts, starts, places, order, work;
+  explicit Parts(const Cut& cut) {
+    int64_t end = 0;
+    const auto take = [&](int64_t bytes) {
+      const int64_t begin = end;
+      end = begin + ceil_div(bytes, 256) * 256;
+      return begin;
+    };
+    chunks = take(cut.count * int64_t{16});
+    counts = take(cut.bins * int64_t{4});
+    starts = take(cut.bins * int64_t{4});
+    places = take(cut.capacity * 8);
+    order = take(cut.capacity * 4);
+    work = end;
+  }
+};
+
+Cubin compile_scale(int arch, const CubinCache& cache) {
+  return cached_compile(cache, allegro_scale_source(), "allegro_scale_rows", arch);
+}
+
+}  // namespace
+
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
+                                const DeviceLimits& limits, const CubinCache& cache) {
+  require(scalar == Scalar::f64 || dense == DenseMath::fp32 || limits.arch >= 80,
+          "{}: dense=tf32x3 needs compute capability 8.0, this device has {}.{}", kVariable, limits.arch / 10,
+          limits.arch % 10);
+  CompiledAllegro made;
+  made.edges = cached_compile(cache, allegro_edges_source(problem, scalar), "allegro_edges", limits.arch);
+  made.dense = cached_compile(cache, allegro_dense_source(problem, scalar, dense), "allegro_dense", limits.arch);
+  for (int k = 0; k < problem.layers(); ++k) {
+    made.products.push_back(
+        cached_compile(cache, allegro_product_source(problem, k, scalar), "allegro_product", limits.arch));
+  }
+  return made;
+}
+
+std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limits) {
+  if (call.op == "allegro_energy_backward") {
+    return {{call.op, "", [arch = limits.arch](const CubinCache& cache) {
+               return std::vector<CompiledPart>{{compile_scale(arch, cache), "", kAllegroThreads, 1}};
+             }}};
+  }
+  // Energies and gradients come from the same kernels.
+  const auto problem = cached_allegro_problem(call.problem);
+  return {{fmt::format("allegro_energy {}", scalar_name(call.scalar)), call.problem,
+           [problem, scalar = call.scalar, math = plan_from_environment().dense_on(limits),
+            limits](const CubinCache& cache) {
+             CompiledAllegro made = compile_allegro(*problem, scalar, math, limits, cache);
+             std::vector<CompiledPart> parts;
+             for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
+             parts.push_back({std::move(made.dense), "", dense_tiling(scalar, math).threads(), 1});
+             parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
+             return parts;
+           }}};
+}
+
+std::shared_ptr<const AllegroEnergy> AllegroEnergy::make(const std::shared_ptr<const AllegroProblem>& problem,
+                                                         Scalar scalar) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const AllegroProblem*, Scalar, std::string>, std::shared_ptr<const AllegroEnergy>>
+      made;
+  const char* text = std::getenv(kVariable);
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
+  if (!entry) entry.reset(new AllegroEnergy(problem, scalar));
+  return entry;
+}
+
+AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar)
+    : problem_(std::move(problem)),
+      scalar_(scalar),
+      layout_(*problem_),
+      dense_(*problem_, layout_),
+      limits_(device_limits(current_device())) {
+  const Plan plan = plan_from_environment();
+  chunks_ = plan.chunks;
+  math_ = plan.dense_on(limits_);
+}
+
+const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!kernels_) {
+    const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
+    const auto edges = load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_scan", "allegro_order",
+                                                     "allegro_edges", "allegro_edge_gradient", "allegro_readout"});
+    Kernels all{edges[0], edges[1], edges[2], edges[3],
+                edges[4], edges[5], edges[6], load_module(made.dense.code, {"allegro_dense"}).front(),
+                {},       {}};
+    for (const Cubin& cubin : made.products) {
+      const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
+      all.product.push_back(product[0]);
+      all.product_backward.push_back(product[1]);
+    }
+    kernels_ = std::make_unique<const Kernels>(std::move(all));
+  }
+  return *kernels_;
+}
+
+int64_t AllegroEnergy::workspace(const AllegroOperands& operands, const AllegroChunks& chunks) const {
+  const Cut cut(operands, chunks);
+  return Parts(cut).work + cut.capacity * layout_.numbers * scalar_bytes(scalar_);
+}
+
+void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& chunks, double* energy, double* gradient,
+                        void* workspace, Stream stream) const {
+  if (operands.nodes == 0) return;
+  require(reinterpret_cast<uintptr_t>(operands.dense) % 16 == 0,
+          "cuda allegro_energy: expected weights aligned to 16 bytes");
+  const Kernels& kernels = this->kernels();
+  const Cut cut(operands, chunks);
+  AllegroOperands o = operands;
+  AllegroChunks c = chunks;
+  int64_t capacity = cut.capacity;
+  int count = cut.count, longest = cut.longest, gradients = gradient != nullptr, chunk = 0;
+  const Parts parts(cut);
+  const auto part = [&](int64_t begin) -> void* { return static_cast<char*>(workspace) + begin; };
+  void *table = part(parts.chunks), *counts = part(parts.counts), *starts = part(parts.starts);
+  void *places = part(parts.places), *order = part(parts.order), *work = part(parts.work);
+  int bins = cut.bins;
+  kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
+                      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table,
+                       &bins, &counts, &energy, &gradient});
+  if (o.edges == 0) return;
+  const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
+  // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
+  const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
+  const DenseTiling tiling = dense_tiling(scalar_, math_);
+  const auto dense = [&](const std::vector<int>& calls) {
+    for (int index : calls) {
+      const int64_t columns = dense_.calls[static_cast<size_t>(index)].columns();
+      kernels.dense.launch(ceil_div(capacity, tiling.rows) * ceil_div(columns, tiling.columns), 1, tiling.threads(),
+                           stream, {&work, &capacity, &table, &chunk, &o.dense, &index, &gradients});
+    }
+  };
+  const auto product = [&](const Kernel& kernel) {
+    kernel.launch(row_blocks, 1, kAllegroThreads, stream,
+                  {&work, &capacity, &table, &chunk, &o.row_ptr, &o.types, &o.paths, &o.norm});
+  };
+  const auto geometry = [&](const std::vector<void*>& more) {
+    std::vector<void*> all{&table,   &chunk,         &o.edge_vec, &o.senders,    &o.receivers,
+                           &o.types, &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const int layers = problem_->layers();
+  for (chunk = 0; chunk < count; ++chunk) {
+    kernels.count.launch(edge_blocks, 1, kAllegroThreads, stream, geometry({&bins, &counts, &places}));
+    kernels.scan.launch(1, 1, kAllegroScanThreads, stream, {&bins, &counts, &starts});
+    kernels.order.launch(edge_blocks, 1, kAllegroThreads, stream, {&table, &chunk, &places, &starts, &order});
+    kernels.edges.launch(edge_blocks, 1, kAllegroThreads, stream,
+                         geometry({&order, &o.table, &work, &capacity, &gradients}));
+    for (size_t k = 0; k < static_cast<size_t>(layers); ++k) {
+      product(kernels.product[k]);
+      dense(dense_.forward[k]);
+    }
+    dense(dense_.forward[static_cast<size_t>(layers)]);
+    kernels.readout.launch(row_blocks, 1, kAllegroThreads, stream,
+                           {&work, &capacity, &table, &chunk, &o.row_ptr, &o.dense, &energy, &gradients});
+    if (!gradient) continue;
+    dense(dense_.backward[static_cast<size_t>(layers)]);
+    for (size_t k = static_cast<size_t>(layers); k-- > 0;) {
+      dense(dense_.backward[k]);
+      product(kernels.product_backward[k]);
+    }
+    kernels.edge_gradient.launch(edge_blocks, 1, kAllegroThreads, stream,
+                                 geometry({&order, &o.table, &work, &capacity, &gradient}));
+  }
+}
+
+void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
+                       int32_t rows, double* result, Stream stream) {
+  static std::mutex mutex;
+  static std::map<int, Kernel> made;
+  const int device = current_device();
+  Kernel kernel;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto found = made.find(device);
+    if (found == made.end()) {
+      const Cubin cubin = compile_scale(device_limits(device).arch, CubinCache::standard());
+      found = made.emplace(device, load_module(cubin.code, {"allegro_scale_rows"}).front()).first;
+    }
+    kernel = found->second;
+  }
+  kernel.launch(ceil_div(rows, kWarps), 1, kAllegroThreads, stream,
+                {&grad_out, &gradient, &row_ptr, &row_limit, &rows, &result});
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,360 @@
+// What an Allegro network needs of single edges and rows: plan of the chunks, two-body part, energies, gradients.
+#include <cmath>
+
+#include "core/radial/radial_table.h"
+#include "cuda/allegro/allegro_source.h"
+#include "cuda/emit/harmonics_source.h"
+#include "cuda/emit/table_place.h"
+
+namespace clebsch::cuda {
+namespace {
+
+void write_plan(SourceWriter& w) {
+  w.text(
+      "// First row of [0, limit] whose edges begin at or beyond `edge`.\n"
+      "__device__ __forceinline__ int first_row_from(const int* __restrict__ row_ptr, int limit, int64 edge) {\n"
+      "int low = 0, high = limit;\n"
+      "while (low < high) {\n"
+      "const int middle = (low + high) / 2;\n"
+      "if (__ldg(row_ptr + middle) < edge) {\n"
+      "low = middle + 1;\n"
+      "} else {\n"
+      "high = middle;\n"
+      "}\n"
+      "}\n"
+      "return low;\n"
+      "}\n"
+      "// A row that the workspace has no room for after the others of its chunk, of which it is then the last.\n"
+      "__device__ __forceinline__ bool overflows(const int* __restrict__ row_ptr, int limit, int row, int "
+      "chunk_edges,\n"
+      "int64 capacity, int longest) {\n"
+      "const int begin = __ldg(row_ptr + row), end = __ldg(row_ptr + row + 1);\n"
+      "if (end - begin <= longest) return false;\n"
+      "const int first = first_row_from(row_ptr, limit, begin / chunk_edges * static_cast<int64>(chunk_edges));\n"
+      "return end - __ldg(row_ptr + first) > capacity;\n"
+      "}");
+  w.text(
+      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
+      "allegro_plan(const int* __restrict__ row_ptr, const int* __restrict__ row_limit, int rows, int nodes,\n"
+      "int chunk_edges, int64 capacity, int longest, int chunk_count, int4* __restrict__ chunks,\n"
+      "int bins, int* __restrict__ counts, double* __restrict__ energy, double* __restrict__ gradient) {\n"
+      "const int limit = row_limit ? min(*row_limit, rows) : rows;\n"
+      "const int thread = blockIdx.x * kThreads + threadIdx.x, threads = gridDim.x * kThreads;\n"
+      "for (int c = thread; c < chunk_count; c += threads) {\n"
+      "const int64 from = static_cast<int64>(c) * chunk_edges;\n"
+      "const int first = first_row_from(row_ptr, limit, from);\n"
+      "int last = first_row_from(row_ptr, limit, from + chunk_edges);\n"
+      "if (last > first && overflows(row_ptr, limit, last - 1, chunk_edges, capacity, longest)) --last;\n"
+      "chunks[c] = make_int4(first, last, __ldg(row_ptr + first), __ldg(row_ptr + last));\n"
+      "}\n"
+      "for (int k = thread; k < bins; k += threads) counts[k] = 0;\n"
+      "const int lane = threadIdx.x % 32;\n"
+      "for (int row = thread / 32; row < nodes; row += threads / 32) {\n"
+      "const bool left_out = row < limit && overflows(row_ptr, limit, row, chunk_edges, capacity, longest);\n"
+      "const double value = left_out ? 0.0 / 0.0 : 0.0;\n"
+      "if (lane == 0) energy[row] = value;\n"
+      "if (!gradient || row >= rows || (row < limit && !left_out)) continue;\n"
+      "const int64 end = 3 * static_cast<int64>(__ldg(row_ptr + row + 1));\n"
+      "for (int64 k = 3 * static_cast<int64>(__ldg(row_ptr + row)) + lane; k < end; k += 32) gradient[k] = value;\n"
+      "}\n"
+      "}");
+}
+
+void write_place(SourceWriter& w) {
+  w.text(
+      "// An edge's place in its table: row (-1: from the cutoff on), t and dt/dr. A vector that is not a number, or "
+      "a\n"
+      "// pair without a table, gives a t that is not a number.\n"
+      "struct Place {\n"
+      "int row;\n"
+      "double t, dt_dr, inverse, x, y, z;\n"
+      "};\n"
+      "__device__ __forceinline__ Place locate(const double* __restrict__ v, int pair, const int* __restrict__ "
+      "table_index,\n"
+      "const double* __restrict__ cutoffs, int pieces) {\n"
+      "const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);\n"
+      "const double r = sqrt(vx * vx + vy * vy + vz * vz), cutoff = __ldg(cutoffs + pair);\n"
+      "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
+      "if (r >= cutoff && r - r == 0) return p;  // an infinite vector must show\n"
+      "const int table = __ldg(table_index + pair);");
+  w.line("const double s = sqrt(r), pieces_per_s = pieces / (sqrt(cutoff) - {});", first_knot());
+  w.text(
+      "const double u = table_place(s, pieces_per_s);\n"
+      "const bool inside = u >= 0 && table >= 0;\n"
+      "const int piece = inside ? min(static_cast<int>(u), pieces - 1) : -1;\n"
+      "p.row = max(table, 0) * (pieces + 1) + piece + 1;\n"
+      "p.t = table < 0 ? 0.0 / 0.0 : inside ? u - piece : u;\n"
+      "p.dt_dr = table_slope(s, pieces_per_s);\n"
+      "p.inverse = 1 / r;\n"
+      "p.x = vx * p.inverse;\n"
+      "p.y = vy * p.inverse;\n"
+      "p.z = vz * p.inverse;\n"
+      "return p;\n"
+      "}");
+}
+
+/// Calls body(columns of the table, array, "gradient's array") for the parts of a table's row.
+template <typename F>
+void each_part(const AllegroProblem& p, const AllegroLayout& layout, const F& body) {
+  const int s = static_cast<int>(p.scalars), env = static_cast<int>(p.env_weights());
+  body(0, s, layout.scalars, layout.scalars);
+  body(s, env, layout.env.front(), layout.env.front());
+  body(s + env, env, layout.first, layout.grad_first);
+}
+
+const char* const kGeometryParameters =
+    "const int4* __restrict__ chunks, int chunk, const double* __restrict__ edge_vec, const int* __restrict__ "
+    "senders,\n"
+    "const int* __restrict__ receivers, const int* __restrict__ types, const int* __restrict__ table_index,\n"
+    "const double* __restrict__ cutoffs, int type_count, int pieces,";
+
+/// A chunk's edges in the order of their tables' rows: all that share a row then find it in the cache next to them. A
+/// counting sort; places within a row are handed out in any order, on which no result depends.
+void write_sort(SourceWriter& w) {
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_count({}", kGeometryParameters);
+  w.text(
+      "int bins, int* __restrict__ counts, int2* __restrict__ places) {\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
+      "if (own >= part.w - part.z) return;\n"
+      "const int64 edge = static_cast<int64>(part.z) + own;\n"
+      "const int pair = __ldg(types + __ldg(receivers + edge)) * type_count + __ldg(types + __ldg(senders + edge));\n"
+      "const Place p = locate(edge_vec + 3 * edge, pair, table_index, cutoffs, pieces);\n"
+      "const int bin = p.row < 0 ? bins - 1 : p.row;\n"
+      "places[own] = make_int2(bin, atomicAdd(counts + bin, 1));\n"
+      "}");
+  w.text(
+      "// The first place of every bin; counts become zero again. One block.\n"
+      "extern \"C\" __global__ void __launch_bounds__(kScanThreads)\n"
+      "allegro_scan(int bins, int* __restrict__ counts, int* __restrict__ starts) {\n"
+      "__shared__ int sums[2][kScanThreads];\n"
+      "const int at = threadIdx.x, share = (bins + kScanThreads - 1) / kScanThreads;\n"
+      "const int begin = min(bins, at * share), end = min(bins, begin + share);\n"
+      "int sum = 0;\n"
+      "for (int k = begin; k < end; ++k) sum += counts[k];\n"
+      "sums[0][at] = sum;\n"
+      "__syncthreads();\n"
+      "int half = 0;\n"
+      "for (int step = 1; step < kScanThreads; step *= 2, half ^= 1) {\n"
+      "sums[half ^ 1][at] = sums[half][at] + (at >= step ? sums[half][at - step] : 0);\n"
+      "__syncthreads();\n"
+      "}\n"
+      "int place = sums[half][at] - sum;\n"
+      "for (int k = begin; k < end; ++k) {\n"
+      "starts[k] = place;\n"
+      "place += counts[k];\n"
+      "counts[k] = 0;\n"
+      "}\n"
+      "}");
+  w.text(
+      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
+      "allegro_order(const int4* __restrict__ chunks, int chunk, const int2* __restrict__ places,\n"
+      "const int* __restrict__ starts, int* __restrict__ order) {\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
+      "if (own >= part.w - part.z) return;\n"
+      "const int2 place = places[own];\n"
+      "order[__ldg(starts + place.x) + place.y] = own;\n"
+      "}");
+}
+
+const char* const kEdgeParameters =
+    "const int* __restrict__ order, const real* __restrict__ table, real* __restrict__ work, int64 capacity,";
+
+/// An edge a thread, in the sorted order: its place, into shared memory what the warps then need.
+void write_places(SourceWriter& w) {
+  w.text(
+      "__shared__ int rows[kThreads], edge_of[kThreads];\n"
+      "__shared__ real places[kThreads];\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int edges = part.w - part.z, tile = blockIdx.x * kThreads, count = min(kThreads, edges - tile);\n"
+      "if (count <= 0) return;\n"
+      "const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;\n"
+      "const int own = tid < count ? order[tile + tid] : 0;\n"
+      "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
+      "if (tid < count) {\n"
+      "const int64 edge = static_cast<int64>(part.z) + own;\n"
+      "const int pair = __ldg(types + __ldg(receivers + edge)) * type_count + __ldg(types + __ldg(senders + edge));\n"
+      "p = locate(edge_vec + 3 * edge, pair, table_index, cutoffs, pieces);\n"
+      "}\n"
+      "rows[tid] = p.row;\n"
+      "edge_of[tid] = own;\n"
+      "places[tid] = static_cast<real>(p.t);");
+}
+
+void write_edges(SourceWriter& w, const AllegroProblem& problem, const AllegroLayout& layout, Scalar scalar) {
+  const int components = (problem.lmax + 1) * (problem.lmax + 1);
+  const int64_t columns = problem.radial.columns();
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_edges({}\n{}", kGeometryParameters, kEdgeParameters);
+  w.text("int gradients) {");
+  write_places(w);
+  w.text("if (tid < count) {");
+  w.line("real* target = {};", edge_row(layout.harmonics, "own"));
+  w.text("if (p.row < 0) {");
+  w.line("for (int m = 0; m < {}; ++m) target[m] = 0;", components);
+  w.text("} else {\nconst real x = static_cast<real>(p.x), y = static_cast<real>(p.y), z = static_cast<real>(p.z);");
+  write_harmonics(w, problem.lmax, scalar, "target");
+  w.text("}");
+  w.text("if (gradients) {");
+  w.line("real* zero = {};", edge_row(layout.grad_harmonics, "own"));
+  w.line("for (int m = 0; m < {}; ++m) zero[m] = 0;", components);
+  w.text("}\n}\n__syncthreads();");
+  w.text("for (int i = warp; i < count; i += kThreads / 32) {");
+  w.line("const real* row = table + static_cast<int64>(max(rows[i], 0)) * {};", kTableOrder * columns);
+  w.text("const bool inside = rows[i] >= 0;\nconst real t = places[i];\nconst int edge = edge_of[i];");
+  each_part(problem, layout, [&](int first, int width, const EdgeArray& to, const EdgeArray&) {
+    w.text("{");
+    w.line("real* target = {};", edge_row(to, "edge"));
+    w.text("#pragma unroll 4");
+    w.line("for (int c = lane; c < {}; c += 32) {{", width);
+    w.line("const real* k = row + {} + c;", first);
+    w.line(
+        "const real value = ((((__ldg(k + {5}) * t + __ldg(k + {4})) * t + __ldg(k + {3})) * t + __ldg(k + {2})) * t + "
+        "__ldg(k + {1})) * t + __ldg(k + {0});",
+        0, columns, 2 * columns, 3 * columns, 4 * columns, 5 * columns);
+    w.text("target[c] = inside ? value : real(0);\n}\n}");
+  });
+  w.text("}\n}");
+}
+
+void write_edge_gradient(SourceWriter& w, const AllegroProblem& problem, const AllegroLayout& layout, Scalar scalar) {
+  const int64_t columns = problem.radial.columns();
+  const auto number = [&](double value) { return literal(value, scalar); };
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_edge_gradient({}\n{}", kGeometryParameters, kEdgeParameters);
+  w.text("double* __restrict__ gradient) {\n__shared__ real slopes[kThreads];");
+  write_places(w);
+  w.text("__syncthreads();\nfor (int i = warp; i < count; i += kThreads / 32) {");
+  w.line("const real* row = table + static_cast<int64>(max(rows[i], 0)) * {};", kTableOrder * columns);
+  w.text("const real t = places[i];\nconst int edge = edge_of[i];\nreal sum = 0;");
+  each_part(problem, layout, [&](int first, int width, const EdgeArray&, const EdgeArray& from) {
+    w.text("{");
+    w.line("const real* grad = {};", edge_row(from, "edge"));
+    w.text("#pragma unroll 4");
+    w.line("for (int c = lane; c < {}; c += 32) {{", width);
+    w.line("const real* k = row + {} + c;", first);
+    w.line(
+        "sum += grad[c] * (((({8} * __ldg(k + {4}) * t + {7} * __ldg(k + {3})) * t + {6} * __ldg(k + {2})) * t + {5} * "
+        "__ldg(k + {1})) * t + __ldg(k + {0}));",
+        columns, 2 * columns, 3 * columns, 4 * columns, 5 * columns, number(2), number(3), number(4), number(5));
+    w.text("}\n}");
+  });
+  w.text(
+      "for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);\n"
+      "if (lane == 0) slopes[i] = sum;\n"
+      "}\n"
+      "__syncthreads();\n"
+      "if (tid >= count) return;\n"
+      "double* target = gradient + 3 * (static_cast<int64>(part.z) + own);\n"
+      "if (p.row < 0) {\n"
+      "target[0] = target[1] = target[2] = 0;\n"
+      "return;\n"
+      "}");
+  w.line("const real* grads = {};", edge_row(layout.grad_harmonics, "own"));
+  w.text("const real x = static_cast<real>(p.x), y = static_cast<real>(p.y), z = static_cast<real>(p.z);");
+  write_harmonics_gradient(w, problem.lmax, scalar, "grads");
+  w.text(
+      "const double along = slopes[tid] * p.dt_dr;\n"
+      "target[0] = along * p.x + p.inverse * gx;\n"
+      "target[1] = along * p.y + p.inverse * gy;\n"
+      "target[2] = along * p.z + p.inverse * gz;\n"
+      "}");
+}
+
+void write_readout(SourceWriter& w, const AllegroDense& dense) {
+  w.text(
+      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
+      "allegro_readout(real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
+      "const int* __restrict__ row_ptr, const real* __restrict__ dense, double* __restrict__ energy, int gradients) {\n"
+      "constexpr int kWarps = kThreads / 32, kAtOnce = 4;\n"
+      "__shared__ double sums[kWarps];\n"
+      "const int4 part = chunks[chunk];\n"
+      "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;");
+  w.line("const real* weight = dense + {};", dense.last_weight);
+  w.text(
+      "for (int row = part.x + blockIdx.x; row < part.y; row += gridDim.x) {\n"
+      "const int begin = row_ptr[row] - part.z, end = row_ptr[row + 1] - part.z;\n"
+      "if (begin == end) continue;\n"
+      "double total = 0;\n"
+      "for (int from = begin + warp * kAtOnce; from < end; from += kWarps * kAtOnce) {\n"
+      "real sum[kAtOnce];\n"
+      "#pragma unroll\n"
+      "for (int u = 0; u < kAtOnce; ++u) sum[u] = 0;");
+  w.line("for (int c = lane; c < {}; c += 32) {{", dense.last_in.width);
+  w.text("const real own = __ldg(weight + c);\nreal value[kAtOnce], slope[kAtOnce];");
+  w.text("#pragma unroll\nfor (int u = 0; u < kAtOnce; ++u) {\nconst int edge = min(from + u, end - 1);");
+  w.line("value[u] = ({})[c];", edge_row(dense.last_in.array, "edge"));
+  if (dense.last_slope) {
+    w.line("slope[u] = gradients ? ({})[c] : real(0);", edge_row(*dense.last_slope, "edge"));
+  } else {
+    w.text("slope[u] = 1;");
+  }
+  w.text("}\n#pragma unroll\nfor (int u = 0; u < kAtOnce; ++u) {\nsum[u] += value[u] * own;");
+  w.line("if (gradients && from + u < end) ({})[c] = own * slope[u];", edge_row(dense.last_in.array, "(from + u)"));
+  w.text(
+      "}\n"
+      "}\n"
+      "#pragma unroll\n"
+      "for (int u = 0; u < kAtOnce; ++u) {\n"
+      "for (int step = 16; step > 0; step /= 2) sum[u] += __shfl_xor_sync(0xffffffffu, sum[u], step);\n"
+      "if (from + u < end) total += sum[u];\n"
+      "}\n"
+      "}\n"
+      "__syncthreads();\n"
+      "if (lane == 0) sums[warp] = total;\n"
+      "__syncthreads();\n"
+      "if (threadIdx.x != 0) continue;\n"
+      "for (int k = 1; k < kWarps; ++k) total += sums[k];\n"
+      "energy[row] = total;\n"
+      "}\n"
+      "}");
+}
+
+}  // namespace
+
+void write_allegro_head(SourceWriter& w, Scalar scalar) {
+  w.line("typedef {} real;", scalar_name(scalar));
+  w.text("typedef long long int64;");
+  w.line("constexpr int kThreads = {}, kScanThreads = {};", kAllegroThreads, kAllegroScanThreads);
+}
+
+std::string edge_row(const EdgeArray& array, const std::string& edge) {
+  return fmt::format("work + (capacity * {} + static_cast<int64>({}) * {})", array.offset, edge, array.stride);
+}
+
+std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
+  const AllegroLayout layout(problem);
+  const AllegroDense dense(problem, layout);
+  SourceWriter w;
+  write_allegro_head(w, scalar);
+  write_plan(w);
+  write_table_place(w);
+  write_place(w);
+  write_sort(w);
+  write_edges(w, problem, layout, scalar);
+  write_edge_gradient(w, problem, layout, scalar);
+  write_readout(w, dense);
+  return w.str();
+}
+
+std::string allegro_scale_source() {
+  SourceWriter w;
+  write_allegro_head(w, Scalar::f64);
+  w.text(
+      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
+      "allegro_scale_rows(const double* __restrict__ grad_out, const double* __restrict__ gradient,\n"
+      "const int* __restrict__ row_ptr, const int* __restrict__ row_limit, int rows, double* __restrict__ result) {\n"
+      "const int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;\n"
+      "if (row >= rows) return;\n"
+      "const bool live = !row_limit || row < *row_limit;\n"
+      "const double scale = live ? __ldg(grad_out + row) : 0.0;\n"
+      "const int64 end = 3 * static_cast<int64>(__ldg(row_ptr + row + 1));\n"
+      "for (int64 k = 3 * static_cast<int64>(__ldg(row_ptr + row)) + threadIdx.x % 32; k < end; k += 32)\n"
+      "result[k] = live ? scale * __ldg(gradient + k) : 0.0;\n"
+      "}");
+  return w.str();
+}
+
+}  // namespace clebsch::cuda

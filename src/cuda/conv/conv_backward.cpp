@@ -1,0 +1,157 @@
+// Emits the backward kernel of tensor_product_conv: one pass over the edges writes dX, dY and dW.
+//
+// A warp keeps the incoming gradient g of its output components in registers. Per path, with
+//   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
+// the gradients of one edge and channel are dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]; dY is then
+// summed over the lanes, and over the units of a receiver in shared memory, always in the same order.
+#include "cuda/conv/gradient_emitter.h"
+#include "cuda/conv/harmonics_sums.h"
+
+namespace clebsch::cuda {
+namespace {
+
+class BackwardEmitter : GradientEmitter {
+ public:
+  BackwardEmitter(const EmitContext& context, const EdgeOperands& operands, const BackwardOutputs& outputs,
+                  SourceWriter& w)
+      : GradientEmitter(context, operands, outputs, w) {}
+
+  void unit(int kind_index) {
+    const UnitKind& kind = context_.schedule.kinds[kind_index];
+    w_.line(
+        "__device__ __forceinline__ void unit_{}(real* rows, real* sums, int lane, int unit, int group, int begin, int "
+        "end,",
+        kind_index);
+    w_.line("    const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
+            operands_.parameters());
+    w_.line("    const int* __restrict__ senders, const real* __restrict__ grad_out, real* __restrict__ grad_x,");
+    w_.line(
+        "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
+        "{{");
+    w_.line("const int channel = first_channel + lane;");
+    write_masks(w_, context_, kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) load_gradient(kind, static_cast<int>(t));
+    if (outputs_.harmonics && several_units()) w_.line("int buffer = 0;");
+    write_ring_start(w_, context_, kind);
+    write_tile_loop(w_, context_, operands_);
+    write_edge_loop(w_, context_, kind, operands_);
+    if (outputs_.harmonics) {
+      for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
+    }
+    if (!kind.hoisted) keep_in_loop(kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) tile(kind, static_cast<int>(t));
+    if (outputs_.harmonics) write_harmonics_over_lanes(w_, context_, kind);
+    w_.line("}}");
+    if (outputs_.harmonics) write_harmonics_over_units(w_, context_);
+    w_.line("}}");
+    w_.line("}}");
+    w_.blank();
+  }
+
+ private:
+  bool several_units() const { return context_.schedule.units_per_launch() > 1; }
+
+  void tile(const UnitKind& kind, int t) {
+    const Tile& tile = kind.tiles[t];
+    write_ring_operands(w_, context_, kind, t);
+    declare_input_gradients(t, tile);
+    for (int p : tile.paths) path(kind, t, p);
+    store_input_gradients(kind, t);
+  }
+
+  void path(const UnitKind& kind, int t, int p) {
+    const PathTerms& terms = context_.terms[p];
+    const Path& path = problem_.paths[p];
+    const std::string weight = path.weighted ? weight_name(t, p) : "1";
+    w_.line("// path {}", p);
+    w_.line("{{");
+    std::vector<bool> started(static_cast<size_t>(terms.n1), false);
+    for (const PairTerms& pair : terms.pairs) {
+      std::string coupled = coupled_gradient(t, p, pair);
+      const std::string y = fmt::format("y{}", context_.component(p, pair.j));
+      const char* sign = pair.direct() && pair.outs[0].second < 0 ? "-" : "";
+      if (started[static_cast<size_t>(pair.i)]) {
+        w_.line("a{} {}= {} * {};", pair.i, *sign ? "-" : "+", coupled, y);
+      } else {
+        w_.line("real a{} = {}{} * {};", pair.i, sign, coupled, y);
+        started[static_cast<size_t>(pair.i)] = true;
+      }
+    }
+    for (int i = 0; i < terms.n1; ++i) {
+      if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
+    }
+    if (outputs_.weights && path.weighted) {
+      std::string sum = fmt::format("{} * a0", x(t, p, 0));
+      for (int i = 1; i < terms.n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
+      store_weight_gradient(kind, t, p, sum);
+    }
+    if (outputs_.x) {
+      for (int i = 0; i < terms.n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
+    }
+    if (outputs_.harmonics) {
+      for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
+      for (const PairTerms& pair : terms.pairs) {
+        const bool minus = pair.direct() && pair.outs[0].second < 0;
+        w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
+                pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
+      }
+    }
+    w_.line("}}");
+  }
+};
+
+}  // namespace
+
+KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs,
+                                  const DeviceLimits& limits, const ScheduleOptions& options) {
+  KernelSource kernel{"conv_backward", "", make_schedule(problem, Pass::backward, scalar, limits, options)};
+  const Schedule& schedule = kernel.schedule;
+  EmitContext context(problem, schedule);
+  context.uses_x = outputs.harmonics || outputs.weights;
+  context.uses_w = outputs.x || outputs.harmonics;
+  const HarmonicsFromMemory operands(problem, schedule);
+  const int units = schedule.units_per_launch();
+  SourceWriter w;
+  write_head(w, context, "tensor_product_conv, backward: dX, dY and dW in one pass");
+  operands.functions(w);
+  w.blank();
+  write_ring_functions(w, schedule);
+  write_group_barrier(w, schedule);
+  BackwardEmitter emitter(context, operands, outputs, w);
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
+
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
+  w.line("conv_backward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
+         operands.parameters());
+  w.line(
+      "              const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ "
+      "row_limit,");
+  w.line("              int first_unit, int graph_rows, const real* __restrict__ grad_out, real* __restrict__ grad_x,");
+  w.line("              real* __restrict__ grad_harmonics, real* __restrict__ grad_weights) {{");
+  operands.declare(w);
+  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
+  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
+  w.line("if (row >= graph_rows) return;");
+  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
+  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
+  w.line(
+      "const int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + "
+      "part);");
+  w.text("if (row >= rows_computed) {");
+  write_zero_edges(w, context, outputs);
+  w.text("return;");
+  w.text("}");
+  w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
+  write_harmonics_buffers(w, context, outputs.harmonics);
+  write_dispatch(
+      w, schedule,
+      fmt::format("rows, sums, lane, unit, group, begin, end, x, {}, weights, weight_stride, senders, grad_out, "
+                  "grad_x, grad_harmonics, grad_weights, first_unit == 0",
+                  operands.arguments()));
+  w.line("}}");
+  kernel.source = w.str();
+  return kernel;
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,263 @@
+// Emits the double backward kernel of tensor_product_conv: the derivative of its backward pass, one pass over the
+// edges.
+//
+// F(g, x, Y, W) = <g, conv(x, Y, W)> is linear in each argument, and the backward pass made its derivatives by x, Y and
+// W. With gradients a, b, c arriving for them, what is differentiated is F(g, a, Y, W) + F(g, x, b, W) + F(g, x, Y, c).
+// Per path, edge and channel, with
+//   G[i][j] = sum_k C[i][j][k] g[k],  p[i] = sum_j G[i][j] Y[j],  q[i] = sum_j G[i][j] b[j],
+//   u[i] = W a[i] + c x[i],  v[i] = W x[i],
+// the results are
+//   dW = sum_i (a[i] p[i] + x[i] q[i]),  dX[i] += c p[i] + W q[i],  dY[j] += u[i] G[i][j] (summed over the channels),
+//   dg[k] += sum_ij C[i][j][k] (u[i] Y[j] + v[i] b[j]) (summed over the receiver's edges).
+// W, c, Y, b and the rows of x and a are read once where the composition of six first-order passes reads them two to
+// six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
+#include <set>
+
+#include "cuda/conv/gradient_emitter.h"
+#include "cuda/conv/harmonics_sums.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr const char* kIndent = "                     ";
+
+class DoubleBackwardEmitter : GradientEmitter {
+ public:
+  DoubleBackwardEmitter(const EmitContext& context, const EdgeOperands& operands, const DoubleBackwardOutputs& outputs,
+                        SourceWriter& w)
+      : GradientEmitter(context, operands, outputs.edges, w), wanted_(outputs) {}
+
+  void unit(int kind_index) {
+    const UnitKind& kind = context_.schedule.kinds[kind_index];
+    w_.line("__device__ __forceinline__ void unit_{}(real* rows, real* from_rows, real* sums, int lane, int unit,",
+            kind_index);
+    w_.line("    int group, int begin, int end, const real* __restrict__ x, {},", operands_.parameters());
+    w_.text(
+        "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"
+        "    const real* __restrict__ grad_out, const real* __restrict__ from_x, const real* __restrict__ "
+        "from_harmonics,\n"
+        "    const real* __restrict__ from_weights, real* __restrict__ out, real* __restrict__ grad_x,\n"
+        "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
+        "{");
+    w_.line("const int channel = first_channel + lane;");
+    write_masks(w_, context_, kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      if (needs_gradient()) load_gradient(kind, static_cast<int>(t));
+      if (wanted_.grad_out)
+        for_each_output(kind.tiles[t],
+                        [&](int path, int k) { w_.line("real {} = 0;", o(static_cast<int>(t), path, k)); });
+    }
+    if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
+    write_ring_start(w_, context_, kind);
+    write_tile_loop(w_, context_, operands_);
+    if (wanted_.from_harmonics) {
+      w_.line("fill_rows(from_rows, from_harmonics, first, count, lane);");
+      w_.line("__syncwarp();");
+    }
+    write_edge_loop(w_, context_, kind, operands_);
+    read_incoming(kind);
+    if (outputs_.harmonics) {
+      for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
+    }
+    if (needs_gradient() && !kind.hoisted) keep_in_loop(kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      write_ring_operands(w_, context_, kind, static_cast<int>(t));
+      declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
+      for (int p : kind.tiles[t].paths) path(kind, static_cast<int>(t), p);
+      store_input_gradients(kind, static_cast<int>(t));
+    }
+    if (outputs_.harmonics) write_harmonics_over_lanes(w_, context_, kind);
+    w_.line("}}");
+    if (outputs_.harmonics) write_harmonics_over_units(w_, context_);
+    w_.line("}}");
+    if (wanted_.grad_out) {
+      for (size_t t = 0; t < kind.tiles.size(); ++t) store_output(kind, static_cast<int>(t));
+    }
+    w_.line("}}");
+    w_.blank();
+  }
+
+ private:
+  bool needs_gradient() const { return outputs_.x || outputs_.harmonics || outputs_.weights; }
+  std::string o(int t, int path, int k) const { return output_name(t, problem_.paths[path].out, k); }
+  std::string a(int t, int block, int i) const { return fmt::format("a{}_{}_{}", t, block, i); }
+  std::string c(int t, int path) const { return fmt::format("c{}_{}", t, path); }
+
+  /// Calls f(a path that writes the output, k) for every output component of the tile.
+  template <typename F>
+  void for_each_output(const Tile& tile, const F& f) {
+    std::set<int> done;
+    for (int p : tile.paths) {
+      if (!done.insert(problem_.paths[p].out).second) continue;
+      for (int k = 0; k < problem_.out[problem_.paths[p].out].ir.dim(); ++k) f(p, k);
+    }
+  }
+
+  /// a, c and b of the edge at hand.
+  void read_incoming(const UnitKind& kind) {
+    if (wanted_.from_x) {
+      w_.line("const real* as = from_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
+              problem_.in1.dim());
+    }
+    if (wanted_.from_weights && problem_.weight_count > 0) {
+      w_.line("const real* cs = from_weights + static_cast<int64>(first + e) * {} + channel;", problem_.weight_count);
+    }
+    for (size_t tile = 0; tile < kind.tiles.size(); ++tile) {
+      const int t = static_cast<int>(tile), shift = 32 * kind.tiles[tile].slice;
+      for (int block : tile_inputs(problem_, kind.tiles[tile])) {
+        const BlockLayout& layout = context_.in1[block];
+        for (int i = 0; wanted_.from_x && i < layout.ir.dim(); ++i) {
+          w_.line("const real {} = {};", a(t, block, i),
+                  masked(context_, kind, t, fmt::format("__ldg(as + {})", layout.offset + i * layout.stride + shift)));
+        }
+      }
+      for (int p : kind.tiles[tile].paths) {
+        if (!wanted_.from_weights || !problem_.paths[p].weighted) continue;
+        w_.line("const real {} = {};", c(t, p),
+                masked(context_, kind, t, fmt::format("__ldcs(cs + {})", problem_.paths[p].weight_offset + shift)));
+      }
+    }
+    if (wanted_.from_harmonics) operands_.read(w_, kind.first_component, kind.last_component, "from_rows", "b");
+  }
+
+  void path(const UnitKind& kind, int t, int p) {
+    const PathTerms& terms = context_.terms[p];
+    const Path& path = problem_.paths[p];
+    const std::string weight = path.weighted ? weight_name(t, p) : "1";
+    const bool from_w = wanted_.from_weights && path.weighted, weights = outputs_.weights && path.weighted;
+    const bool has_u = wanted_.from_x || from_w, has_v = wanted_.from_harmonics;
+    const bool has_p = (weights && wanted_.from_x) || (outputs_.x && from_w);
+    const bool has_q = wanted_.from_harmonics && (weights || outputs_.x);
+    const bool dy = outputs_.harmonics && has_u, dg = wanted_.grad_out && (has_u || has_v);
+    w_.line("// path {}", p);
+    w_.line("{{");
+    for (int i = 0; i < terms.n1; ++i) {
+      std::string u;
+      if (wanted_.from_x) u = fmt::format("{} * {}", weight, a(t, path.in1, i));
+      if (from_w) u += fmt::format("{}{} * {}", u.empty() ? "" : " + ", c(t, p), x(t, p, i));
+      if ((dy || dg) && has_u) w_.line("const real u{} = {};", i, u);
+      if (dg && has_v) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
+      if (has_p) w_.line("real p{} = 0;", i);
+      if (has_q) w_.line("real q{} = 0;", i);
+    }
+    for (const PairTerms& pair : terms.pairs) {
+      const int component = context_.component(p, pair.j);
+      const std::string y = fmt::format("y{}", component), b = fmt::format("b{}", component);
+      if (has_p || has_q || dy) {
+        const std::string coupled = coupled_gradient(t, p, pair);
+        const char* sign = pair.direct() && pair.outs[0].second < 0 ? "-" : "+";
+        if (has_p) w_.line("p{} {}= {} * {};", pair.i, sign, coupled, y);
+        if (has_q) w_.line("q{} {}= {} * {};", pair.i, sign, coupled, b);
+        if (dy) w_.line("dy{} {}= u{} * {};", component, sign, pair.i, coupled);
+      }
+      if (!dg) continue;
+      std::string product;
+      if (has_u) product = fmt::format("u{} * {}", pair.i, y);
+      if (has_v) product += fmt::format("{}v{} * {}", product.empty() ? "" : " + ", pair.i, b);
+      w_.line("const real t{}_{} = {};", pair.i, pair.j, product);
+      for (const auto& [k, coefficient] : pair.outs) {
+        const double size = coefficient < 0 ? -coefficient : coefficient;
+        const std::string factor = size == 1.0 ? "" : context_.number(size) + " * ";
+        w_.line("{} {}= {}t{}_{};", o(t, p, k), coefficient < 0 ? "-" : "+", factor, pair.i, pair.j);
+      }
+    }
+    if (weights) {
+      std::string sum;
+      for (int i = 0; i < terms.n1; ++i) {
+        if (wanted_.from_x) sum += fmt::format("{}{} * p{}", sum.empty() ? "" : " + ", a(t, path.in1, i), i);
+        if (has_q) sum += fmt::format("{}{} * q{}", sum.empty() ? "" : " + ", x(t, p, i), i);
+      }
+      store_weight_gradient(kind, t, p, sum.empty() ? "0" : sum);
+    }
+    if (outputs_.x) {
+      for (int i = 0; i < terms.n1; ++i) {
+        if (from_w) w_.line("d{} += {} * p{};", x(t, p, i), c(t, p), i);
+        if (has_q) w_.line("d{} += {} * q{};", x(t, p, i), weight, i);
+      }
+    }
+    w_.line("}}");
+  }
+
+  void store_output(const UnitKind& kind, int t) {
+    const Tile& tile = kind.tiles[t];
+    for_each_output(tile, [&](int path, int k) {
+      const BlockLayout& layout = context_.out[problem_.paths[path].out];
+      const double scale = context_.terms[path].scale;
+      const std::string value =
+          scale == 1.0 ? o(t, path, k) : fmt::format("{} * {}", context_.number(scale), o(t, path, k));
+      write_masked(w_, context_, kind, t,
+                   fmt::format("out[channel + {}] = {};", layout.offset + k * layout.stride + 32 * tile.slice, value));
+    });
+  }
+
+  const DoubleBackwardOutputs& wanted_;
+};
+
+}  // namespace
+
+KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
+                                         const DeviceLimits& limits, const ScheduleOptions& options) {
+  KernelSource kernel{"conv_double_backward", "",
+                      make_schedule(problem, Pass::double_backward, scalar, limits, options)};
+  const Schedule& schedule = kernel.schedule;
+  const EmitContext context(problem, schedule);
+  const HarmonicsFromMemory operands(problem, schedule);
+  const int units = schedule.units_per_launch();
+  SourceWriter w;
+  write_head(w, context, "tensor_product_conv, derivative of the backward pass: dg, dX, dY and dW in one pass");
+  operands.functions(w);
+  w.blank();
+  write_ring_functions(w, schedule);
+  write_group_barrier(w, schedule);
+  DoubleBackwardEmitter emitter(context, operands, outputs, w);
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
+
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
+  w.line("conv_double_backward(const real* __restrict__ x, {}, const real* __restrict__ weights,",
+         operands.parameters());
+  w.line("{}int64 weight_stride, const int* __restrict__ row_ptr, const int* __restrict__ senders,", kIndent);
+  w.line("{}const int* __restrict__ row_limit, int first_unit, int graph_rows, int out_rows,", kIndent);
+  w.line("{}const real* __restrict__ grad_out, const real* __restrict__ from_x,", kIndent);
+  w.line("{}const real* __restrict__ from_harmonics, const real* __restrict__ from_weights,", kIndent);
+  w.line("{}real* __restrict__ out, real* __restrict__ grad_x, real* __restrict__ grad_harmonics,", kIndent);
+  w.line("{}real* __restrict__ grad_weights) {{", kIndent);
+  operands.declare(w);
+  if (outputs.from_harmonics) {
+    w.line("__shared__ __align__(16) real all_from_rows[{}][{}];", schedule.warps(),
+           schedule.edges_per_tile * harmonics_row(problem, scalar));
+    w.line("real* from_rows = all_from_rows[threadIdx.x / 32];");
+  } else {
+    w.line("real* from_rows = nullptr;");
+  }
+  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
+  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
+  w.line("if (row >= out_rows) return;");
+  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  w.text("int begin = 0, end = 0;");
+  w.text("if (row < graph_rows) {");
+  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
+  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
+  w.text("begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);");
+  w.text("end = min(row_end, begin + part);");
+  w.text("}");
+  w.text("if (row >= rows_computed) {");
+  write_zero_edges(w, context, outputs.edges);
+  w.text("end = begin;");
+  w.text("}");
+  w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
+  if (outputs.grad_out) {
+    w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
+    write_untouched(w, context, "32 * unit + lane");
+  }
+  write_harmonics_buffers(w, context, outputs.edges.harmonics);
+  write_dispatch(w, schedule,
+                 fmt::format("rows, from_rows, sums, lane, unit, group, begin, end, x, {}, weights, weight_stride, "
+                             "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, grad_harmonics, "
+                             "grad_weights, first_unit == 0",
+                             operands.arguments()));
+  w.line("}}");
+  kernel.source = w.str();
+  return kernel;
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,59 @@
+#include "cuda/conv/gradient_emitter.h"
+
+namespace clebsch::cuda {
+
+void GradientEmitter::declare_input_gradients(int t, const Tile& tile) {
+  if (!outputs_.x) return;
+  for (int block : tile_inputs(problem_, tile)) {
+    for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
+  }
+}
+
+void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
+  if (!outputs_.x) return;
+  const Tile& tile = kind.tiles[t];
+  w_.line("{{");
+  if (outputs_.deterministic) {
+    w_.line("real* target = grad_x + static_cast<int64>(first + e) * {} + channel;",
+            problem_.in1.dim() * max_input_parts(problem_, context_.schedule));
+  } else {
+    w_.line("real* target = grad_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
+            problem_.in1.dim());
+  }
+  for (int block : tile_inputs(problem_, tile)) {
+    const BlockLayout& layout = context_.in1[block];
+    for (int i = 0; i < layout.ir.dim(); ++i) {
+      // Tiles that share an input block add to it atomically or, deterministic, each has a row of its own.
+      const int64_t part = outputs_.deterministic ? input_part(problem_, context_.schedule, tile, block) : 0;
+      const int64_t offset = part * problem_.in1.dim() + layout.offset + i * layout.stride + 32 * tile.slice;
+      write_masked(w_, context_, kind, t,
+                   fmt::format(outputs_.deterministic ? "__stcs(target + {}, d{});" : "atomicAdd(target + {}, d{});",
+                               offset, input_name(t, block, i)));
+    }
+  }
+  w_.line("}}");
+}
+
+void GradientEmitter::store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value) {
+  write_masked(w_, context_, kind, t,
+               fmt::format("__stcs(grad_weights + static_cast<int64>(first + e) * {} + channel + {}, {});",
+                           problem_.weight_count, problem_.paths[p].weight_offset + 32 * kind.tiles[t].slice, value));
+}
+
+void write_zero_edges(SourceWriter& w, const EmitContext& context, const BackwardOutputs& outputs) {
+  const Problem& problem = context.problem;
+  const int threads = 32 * context.schedule.units_per_launch();
+  auto zero = [&](const char* name, int64_t width) {
+    w.line(
+        "for (int64 i = static_cast<int64>(begin) * {0} + thread; i < static_cast<int64>(end) * {0}; i += {1}) {2}[i] "
+        "= 0;",
+        width, threads, name);
+  };
+  w.line("const int thread = threadIdx.x % {};", threads);
+  if (outputs.harmonics) zero("grad_harmonics", problem.in2.dim());
+  if (outputs.weights && problem.weight_count > 0) zero("grad_weights", problem.weight_count);
+  if (outputs.x && outputs.deterministic)
+    zero("grad_x", problem.in1.dim() * max_input_parts(problem, context.schedule));
+}
+
+}  // namespace clebsch::cuda

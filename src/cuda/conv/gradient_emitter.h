@@ -1,0 +1,30 @@
+#pragma once
+// What the convolution's backward emitters share: where dX and dW of an edge go.
+#include <string>
+
+#include "cuda/conv/conv_source.h"
+#include "cuda/emit/incoming_gradient.h"
+
+namespace clebsch::cuda {
+
+class GradientEmitter : protected IncomingGradient {
+ protected:
+  GradientEmitter(const EmitContext& context, const EdgeOperands& operands, const BackwardOutputs& outputs,
+                  SourceWriter& w)
+      : IncomingGradient(context, w), operands_(operands), outputs_(outputs) {}
+
+  /// "real dx<t>_<block>_<i> = 0;" for the tile's inputs.
+  void declare_input_gradients(int t, const Tile& tile);
+  /// Adds them atomically at the sender or, deterministic, writes them to the edge's row.
+  void store_input_gradients(const UnitKind& kind, int t);
+  /// grad_weights of path p, edge `e`.
+  void store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value);
+
+  const EdgeOperands& operands_;
+  const BackwardOutputs& outputs_;
+};
+
+/// Inside a kernel: zeroes the edge gradients of [begin, end); `thread` counts the threads of the receiver.
+void write_zero_edges(SourceWriter& w, const EmitContext& context, const BackwardOutputs& outputs);
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,40 @@
+#include "cuda/emit/edge_operands.h"
+
+namespace clebsch::cuda {
+
+void EdgeOperands::declare(SourceWriter& w) const {
+  w.line("__shared__ __align__(16) real all_rows[{}][{}];", schedule_.warps(),
+         schedule_.edges_per_tile * harmonics_row(problem_, schedule_.scalar) + ring_numbers(problem_, schedule_));
+  w.line("real* rows = all_rows[threadIdx.x / 32];");
+}
+
+void EdgeOperands::read(SourceWriter& w, int first, int last, const char* rows, const char* name) const {
+  const int width = 16 / scalar_bytes(schedule_.scalar), row = harmonics_row(problem_, schedule_.scalar);
+  static const char* const names[] = {"x", "y", "z", "w"};
+  for (int word = first / width; word * width < last; ++word) {
+    w.line("const vector16 q{0}{1} = reinterpret_cast<const vector16*>({2} + e * {3})[{1}];", name, word, rows, row);
+    for (int part = 0; part < width; ++part) {
+      const int component = word * width + part;
+      if (component >= first && component < last)
+        w.line("const real {0}{1} = q{0}{2}.{3};", name, component, word, names[part]);
+    }
+  }
+}
+
+void HarmonicsFromMemory::functions(SourceWriter& w) const {
+  const int columns = static_cast<int>(problem_.in2.dim()), row = harmonics_row(problem_, schedule_.scalar);
+  w.text(
+      "__device__ __forceinline__ void fill_rows(real* rows, const real* __restrict__ harmonics, int first, int count, "
+      "int lane) {");
+  w.line("const real* source = harmonics + static_cast<int64>(first) * {};", columns);
+  if (row == columns) {
+    w.text("for (int i = lane; i < count * " + std::to_string(columns) + "; i += 32) rows[i] = __ldg(source + i);");
+  } else {
+    w.text("for (int i = lane; i < count * " + std::to_string(columns) + "; i += 32) {");
+    w.line("rows[i / {} * {} + i % {}] = __ldg(source + i);", columns, row, columns);
+    w.text("}");
+  }
+  w.text("}");
+}
+
+}  // namespace clebsch::cuda

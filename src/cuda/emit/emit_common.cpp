@@ -1,0 +1,300 @@
+#include "cuda/emit/emit_common.h"
+
+#include <algorithm>
+
+namespace clebsch::cuda {
+
+EmitContext::EmitContext(const Problem& p, const Schedule& s)
+    : problem(p),
+      schedule(s),
+      in1(channel_fastest_layout(p.in1)),
+      in2(channel_fastest_layout(p.in2)),
+      out(channel_fastest_layout(p.out)) {
+  for (size_t path = 0; path < p.paths.size(); ++path) terms.push_back(path_terms(p, static_cast<int>(path)));
+}
+
+int EmitContext::component(int path, int j) const {
+  const BlockLayout& block = in2[problem.paths[path].in2];
+  return static_cast<int>(block.offset + j * block.stride);
+}
+
+int64_t EmitContext::channels(const Tile& tile) const { return problem.in1[problem.paths[tile.paths.front()].in1].mul; }
+
+bool EmitContext::ragged(const Tile& tile) const { return channels(tile) % 32 != 0; }
+
+std::string weight_name(int tile, int path) { return fmt::format("w{}_{}", tile, path); }
+std::string input_name(int tile, int block, int i) { return fmt::format("x{}_{}_{}", tile, block, i); }
+std::string output_name(int tile, int block, int k) { return fmt::format("o{}_{}_{}", tile, block, k); }
+
+void write_head(SourceWriter& w, const EmitContext& context, const std::string& title) {
+  w.line("// {}", title);
+  w.line("// {}", context.problem.str());
+  w.line("// {}", context.schedule.str());
+  w.line("typedef {} real;", scalar_name(context.schedule.scalar));
+  w.line("typedef long long int64;");
+  w.line("typedef {} vector16;", context.schedule.scalar == Scalar::f32 ? "float4" : "double2");
+  w.blank();
+}
+
+void write_masks(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  for (size_t t = 0; t < kind.tiles.size(); ++t) {
+    if (!context.ragged(kind.tiles[t])) continue;
+    w.line("const bool on{} = channel + {} < {};", t, 32 * kind.tiles[t].slice, context.channels(kind.tiles[t]));
+  }
+}
+
+std::string masked(const EmitContext& context, const UnitKind& kind, int tile, const std::string& value) {
+  return context.ragged(kind.tiles[tile]) ? fmt::format("on{} ? {} : 0", tile, value) : value;
+}
+
+void write_masked(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int tile,
+                  const std::string& statement) {
+  w.text(context.ragged(kind.tiles[tile]) ? fmt::format("if (on{}) {}", tile, statement) : statement);
+}
+
+namespace {
+
+/// Calls f(tile, name, 'x' or 'w', offset in the row of x or W) for x and W of every tile of a unit.
+template <typename F>
+void for_each_place(const EmitContext& context, const UnitKind& kind, F&& f) {
+  for (size_t t = 0; t < kind.tiles.size(); ++t) {
+    const Tile& tile = kind.tiles[t];
+    const int index = static_cast<int>(t), shift = 32 * tile.slice;
+    for (int block : tile_inputs(context.problem, tile)) {
+      const BlockLayout& layout = context.in1[block];
+      for (int i = 0; i < layout.ir.dim(); ++i) {
+        f(index, input_name(index, block, i), 'x', layout.offset + i * layout.stride + shift);
+      }
+    }
+    for (int path : tile.paths) {
+      const Path& p = context.problem.paths[path];
+      if (p.weighted) f(index, weight_name(index, path), 'w', p.weight_offset + shift);
+    }
+  }
+}
+
+/// Calls f(name, load expression) for x and W of every tile of a unit.
+template <typename F>
+void for_each_operand(const EmitContext& context, const UnitKind& kind, F&& f) {
+  for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t offset) {
+    const char* const load = base == 'x' ? "__ldg(xs + {})" : "__ldcs(ws + {})";
+    f(name, masked(context, kind, tile, fmt::format(fmt::runtime(load), offset)));
+  });
+}
+
+}  // namespace
+
+void write_operand_declarations(SourceWriter& w, const EmitContext& context, const UnitKind& kind,
+                                const std::string& suffix) {
+  for_each_operand(context, kind,
+                   [&](const std::string& name, const std::string&) { w.line("real {}{};", name, suffix); });
+}
+
+void write_operand_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const std::string& edge,
+                         const std::string& suffix) {
+  w.line("{{");
+  w.line("const real* xs = x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, {})) * {} + channel;", edge,
+         context.problem.in1.dim());
+  w.line("const real* ws = weights + (first + {}) * weight_stride + channel;", edge);
+  for_each_operand(context, kind, [&](const std::string& name, const std::string& value) {
+    w.line("{}{} = {};", name, suffix, value);
+  });
+  w.line("}}");
+}
+
+void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOperands& operands) {
+  const int rows = context.schedule.edges_per_tile;
+  w.line("for (int first = begin; first < end; first += {}) {{", rows);
+  w.line("const int count = min({}, end - first);", rows);
+  w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
+  w.line("__syncwarp();");
+  w.line("fill_rows(rows, {}, first, count, lane);", operands.arguments());
+  w.line("__syncwarp();");
+}
+
+namespace {
+
+/// Fetches weights of an edge further on into the L2 cache, whole rows at a time: memory likes long runs, and the loads
+/// of the edge then wait for the cache alone. Every warp of a launch takes a share of the row's 128-byte lines.
+void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const Schedule& schedule = context.schedule;
+  if (schedule.ahead == 0 || context.problem.weight_count == 0) return;
+  int64_t from = 0, to = context.problem.weight_count;
+  const bool alone = schedule.units_per_launch() == 1;
+  if (alone && schedule.launches > 1) {  // the columns of this unit, and what lies between
+    from = to;
+    to = 0;
+    for (const Tile& tile : kind.tiles) {
+      for (int path : tile.paths) {
+        const Path& p = context.problem.paths[path];
+        if (!p.weighted) continue;
+        from = std::min(from, p.weight_offset);
+        to = std::max(to, p.weight_offset + p.weight_count);
+      }
+    }
+    if (from >= to) return;
+  }
+  const int64_t bytes = (to - from) * scalar_bytes(schedule.scalar);
+  w.line("if (first + e + {} < end) {{", schedule.ahead);
+  w.line("const char* line = reinterpret_cast<const char*>(weights + (first + e + {}) * weight_stride + {});",
+         schedule.ahead, from);
+  w.line("for (int i = 128 * ({}lane); i < {}; i += {}) {{", alone ? "" : "32 * unit + ", bytes,
+         4096 * schedule.units_per_launch());
+  w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(line + i));");
+  w.line("}}");
+  w.line("}}");
+}
+
+}  // namespace
+
+void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
+  if (schedule.stages == 0) return;
+  const int bytes = scalar_bytes(schedule.scalar);
+  w.text(
+      "// Copies that arrive in shared memory later, past the registers. Of W, which nobody reads twice, no cache "
+      "keeps");
+  w.text("// more than it must. A lane reads what it has copied itself, so no barrier is needed.");
+  w.text("__device__ __forceinline__ void copy_later(real* to, const real* from) {");
+  w.line(
+      "asm volatile(\"cp.async.ca.shared.global [%0], [%1], {};\" "
+      "::\"r\"(static_cast<unsigned>(__cvta_generic_to_shared(to))), \"l\"(from) : \"memory\");",
+      bytes);
+  w.text("}");
+  w.text("__device__ __forceinline__ void copy_later(real* to, const real* from, unsigned long long policy) {");
+  w.line(
+      "asm volatile(\"cp.async.ca.shared.global.L2::cache_hint [%0], [%1], {}, %2;\" "
+      "::\"r\"(static_cast<unsigned>(__cvta_generic_to_shared(to))), \"l\"(from), \"l\"(policy) : \"memory\");",
+      bytes);
+  w.text("}");
+  w.text("__device__ __forceinline__ void end_group() {");
+  w.text("asm volatile(\"cp.async.commit_group;\" ::: \"memory\");");
+  w.text("}");
+  w.text("// Until all groups but those of the edges ahead have arrived.");
+  w.text("__device__ __forceinline__ void await_group() {");
+  w.line("asm volatile(\"cp.async.wait_group {};\" ::: \"memory\");", schedule.stages - 1);
+  w.text("}");
+  w.blank();
+}
+
+void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
+  const Schedule& schedule = context.schedule;
+  if (schedule.stages == 0) return;
+  const int ahead = schedule.stages - 1;
+  w.line("real* const ring = rows + {} + lane;",
+         schedule.edges_per_tile * harmonics_row(context.problem, schedule.scalar));
+  w.text("unsigned long long once = 0;");
+  w.text("asm volatile(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(once));");
+  w.text("const auto fetch = [&](int edge, int from) {");
+  w.line("real* const slot = ring + (edge & {}) * {};", ahead,
+         ring_numbers(context.problem, schedule) / schedule.stages);
+  w.line("const real* xs = x + static_cast<int64>(from) * {} + channel;", context.problem.in1.dim());
+  w.text("const real* ws = weights + edge * weight_stride + channel;");
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string&, char base, int64_t offset) {
+    if (base == 'x' ? context.uses_x : context.uses_w) {
+      write_masked(
+          w, context, kind, tile,
+          fmt::format("copy_later(slot + {}, {}s + {}{});", 32 * line, base, offset, base == 'w' ? ", once" : ""));
+    }
+    ++line;
+  });
+  w.text("};");
+  w.text("#pragma unroll 1");
+  w.line("for (int edge = begin; edge < begin + {}; ++edge) {{", ahead);
+  w.text("if (edge < end) fetch(edge, __ldg(senders + edge));");
+  w.text("end_group();");
+  w.text("}");
+  w.line("int coming = begin < end ? __ldg(senders + min(begin + {}, end - 1)) : 0;  // sender of the next to fetch",
+         ahead);
+}
+
+namespace {
+
+/// Where the ring has x and W of the edge at hand, after the copies of an edge further on have begun.
+void write_ring_slot(SourceWriter& w, const EmitContext& context) {
+  const Schedule& schedule = context.schedule;
+  const int ahead = schedule.stages - 1;
+  w.text("const int edge = first + e;");
+  w.line("if (edge + {0} < end) fetch(edge + {0}, coming);", ahead);
+  w.text("end_group();");
+  w.line("coming = __ldg(senders + min(edge + {}, end - 1));", ahead + 1);
+  w.text("await_group();");
+  w.line("const real* const slot = ring + (edge & {}) * {};", ahead,
+         ring_numbers(context.problem, schedule) / schedule.stages);
+}
+
+}  // namespace
+
+void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile) {
+  if (context.schedule.stages == 0) return;
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t) {
+    if (tile == of_tile && (base == 'x' ? context.uses_x : context.uses_w)) {
+      w.line("const real {} = {};", name, masked(context, kind, tile, fmt::format("slot[{}]", 32 * line)));
+    }
+    ++line;
+  });
+}
+
+void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const EdgeOperands& operands) {
+  const bool prefetch = context.schedule.prefetch;
+  if (prefetch) {
+    write_operand_declarations(w, context, kind, "_next");
+    write_operand_loads(w, context, kind, "0", "_next");
+  }
+  w.text("#pragma unroll 1");
+  w.line("for (int e = 0; e < count; ++e) {{");
+  write_fetch_ahead(w, context, kind);
+  if (context.schedule.stages > 0) {
+    write_ring_slot(w, context);
+  } else if (prefetch) {
+    for_each_operand(context, kind, [&](const std::string& name, const std::string&) {
+      w.line("const real {} = {}_next;", name, name);
+    });
+    write_operand_loads(w, context, kind, "min(e + 1, count - 1)", "_next");
+  } else {
+    write_operand_declarations(w, context, kind, "");
+    write_operand_loads(w, context, kind, "e", "");
+  }
+  operands.read(w, kind.first_component, kind.last_component);
+}
+
+void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread) {
+  for (size_t out = 0; out < context.out.size(); ++out) {
+    bool written = false;
+    for (const Path& path : context.problem.paths) written |= path.out == static_cast<int>(out);
+    const BlockLayout& block = context.out[out];
+    if (written || block.mul == 0) continue;
+    w.line("for (int i = {}; first_unit == 0 && i < {}; i += {}) {{", thread, block.mul * block.ir.dim(),
+           32 * context.schedule.units_per_launch());
+    w.line("out[{} + i / {} * {} + i % {}] = 0;", block.offset, block.mul, block.stride, block.mul);
+    w.line("}}");
+  }
+}
+
+void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments) {
+  if (schedule.kinds.size() == 1 && schedule.units.size() == 1) {
+    w.line("unit_0({}, {});", arguments, 32 * schedule.units[0].first_slice);
+    return;
+  }
+  // Alike units share one call, so that their code is there once.
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) {
+    std::vector<size_t> members;
+    for (size_t u = 0; u < schedule.units.size(); ++u) {
+      if (schedule.units[u].kind == static_cast<int>(kind)) members.push_back(u);
+    }
+    std::string test, channel = std::to_string(32 * schedule.units[members.back()].first_slice);
+    for (size_t m = 0; m < members.size(); ++m) {
+      test += fmt::format("{}first_unit + unit == {}", m ? " || " : "", members[m]);
+    }
+    for (size_t m = members.size() - 1; m-- > 0;) {
+      channel = fmt::format("first_unit + unit == {} ? {} : {}", members[m],
+                            32 * schedule.units[members[m]].first_slice, channel);
+    }
+    w.line("if ({}) {{", test);
+    w.line("unit_{}({}, {});", kind, arguments, channel);
+    w.line("}}");
+  }
+}
+
+}  // namespace clebsch::cuda

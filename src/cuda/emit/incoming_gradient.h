@@ -1,0 +1,30 @@
+#pragma once
+// The incoming gradient of a backward kernel in registers, and its coupled sums G[i][j] = sum_k C[i][j][k] g[k].
+#include <string>
+
+#include "cuda/emit/emit_common.h"
+
+namespace clebsch::cuda {
+
+/// g of a unit's tiles, one register a component and channel.
+class IncomingGradient {
+ protected:
+  IncomingGradient(const EmitContext& context, SourceWriter& w) : context_(context), problem_(context.problem), w_(w) {}
+
+  std::string g(int t, int path, int k) const { return fmt::format("g{}_{}_{}", t, problem_.paths[path].out, k); }
+  std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
+
+  /// Reads g of the tile's outputs, scaled, before the loop over edges.
+  void load_gradient(const UnitKind& kind, int t);
+  /// The sums G are the same for every edge. The compiler would compute them before the loop, run out of registers and
+  /// spill; an empty statement that claims to change g keeps them where they are.
+  void keep_in_loop(const UnitKind& kind);
+  /// Emits G[i][j] of a pair, or names the g it is equal to (up to the sign).
+  std::string coupled_gradient(int t, int p, const PairTerms& pair);
+
+  const EmitContext& context_;
+  const Problem& problem_;
+  SourceWriter& w_;
+};
+
+}  // namespace clebsch::cuda

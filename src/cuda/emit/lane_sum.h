@@ -1,0 +1,16 @@
+#pragma once
+// Sums of several values over the 32 lanes of a warp, each result on its own lane.
+#include <string>
+#include <vector>
+
+#include "cuda/emit/source_writer.h"
+
+namespace clebsch::cuda {
+
+/// Emits the sums over all lanes of `values` (1 to 32 variable names, overwritten); returns the name of the variable
+/// that holds the sum of values[lane] on every lane < values.size(). With `lanes` (a power of two) below 32, the same
+/// within every group of so many lanes, for at most as many values. A halving exchange: with 16 values 15 + 1 shuffles
+/// instead of 80. Written out step by step, because a loop would index registers at run time and put them in memory.
+std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& values, int lanes = 32);
+
+}  // namespace clebsch::cuda

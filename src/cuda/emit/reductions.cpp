@@ -1,0 +1,151 @@
+#include "cuda/emit/reductions.h"
+
+#include "core/math/irreps.h"
+#include "cuda/emit/source_writer.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// Numbers a thread moves at once: up to 16 bytes, as long as every block of the row allows it and no thread is idle.
+int pack_width(const std::vector<BlockLayout>& layout, int64_t width, Scalar scalar) {
+  int pack = 16 / scalar_bytes(scalar);
+  for (; pack > 1; pack /= 2) {
+    bool fits = width / pack >= kReductionThreads;
+    for (const BlockLayout& block : layout) {
+      fits = fits && block.mul % pack == 0 && block.offset % pack == 0 && block.stride % pack == 0;
+    }
+    if (fits) break;
+  }
+  return pack;
+}
+
+/// Types, and parts_of(column).
+void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedule, int pack) {
+  const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in1);
+  w.text("// Sums in fixed order: per-edge rows by sender, and the parts of split receivers.");
+  w.line("// {}", problem.str());
+  w.line("typedef {} real;", scalar_name(schedule.scalar));
+  w.line("typedef long long int64;");
+  w.line("struct __align__({}) Pack {{", pack * scalar_bytes(schedule.scalar));
+  w.line("real v[{}];", pack);
+  w.text("};");
+  w.blank();
+  w.text("// How many rows of an edge hold a part of this column.");
+  w.text("__device__ __forceinline__ int parts_of(int column) {");
+  for (size_t b = 0; b < layout.size(); ++b) {
+    const int count = input_parts(problem, schedule, static_cast<int>(b));
+    const BlockLayout& block = layout[b];
+    if (count == 1 || block.mul == 0) continue;
+    w.line("if (column >= {0} && column < {1} && (column - {0}) % {2} < {3}) return {4};", block.offset,
+           block.offset + (block.ir.dim() - 1) * block.stride + block.mul, block.stride, block.mul, count);
+  }
+  w.line("return 1;");
+  w.text("}");
+  w.blank();
+}
+
+void write_sum_parts(SourceWriter& w, bool adds) {
+  w.text(
+      "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
+      "__restrict__ out) {");
+  w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
+  w.line("if (i >= count) return;");
+  w.line("real sum = {};", adds ? "out[i]" : "0");
+  w.line("for (int s = 0; s < splits; ++s) sum += parts[s * count + i];");
+  w.line("out[i] = sum;");
+  w.line("}}");
+}
+
+}  // namespace
+
+std::string reductions_source(const Problem& problem, const Schedule& schedule) {
+  const int64_t width = problem.in1.dim();
+  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
+  const int parts = max_input_parts(problem, schedule);
+  SourceWriter w;
+  write_parts(w, problem, schedule, pack);
+  w.text(
+      "extern \"C\" __global__ void sum_by_sender(const real* __restrict__ edge_rows, const int* __restrict__ "
+      "col_ptr,\n"
+      "    const int* __restrict__ col_edge, int nodes, real* __restrict__ out) {");
+  w.line("const int node = blockIdx.x;");
+  w.line("const int begin = col_ptr[node], end = col_ptr[node + 1];");
+  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
+  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
+  w.line("Pack sum = {};", schedule.adds ? "*target" : "{}");
+  w.line("for (int part = 0; part < parts_of(column); ++part) {{");
+  w.line("const real* source = edge_rows + part * {} + column;", width);
+  w.text("#pragma unroll 8");
+  w.line("for (int i = begin; i < end; ++i) {{");
+  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + static_cast<int64>(__ldg(col_edge + i)) * {});",
+         parts * width);
+  w.text("#pragma unroll");
+  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
+  w.line("}}");
+  w.line("}}");
+  w.text("*target = sum;");
+  w.line("}}");
+  w.line("}}");
+  w.blank();
+  write_sum_parts(w, schedule.adds);
+  return w.str();
+}
+
+std::string interaction_sums_source(const Problem& problem, const Schedule& schedule) {
+  const int64_t width = problem.in1.dim();
+  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
+  const int parts = max_input_parts(problem, schedule);
+  SourceWriter w;
+  write_parts(w, problem, schedule, pack);
+  w.text("// First place in col_edge[begin..end), which ascends, of an edge >= `edge`.");
+  w.text("__device__ __forceinline__ int place_of(const int* __restrict__ col_edge, int begin, int end, int edge) {");
+  w.text("while (begin < end) {");
+  w.text("const int middle = begin + (end - begin) / 2;");
+  w.text("if (__ldg(col_edge + middle) < edge) {");
+  w.text("begin = middle + 1;");
+  w.text("} else {");
+  w.text("end = middle;");
+  w.text("}");
+  w.text("}");
+  w.text("return begin;");
+  w.text("}");
+  w.blank();
+  w.text(
+      "extern \"C\" __global__ void sum_slab(const real* __restrict__ edge_rows, const int* __restrict__ col_ptr,\n"
+      "const int* __restrict__ col_edge, int edge_begin, int edge_end, real* __restrict__ out) {");
+  w.text("const int node = blockIdx.x;");
+  w.text("int begin = col_ptr[node], end = col_ptr[node + 1];");
+  w.text("if (begin < end) {");
+  w.text("// Neighbours have near numbers: most nodes have all of their edges in one slab, and need no search.");
+  w.text("const int first = __ldg(col_edge + begin), last = __ldg(col_edge + end - 1);");
+  w.text("if (last < edge_begin || first >= edge_end) {");
+  w.text("begin = end;");
+  w.text("} else {");
+  w.text("if (first < edge_begin) begin = place_of(col_edge, begin, end, edge_begin);");
+  w.text("if (last >= edge_end) end = place_of(col_edge, begin, end, edge_end);");
+  w.text("}");
+  w.text("}");
+  w.text("if (begin == end && edge_begin > 0) return;");
+  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
+  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
+  w.text("Pack sum = {};");
+  w.text("if (edge_begin > 0) sum = *target;");
+  w.text("for (int part = 0; part < parts_of(column); ++part) {");
+  w.line("const real* source = edge_rows + part * {} + column;", width);
+  w.text("#pragma unroll 8");
+  w.text("for (int i = begin; i < end; ++i) {");
+  w.line("const int64 place = __ldg(col_edge + i) - edge_begin;");
+  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + place * {});", parts * width);
+  w.text("#pragma unroll");
+  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
+  w.text("}");
+  w.text("}");
+  w.text("*target = sum;");
+  w.text("}");
+  w.text("}");
+  w.blank();
+  write_sum_parts(w, false);
+  return w.str();
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,262 @@
+#include "cuda/interaction/interaction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "core/errors.h"
+#include "core/radial/radial_spline.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "cuda/runtime/kernel_table.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
+/// Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
+/// device.
+constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
+constexpr int64_t kMaxSplits = 64;
+/// Memory that a deterministic backward aims at for a slab of edges, and takes at most where one round of blocks has
+/// more; up to the one between them all edges are one slab.
+constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
+constexpr int64_t kOneSlabBytes = int64_t{384} << 20;
+/// Most slabs, beyond which they grow instead: the sum over a slab looks at every node.
+constexpr int64_t kMostSlabs = 64;
+/// A sort key holds the table row in this many values.
+constexpr int64_t kMaxTableRows = int64_t{1} << 23;
+
+int index_of(const InteractionOutputs& wanted) {
+  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic);
+}
+
+/// Of the environment, whatever it says about splines: the tables that are given decide.
+ScheduleOptions options_for(bool splines) {
+  ScheduleOptions options = schedule_options(kVariable);
+  options.spline = splines ? 1 : 0;
+  return options;
+}
+
+int64_t blocks_for(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+}  // namespace
+
+CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
+                                        const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
+                                        const ScheduleOptions& options, const CubinCache& cache, bool density) {
+  const auto plan = [&](const ScheduleOptions& chosen) {
+    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen, density && wanted->edge_vec)
+                  : interaction_forward_source(problem, scalar, limits, chosen, density);
+  };
+  CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
+  Cubin sums =
+      cached_compile(cache, interaction_sums_source(problem, main.source.schedule), "interaction_sums", limits.arch);
+  return {main.source.schedule, main.source.name, std::move(main.cubin), std::move(sums)};
+}
+
+std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits) {
+  std::optional<InteractionOutputs> wanted;
+  const bool density = call.op.find("_density") != std::string::npos;
+  std::string label = call.op;
+  if (call.op != "interaction" && call.op != "interaction_density") {
+    require(call.mask.size() == 2, "{}: expected a mask of 2, got {}", call.op, call.mask.size());
+    wanted = InteractionOutputs{call.mask[0], call.mask[1], call.mask[0] && call.deterministic};
+    if (!wanted->x && !wanted->edge_vec) return {};
+    if (!wanted->edge_vec) label = "interaction_backward";
+    label += fmt::format("{}{}{}", wanted->x ? " x" : "", wanted->edge_vec ? " edge_vec" : "",
+                         wanted->x && !wanted->deterministic ? " atomic" : "");
+  }
+  const auto problem = cached_problem(call.problem);
+  const ScheduleOptions options = options_for(call.splines);
+  if (call.splines) label += " splines";
+  return {{label + " " + scalar_name(call.scalar), call.problem,
+           [problem, scalar = call.scalar, wanted, limits, options, density](const CubinCache& cache) {
+             CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache, density);
+             const Schedule& schedule = made.schedule;
+             return std::vector<CompiledPart>{
+                 {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                 {std::move(made.sums), "", kReductionThreads, 1}};
+           }}};
+}
+
+bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar scalar) {
+  if (radial.density) return false;
+  const int asked = schedule_options(kVariable).spline;
+  return asked < 0 ? tables > 1 && scalar == Scalar::f32 : asked > 0;
+}
+
+std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
+                                                     bool splines, bool density) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const Problem*, Scalar, bool, bool, std::string>, std::shared_ptr<const Interaction>>
+      made;
+  const char* text = std::getenv(kVariable);
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar, splines, density, text ? text : ""}];
+  if (!entry) entry.reset(new Interaction(problem, scalar, options_for(splines), density));
+  return entry;
+}
+
+Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density)
+    : problem_(std::move(problem)),
+      scalar_(scalar),
+      options_(options),
+      density_(density),
+      limits_(device_limits(current_device())) {}
+
+const Interaction::Variant& Interaction::variant(int index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
+  if (!slot) {
+    std::optional<InteractionOutputs> wanted;
+    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0};
+    const CompiledInteraction made =
+        compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard(), density_);
+    const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
+    slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
+  }
+  return *slot;
+}
+
+int64_t Interaction::splits(const Schedule& schedule, int64_t rows, int64_t edges) const {
+  if (rows <= 0 || edges <= 0) return 1;
+  const int64_t average = (edges + rows - 1) / rows;
+  const int64_t slots = int64_t{limits_.multiprocessors} * schedule.min_blocks;
+  const int64_t to_fill = std::min(slots / std::max<int64_t>(1, blocks_for(schedule, rows)), average / kShortestPart);
+  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
+}
+
+Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionOperands& operands) const {
+  Slab slab;
+  slab.edge_bytes = max_input_parts(*problem_, schedule) * problem_->in1.dim() * scalar_bytes(scalar_);
+  const int64_t edges = std::max<int64_t>(operands.edges, 1), rows = std::max<int64_t>(operands.graph_rows, 1);
+  if (edges * slab.edge_bytes <= kOneSlabBytes) {
+    slab.edges = edges;
+    return slab;
+  }
+  // Whole rounds of the blocks that a device runs at a time: a slab that fills a little of another round pays for all
+  // of it. Two receivers less, since a slab begins and ends inside of one.
+  const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
+                          splits(schedule, rows, edges);
+  const double average = static_cast<double>(edges) / static_cast<double>(rows);
+  const double round = std::max(1.0, static_cast<double>(at_once) * average);
+  const double bytes = static_cast<double>(slab.edge_bytes);
+  double rounds = std::max(2.0, std::floor(kSlabBytes / bytes / round));
+  if (rounds * round * bytes > kLargestSlabBytes) rounds = 1;
+  const double aligned = rounds * round - 2 * average * schedule.receivers_per_block;
+  const int64_t wanted = std::max(static_cast<int64_t>(aligned), kSlabBytes / 16 / slab.edge_bytes);
+  slab.edges = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, kLargestSlabBytes / slab.edge_bytes));
+  slab.edges = std::max(slab.edges, (edges + kMostSlabs - 1) / kMostSlabs);
+  slab.edges = std::min(slab.edges, edges);
+  // Equal slabs, so that none has little in it, unless that takes more rounds.
+  const int64_t count = (edges + slab.edges - 1) / slab.edges, share = (edges + count - 1) / count;
+  const auto rounds_of = [&](int64_t part) { return std::ceil(static_cast<double>(part) / round); };
+  const double uneven = static_cast<double>(count - 1) * rounds_of(slab.edges) + rounds_of(edges % slab.edges);
+  if (static_cast<double>(count) * rounds_of(share) <= uneven) slab.edges = share;
+  return slab;
+}
+
+void Interaction::check(const InteractionOperands& operands) const {
+  const int64_t rows =
+      int64_t{operands.tables} * (splines() ? spline_rows(operands.pieces) : int64_t{operands.pieces} + 1);
+  require(operands.pieces >= 1 && rows <= kMaxTableRows,
+          "cuda interaction: expected at least one piece and at most {} rows in all tables, got {} pieces, {} rows",
+          kMaxTableRows, operands.pieces, rows);
+  require(!density_ || (operands.density.tables >= 1 && operands.density.pieces >= 1),
+          "cuda interaction: expected a density table of at least one piece");
+}
+
+int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
+  const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
+  return parts > 1 ? parts * out_rows * (problem_->out.dim() + (density_ ? 1 : 0)) * scalar_bytes(scalar_) : 0;
+}
+
+void Interaction::forward(const InteractionOperands& operands, int64_t out_rows, void* out, void* workspace,
+                          Stream stream) const {
+  if (out_rows == 0) return;
+  check(operands);
+  const Variant& kernels = variant(0);
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  InteractionOperands o = operands;
+  int32_t rows = static_cast<int32_t>(out_rows);
+  void* target = parts > 1 ? workspace : out;
+  int64_t count = out_rows * problem_->out.dim();
+  // The parts of the density stand behind those of the messages.
+  void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
+  void* density_target = parts > 1 ? density_parts : o.density.sum;
+  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
+  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+       unit += kernels.schedule.units_per_launch()) {
+    std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
+                                    &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
+                                    &o.row_limit,   &unit,       &o.graph_rows, &rows,     &target};
+    if (density_) {
+      arguments.insert(arguments.end(),
+                       {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &density_target});
+    }
+    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
+                        std::move(arguments));
+  }
+  if (parts == 1) return;
+  int splits = static_cast<int>(parts);
+  kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {&workspace, &count, &splits, &out});
+  if (!density_) return;
+  kernels.sum_parts.launch((out_rows + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {&density_parts, &out_rows, &splits, &o.density.sum});
+}
+
+int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
+  if (!wanted.x || !wanted.deterministic) return 0;
+  const Slab chosen = slab(variant(index_of(wanted)).schedule, operands);
+  return operands.edges == 0 ? 0 : chosen.edges * chosen.edge_bytes;
+}
+
+void Interaction::backward(const InteractionOperands& operands, const InteractionOutputs& wanted, const void* grad_out,
+                           void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const {
+  if (!wanted.x && !wanted.edge_vec) return;
+  check(operands);
+  const bool by_sender = wanted.x && wanted.deterministic;
+  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+          "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
+  const Variant& kernels = variant(index_of(wanted));
+  if (wanted.x && !by_sender) {
+    const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
+    zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
+  }
+  InteractionOperands o = operands;
+  void* x_target = by_sender ? workspace : grad_x;
+  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
+  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
+  for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
+    int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + step));
+    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
+         unit += kernels.schedule.units_per_launch()) {
+      std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
+                                      &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
+                                      &o.row_limit,   &unit,       &o.graph_rows, &grad_out, &begin,
+                                      &end,           &x_target,   &grad_edge_vec};
+      if (density_ && wanted.edge_vec) {
+        arguments.insert(arguments.end(),
+                         {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &o.density.grad});
+      }
+      kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
+                          std::move(arguments));
+    }
+    if (by_sender) {
+      kernels.sum_slab.launch(operands.nodes, 1, kReductionThreads, stream,
+                              {&workspace, &o.col_ptr, &o.col_edge, &begin, &end, &grad_x});
+    }
+  }
+}
+
+}  // namespace clebsch::cuda

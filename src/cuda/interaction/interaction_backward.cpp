@@ -1,0 +1,288 @@
+// Emits the backward kernel of interaction: dE/d edge_vec and dX by recomputation, nothing read back.
+//
+// A warp keeps the incoming gradient g of its output components in registers. Per path, with
+//   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
+// one edge and channel gives dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]. Of dW only
+// sum dW dW/dt is needed, one number, which takes the place of dY[0] (Y[0] is constant). These (lmax+1)^2 numbers are
+// summed over the lanes, then over the warps in shared memory, always in the same order, and one thread an edge turns
+// them into a vector.
+#include <algorithm>
+
+#include "core/errors.h"
+#include "core/math/harmonics.h"
+#include "cuda/emit/incoming_gradient.h"
+#include "cuda/emit/lane_sum.h"
+#include "cuda/interaction/interaction_edges.h"
+#include "cuda/interaction/interaction_source.h"
+#include "cuda/interaction/knots.h"
+
+namespace clebsch::cuda {
+namespace {
+
+class InteractionBackward : IncomingGradient {
+ public:
+  InteractionBackward(SourceWriter& w, const EmitContext& context, const InteractionEdges& edges,
+                      const InteractionOutputs& outputs)
+      : IncomingGradient(context, w),
+        schedule_(context.schedule),
+        edges_(edges),
+        outputs_(outputs),
+        components_(harmonics_count(problem_.lmax_in2)),
+        units_(schedule_.units_per_launch()) {}
+
+  void unit(int index) {
+    const UnitKind& kind = schedule_.kinds[static_cast<size_t>(index)];
+    w_.line("__device__ __forceinline__ void unit_{}(const Edges& s, real* sums, int begin, int end, int edge_begin,",
+            index);
+    w_.text(
+        "const real* __restrict__ grad_out, real* __restrict__ grad_x, double* __restrict__ grad_edge_vec, bool "
+        "first_launch, int first_channel) {");
+    w_.text("const int lane = s.lane, channel = first_channel + lane;");
+    write_masks(w_, context_, kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) load_gradient(kind, static_cast<int>(t));
+    write_knot_declarations(w_, context_, kind);
+    edges_.chunk_loop(w_);
+    if (schedule_.prefetch) {
+      w_.text("if (active > 0) {");
+      slots(kind);
+      w_.text("}");
+    } else {
+      slots(kind);
+    }
+    if (outputs_.x && outputs_.deterministic) skipped_edges(kind);
+    if (outputs_.edge_vec) {
+      w_.text("group_barrier(s.group);");
+      w_.line(
+          "for (int i = s.thread; i < count; i += {}) write_edge_gradient(s, first, i, first_launch, grad_edge_vec);",
+          32 * units_);
+    }
+    w_.text("}");
+    w_.text("}");
+    w_.blank();
+  }
+
+ private:
+  /// The edges of a chunk, in groups whose sums over the warps are finished together.
+  void slots(const UnitKind& kind) {
+    const bool over_units = outputs_.edge_vec && units_ > 1;
+    write_before_slots(w_, context_, kind, "0");
+    if (over_units) {
+      w_.line("for (int from = 0; from < active; from += {}) {{", schedule_.edges_per_tile);
+      w_.line("const int to = min(active, from + {});", schedule_.edges_per_tile);
+      w_.text("#pragma unroll 1");
+      w_.text("for (int e = from; e < to; ++e) {");
+    } else {
+      w_.text("#pragma unroll 1");
+      w_.text("for (int e = 0; e < active; ++e) {");
+    }
+    write_slot(w_, context_, kind);
+    write_knot_loads(w_, context_, kind);
+    edges_.read(w_, kind.first_component, kind.last_component);
+    if (outputs_.edge_vec) {
+      w_.text("real dy0 = 0;  // of the slope");
+      for (int c = std::max(1, kind.first_component); c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
+    }
+    if (!kind.hoisted) keep_in_loop(kind);
+    for (size_t t = 0; t < kind.tiles.size(); ++t) tile(kind, static_cast<int>(t));
+    if (outputs_.edge_vec) sum_over_lanes(kind);
+    w_.text("}");
+    if (over_units) {
+      sum_over_units();
+      w_.text("}");
+    }
+  }
+
+  void tile(const UnitKind& kind, int t) {
+    const Tile& tile = kind.tiles[static_cast<size_t>(t)];
+    const std::vector<int> blocks = tile_inputs(problem_, tile);
+    if (outputs_.x) {
+      for (int block : blocks) {
+        for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
+      }
+    }
+    for (int p : tile.paths) path(t, p);
+    if (outputs_.x) write_input_gradient(kind, t, "slot", false);
+  }
+
+  /// dX of a slot's edge: its row, or atomically its sender's; `zero`: the edge contributes nothing.
+  void write_input_gradient(const UnitKind& kind, int t, const char* slot, bool zero) {
+    const Tile& tile = kind.tiles[static_cast<size_t>(t)];
+    w_.text("{");
+    if (outputs_.deterministic) {
+      // Read again from shared memory: kept in a register over the edge, the row makes kernels of large problems spill.
+      // The sender does not: reading it again cost the atomic kernels 5%.
+      const std::string row = zero ? fmt::format("{}.row", slot) : "*const_cast<const volatile int*>(&s.slots[e].row)";
+      w_.line("real* target = grad_x + static_cast<int64>(first + {} - edge_begin) * {} + channel;", row,
+              problem_.in1.dim() * max_input_parts(problem_, schedule_));
+    } else {
+      w_.line("real* target = grad_x + static_cast<int64>({}.sender) * {} + channel;", slot, problem_.in1.dim());
+    }
+    for (int block : tile_inputs(problem_, tile)) {
+      const BlockLayout& layout = context_.in1[block];
+      for (int i = 0; i < layout.ir.dim(); ++i) {
+        // Tiles that share an input block add to it atomically or, deterministic, each has a row of its own.
+        const int64_t part = outputs_.deterministic ? input_part(problem_, schedule_, tile, block) : 0;
+        const int64_t offset = part * problem_.in1.dim() + layout.offset + i * layout.stride + 32 * tile.slice;
+        const std::string value = zero ? context_.number(0) : "d" + input_name(t, block, i);
+        write_masked(
+            w_, context_, kind, t,
+            fmt::format(outputs_.deterministic ? "target[{}] = {};" : "atomicAdd(target + {}, {});", offset, value));
+      }
+    }
+    w_.text("}");
+  }
+
+  void skipped_edges(const UnitKind& kind) {
+    w_.text("for (int e = active; e < count; ++e) {");
+    w_.text("const Slot slot = s.slots[e];");
+    for (size_t t = 0; t < kind.tiles.size(); ++t) write_input_gradient(kind, static_cast<int>(t), "slot", true);
+    w_.text("}");
+  }
+
+  void path(int t, int p) {
+    const PathTerms& terms = context_.terms[p];
+    const bool weighted = problem_.paths[p].weighted;
+    w_.line("// path {}", p);
+    w_.text("{");
+    if (weighted) write_radial(w_, t, p, outputs_.edge_vec);
+    const std::string weight = weighted ? weight_name(t, p) : "1";
+    std::vector<bool> started(static_cast<size_t>(terms.n1), false);
+    for (const PairTerms& pair : terms.pairs) {
+      const std::string coupled = coupled_gradient(t, p, pair), y = fmt::format("y{}", context_.component(p, pair.j));
+      const bool minus = pair.direct() && pair.outs[0].second < 0;
+      if (started[static_cast<size_t>(pair.i)]) {
+        w_.line("a{} {}= {} * {};", pair.i, minus ? "-" : "+", coupled, y);
+      } else {
+        w_.line("real a{} = {}{} * {};", pair.i, minus ? "-" : "", coupled, y);
+        started[static_cast<size_t>(pair.i)] = true;
+      }
+    }
+    for (int i = 0; i < terms.n1; ++i) {
+      if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
+    }
+    if (outputs_.edge_vec && weighted) {
+      std::string sum = fmt::format("{} * a0", x(t, p, 0));
+      for (int i = 1; i < terms.n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
+      w_.line("dy0 += u{}_{} * ({});", t, p, sum);
+    }
+    if (outputs_.x) {
+      for (int i = 0; i < terms.n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
+    }
+    if (outputs_.edge_vec && problem_.paths[p].in2 > 0) {
+      for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
+      for (const PairTerms& pair : terms.pairs) {
+        const bool minus = pair.direct() && pair.outs[0].second < 0;
+        w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
+                pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
+      }
+    }
+    w_.text("}");
+  }
+
+  /// The slope and dY of this edge over the 32 lanes, then to the edge's row or to this unit's part of a buffer.
+  void sum_over_lanes(const UnitKind& kind) {
+    if (units_ > 1) {
+      w_.line("real* target = sums + (from / {} % 2 * {} + s.unit) * {} + (e - from) * {};", schedule_.edges_per_tile,
+              units_, schedule_.edges_per_tile * components_, components_);
+    } else {
+      w_.line("real* target = s.rows + slot.row * {};", table_row(problem_, schedule_.pass, schedule_.scalar));
+      w_.text("__syncwarp();");
+    }
+    const int begin = std::max(1, kind.first_component), end = std::max(begin, kind.last_component);
+    std::vector<int> wanted{0};
+    for (int c = begin; c < end; ++c) wanted.push_back(c);
+    for (size_t from = 0; from < wanted.size(); from += 32) {
+      const size_t to = std::min(from + 32, wanted.size());
+      std::vector<std::string> values;
+      for (size_t i = from; i < to; ++i) values.push_back(fmt::format("dy{}", wanted[i]));
+      const std::string sum = write_lane_sums(w_, values);
+      // Lane i holds component wanted[from + i]: consecutive, but for the slope's place.
+      const std::string place =
+          from == 0 ? fmt::format("lane == 0 ? 0 : lane + {}", begin - 1) : fmt::format("lane + {}", wanted[from]);
+      w_.line("if (lane < {}) target[{}] = {};", to - from, place, sum);
+    }
+    if (begin > 1) w_.line("for (int i = 1 + lane; i < {}; i += 32) target[i] = 0;", begin);
+    if (end < components_) w_.line("for (int i = {} + lane; i < {}; i += 32) target[i] = 0;", end, components_);
+  }
+
+  /// Adds the units' parts into the edges' rows, which no warp reads any more. Two buffers, so one barrier a group of
+  /// edges is enough: a warp is never two groups ahead.
+  void sum_over_units() {
+    const int part = schedule_.edges_per_tile * components_;
+    w_.text("group_barrier(s.group);");
+    w_.line("for (int i = s.thread; i < (to - from) * {}; i += {}) {{", components_, 32 * units_);
+    w_.line("const real* parts = sums + from / {} % 2 * {} + i;", schedule_.edges_per_tile, units_ * part);
+    w_.text("real total = parts[0];");
+    for (int u = 1; u < units_; ++u) w_.line("total += parts[{}];", u * part);
+    w_.line("s.rows[s.slots[from + i / {0}].row * {1} + i % {0}] = total;", components_,
+            table_row(problem_, schedule_.pass, schedule_.scalar));
+    w_.text("}");
+  }
+
+  const Schedule& schedule_;
+  const InteractionEdges& edges_;
+  const InteractionOutputs& outputs_;
+  int components_, units_;
+};
+
+/// Gradients of edges that no row computes.
+void write_zero_edges(SourceWriter& w, const EmitContext& context, const InteractionOutputs& outputs) {
+  const int threads = 32 * context.schedule.units_per_launch();
+  auto zero = [&](const char* name, const char* from, int64_t width) {
+    w.line(
+        "for (int64 i = static_cast<int64>(begin{0}) * {1} + thread; i < static_cast<int64>(end{0}) * {1}; i += {2}) "
+        "{3}[i] = 0;",
+        from, width, threads, name);
+  };
+  w.text("if (row >= rows_computed) {");
+  w.line("const int thread = threadIdx.x % {};", threads);
+  if (outputs.edge_vec) zero("grad_edge_vec", "", 3);
+  if (outputs.x && outputs.deterministic) {
+    zero("grad_x", " - edge_begin", context.problem.in1.dim() * max_input_parts(context.problem, context.schedule));
+  }
+  w.text("return;");
+  w.text("}");
+}
+
+}  // namespace
+
+KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
+                                         const DeviceLimits& limits, const ScheduleOptions& options, bool density) {
+  require(problem.radial.has_value(), "cuda interaction: expected a problem with a radial part");
+  require(outputs.x || outputs.edge_vec, "cuda interaction: expected a gradient to compute");
+  require(!density || outputs.edge_vec, "cuda interaction: a density has a gradient by edge_vec alone");
+  const std::string name = density ? "interaction_density_backward" : "interaction_backward";
+  KernelSource kernel{name, "", make_schedule(problem, Pass::table_backward, scalar, limits, options)};
+  const Schedule& schedule = kernel.schedule;
+  const EmitContext context(problem, schedule);
+  const InteractionEdges edges(problem, schedule, density);
+  SourceWriter w;
+  write_head(w, context, "interaction, backward: dE/d edge_vec and dX by recomputation");
+  edges.functions(w);
+  w.blank();
+  InteractionBackward emitter(w, context, edges, outputs);
+  for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
+  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
+  w.text(name + "(" + interaction_parameters() +
+         ",\nconst real* __restrict__ grad_out, int edge_begin, int edge_end, real* __restrict__ grad_x, double* "
+         "__restrict__ grad_edge_vec" +
+         (density ? density_parameters() + ", const real* __restrict__ grad_density" : "") + ") {");
+  edges.declare(w, "graph_rows");
+  w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
+  w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
+  w.text(
+      "int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + part);");
+  w.text("begin = max(begin, edge_begin);");
+  w.text("end = min(end, edge_end);");
+  w.text("if (begin >= end) return;");
+  write_zero_edges(w, context, outputs);
+  edges.make_edges(w);
+  w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
+  w.text(schedule.units_per_launch() > 1 ? "real* sums = all_sums[group];" : "real* sums = nullptr;");
+  write_dispatch(w, schedule, "edges, sums, begin, end, edge_begin, grad_out, grad_x, grad_edge_vec, first_unit == 0");
+  w.text("}");
+  kernel.source = w.str();
+  return kernel;
+}
+
+}  // namespace clebsch::cuda

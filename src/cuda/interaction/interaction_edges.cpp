@@ -1,0 +1,374 @@
+#include "cuda/interaction/interaction_edges.h"
+
+#include "core/math/harmonics.h"
+#include "core/radial/radial_spline.h"
+#include "core/radial/radial_table.h"
+#include "cuda/emit/harmonics_source.h"
+#include "cuda/emit/table_place.h"
+
+namespace clebsch::cuda {
+
+std::string interaction_parameters() {
+  return "const real* __restrict__ x, const double* __restrict__ edge_vec, const int* __restrict__ senders,\n"
+         "const int* __restrict__ types, const real* __restrict__ table, const int* __restrict__ table_index,\n"
+         "const double* __restrict__ cutoffs, int type_count, int pieces, const int* __restrict__ row_ptr,\n"
+         "const int* __restrict__ row_limit, int first_unit, int graph_rows";
+}
+
+std::string density_parameters() {
+  return ",\nconst real* __restrict__ density_table, const int* __restrict__ density_index, int density_pieces, double "
+         "density_ratio";
+}
+
+InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density)
+    : problem_(problem),
+      schedule_(schedule),
+      density_(density),
+      components_(harmonics_count(problem.lmax_in2)),
+      row_(table_row(problem, schedule.pass, schedule.scalar)) {}
+
+void InteractionEdges::functions(SourceWriter& w) const {
+  const int units = schedule_.units_per_launch();
+  if (schedule_.spline) {
+    w.text(
+        "// An edge of a chunk in sorted order: its row, its sender, the first of its table rows, and that modulo 6.");
+    w.text("struct __align__(16) Slot {");
+    w.text("int row, sender, left, turn;");
+  } else {
+    w.text("// An edge of a chunk in sorted order: its row, its sender, the table rows of its piece's two ends.");
+    w.text("struct __align__(16) Slot {");
+    w.text("int row, sender, left, right;");
+  }
+  w.text("};");
+  w.text("struct Edges {");
+  w.text("const real *x, *table;");
+  w.text("const double *edge_vec, *cutoffs;");
+  w.text("const int *senders, *types, *table_index;");
+  w.text("int type_count, pieces, receiver_type, thread, lane, unit, group;");
+  w.text("real* rows;");
+  w.text("Slot* slots;");
+  w.text("unsigned* keys;");
+  w.text("int* active;");
+  if (density_) {
+    w.text("const real* density_table;");
+    w.text("const int* density_index;");
+    w.text("int density_pieces;");
+    w.text("double density_ratio;");
+    w.text(backward() ? "const real* grad_density;" : "real* density;");
+    if (!backward() && schedule_.launches > 1) w.text("bool first_launch;");
+  }
+  w.text("};");
+  w.blank();
+  w.text(
+      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
+      "which");
+  w.text("// is for warps that meet at one instruction: units of different kinds wait in code of their own.");
+  w.text("__device__ __forceinline__ void group_barrier(int group) {");
+  if (units == 1) {
+    w.text("__syncwarp();");
+  } else {
+    w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
+  }
+  w.text("}");
+  w.blank();
+  write_table_place(w);
+  w.blank();
+  if (density_) {
+    density_function(w);
+    w.blank();
+  }
+  geometry(w);
+  w.blank();
+  w.text("// Rows and slots of edges first .. first + count - 1; returns how many lie within their cutoff.");
+  w.text("// A key is (table row, place): places make keys unique, so ranks are the stable order.");
+  w.text("__device__ __forceinline__ int fill_chunk(const Edges& s, int first, int count) {");
+  w.text("const unsigned outside = 1u << 31;");
+  w.text("const int padded = (count + 3) & ~3;");
+  const bool sums = density_ && !backward();
+  if (sums) w.text("real density = 0;");
+  w.line("for (int i = s.thread; i < padded; i += {}) {{", 32 * units);
+  w.line("s.keys[i] = i < count ? fill_row(s, first, i{}) : 0xffffffffu;", sums ? ", density" : "");
+  w.text("}");
+  if (sums) {
+    // Which edges a thread has, and the order of the exchange, are the same in every run.
+    w.text("#pragma unroll");
+    w.text("for (int step = 16; step > 0; step /= 2) density += __shfl_xor_sync(0xffffffffu, density, step);");
+    w.text("if (s.lane == 0) s.density[s.unit] += density;");
+  }
+  w.text("group_barrier(s.group);");
+  w.line("for (int i = s.thread; i <= count; i += {}) {{", 32 * units);
+  w.text("const unsigned key = i < count ? s.keys[i] : outside;");
+  w.text("int rank = 0;");
+  w.text("for (int j = 0; j < padded; j += 4) {");
+  w.text("const uint4 four = *reinterpret_cast<const uint4*>(s.keys + j);");
+  w.text("rank += (four.x < key) + (four.y < key) + (four.z < key) + (four.w < key);");
+  w.text("}");
+  w.text("if (i == count) {");
+  w.text("*s.active = rank;");
+  w.text("} else {");
+  w.text("const int left = static_cast<int>((key & 0x7fffffffu) >> 8);");
+  if (schedule_.spline) {
+    w.line("const Slot slot = {{i, __ldg(s.senders + first + i), left, left % {}}};", kSplineOrder);
+  } else {
+    w.text("// The last piece ends in zero: its right end has no row, and no weight.");
+    w.text("const bool last = left % (s.pieces + 1) == s.pieces;");
+    w.text("const Slot slot = {i, __ldg(s.senders + first + i), left, last ? left : left + 1};");
+  }
+  w.text("s.slots[rank] = slot;");
+  w.text("}");
+  w.text("}");
+  w.text("group_barrier(s.group);");
+  w.text("return *s.active;");
+  w.text("}");
+  if (!backward()) return;
+  w.blank();
+  w.text("// From the row's gradients (slope, then the harmonics from degree 1) to that of the edge vector.");
+  w.text(
+      "__device__ __forceinline__ void write_edge_gradient(const Edges& s, int first, int i, bool first_launch, "
+      "double* "
+      "__restrict__ grad_edge_vec) {");
+  w.text("double* target = grad_edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("if (s.keys[i] >> 31) {");
+  w.text("target[0] = target[1] = target[2] = 0;");
+  w.text("return;");
+  w.text("}");
+  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
+  w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
+  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.line("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});", first_knot());
+  w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
+  w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
+  w.line("const real* row = s.rows + i * {};", row_);
+  write_harmonics_gradient(w, problem_.lmax_in2, schedule_.scalar, "row");
+  if (density_) {
+    // Of all launches one adds it. dE/dt by the interaction's own pieces, of which density_ratio are one of the
+    // column's.
+    // Volatile: read for each edge, not kept over the loops.
+    w.line("const real above = *const_cast<const volatile real*>(s.grad_density + {});", row_again("s.group"));
+    w.text("double along = row[0];");
+    if (schedule_.launches > 1) w.text("if (first_launch)");
+    w.text("along += s.density_ratio * above * density_of(s, table_place(root, pieces_per_s), pair);");
+    w.text("const double slope = along * table_slope(root, pieces_per_s);");
+  } else {
+    w.text("const double slope = row[0] * table_slope(root, pieces_per_s);");
+  }
+  w.text(
+      "const double tx = slope * ux + inverse * gx, ty = slope * uy + inverse * gy, tz = slope * uz + inverse * gz;");
+  if (schedule_.launches == 1) {
+    w.text("target[0] = tx;");
+    w.text("target[1] = ty;");
+    w.text("target[2] = tz;");
+  } else {
+    w.text("target[0] = first_launch ? tx : target[0] + tx;");
+    w.text("target[1] = first_launch ? ty : target[1] + ty;");
+    w.text("target[2] = first_launch ? tz : target[2] + tz;");
+  }
+  w.text("}");
+}
+
+std::string InteractionEdges::row_again(const char* group) const {
+  const int receivers = schedule_.receivers_per_block;
+  return receivers == 1 ? "blockIdx.x" : fmt::format("(blockIdx.x * {} + {})", receivers, group);
+}
+
+void InteractionEdges::density_function(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  w.line("// The density's column `u` of the interaction's pieces behind the first knot{}.",
+         backward() ? ", its derivative by the place in its own piece" : "");
+  w.line("struct __align__({}) Pair {{", 2 * scalar_bytes(schedule_.scalar));
+  w.text("real v[2];");
+  w.text("};");
+  w.text("__device__ __forceinline__ real density_of(const Edges& s, double u, int pair) {");
+  w.text("const int table = __ldg(s.density_index + pair);");
+  w.text("const double place = u * s.density_ratio;");
+  w.text("int pieces = s.density_pieces;");
+  w.text("asm volatile(\"\" : \"+r\"(pieces));  // or numbers made of it would be kept over the loops");
+  w.text("// As in fill_row: no number and no table must show.");
+  w.text("const bool inside = place >= 0 && table >= 0;");
+  w.text("const int piece = inside ? min(static_cast<int>(place), pieces - 1) : -1;");
+  w.text("const real t = static_cast<real>(table < 0 ? place * (0.0 / 0.0) : inside ? place - piece : place);");
+  w.text("const int64 row = static_cast<int64>(max(table, 0)) * (pieces + 1) + piece + 1;");
+  w.line("const Pair* c = reinterpret_cast<const Pair*>(s.density_table + row * {});", kTableOrder);
+  w.text("const Pair c01 = c[0], c23 = c[1], c45 = c[2];");
+  if (backward()) {
+    w.line("return c01.v[1] + t * ({} * c23.v[0] + t * ({} * c23.v[1] + t * ({} * c45.v[0] + t * ({} * c45.v[1]))));",
+           number(2), number(3), number(4), number(5));
+  } else {
+    w.text("return c01.v[0] + t * (c01.v[1] + t * (c23.v[0] + t * (c23.v[1] + t * (c45.v[0] + t * c45.v[1]))));");
+  }
+  w.text("}");
+}
+
+void InteractionEdges::start_density(SourceWriter& w) const { w.text("if (lane == 0) all_density[group][unit] = 0;"); }
+
+void InteractionEdges::write_density(SourceWriter& w) const {
+  const int units = schedule_.units_per_launch();
+  w.text("group_barrier(group);");
+  w.line("if (edges.thread == 0{}) {{", schedule_.launches > 1 ? " && first_unit == 0" : "");
+  w.text("real total = all_density[group][0];");
+  for (int unit = 1; unit < units; ++unit) w.line("total += all_density[group][{}];", unit);
+  w.line("density[static_cast<int64>(blockIdx.y) * out_rows + {}] = total;", row_again("group"));
+  w.text("}");
+}
+
+void InteractionEdges::geometry(SourceWriter& w) const {
+  const bool sums = density_ && !backward();
+  w.text("// Fills the row of an edge, returns its key.");
+  w.line("__device__ __forceinline__ unsigned fill_row(const Edges& s, int first, int i{}) {{",
+         sums ? ", real& density" : "");
+  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
+  w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
+  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.text("const double cutoff = __ldg(s.cutoffs + pair);");
+  // An infinite vector must show, like one that is not a number.
+  w.text("if (r >= cutoff && r - r == 0) return (1u << 31) + i;");
+  w.text("const int table = __ldg(s.table_index + pair);");
+  w.line("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - {}));", first_knot());
+  if (sums) {
+    w.line("{}density += density_of(s, u, pair);", schedule_.launches > 1 ? "if (s.first_launch) " : "");
+  }
+  w.text("// A vector that is not a number, or a pair without a table, must show in the result.");
+  w.text("const bool inside = u >= 0 && table >= 0;");
+  w.text("const int piece = inside ? min(static_cast<int>(u), s.pieces - 1) : -1;");
+  w.text("const double place = table < 0 ? u * (0.0 / 0.0) : inside ? u - piece : u;");
+  w.text("const double inverse = 1 / r;");
+  w.text(
+      "const real x = static_cast<real>(vx * inverse), y = static_cast<real>(vy * inverse), z = static_cast<real>(vz * "
+      "inverse);");
+  w.text("const real t = static_cast<real>(place);");
+  w.line("real* row = s.rows + i * {};", row_);
+  write_harmonics(w, problem_.lmax_in2, schedule_.scalar, "row");
+  if (schedule_.spline) {
+    w.line("const int first_row = max(table, 0) * (s.pieces + {}) + (piece < 0 ? 0 : piece + {});", spline_rows(0),
+           kSplineStart);
+    spline_basis(w);
+    w.text("return static_cast<unsigned>(first_row << 8 | i);");
+  } else {
+    basis(w);
+    w.text("return static_cast<unsigned>((max(table, 0) * (s.pieces + 1) + piece + 1) << 8 | i);");
+  }
+  w.text("}");
+}
+
+void InteractionEdges::basis(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial/radial_table.cpp).
+  w.line("real* h = row + {};", components_);
+  w.text("if (piece < 0) {");
+  w.text("// Below the first knot the row's own polynomial 1, t, t^2.");
+  w.text("h[0] = 1; h[1] = t; h[2] = t * t; h[3] = 0; h[4] = 0; h[5] = 0;");
+  if (backward()) w.line("h[6] = 0; h[7] = 1; h[8] = {} * t; h[9] = 0; h[10] = 0; h[11] = 0;", number(2));
+  w.text("if (!(t == t)) h[0] = t;");
+  w.text("} else {");
+  w.text("const real t2 = t * t, t3 = t2 * t;");
+  w.line("h[3] = t3 * ({} + t * ({} + t * {}));", number(10), number(-15), number(6));
+  w.line("h[0] = {} - h[3];", number(1));
+  w.line("h[1] = t + t3 * ({} + t * ({} + t * {}));", number(-6), number(8), number(-3));
+  w.line("h[2] = t2 + t3 * ({} + t * ({} - t));", number(-3), number(3));
+  w.line("h[4] = t3 * ({} + t * ({} + t * {}));", number(-4), number(7), number(-3));
+  w.line("h[5] = t3 * ({} + t * ({} + t));", number(1), number(-2));
+  if (backward()) {
+    w.line("h[9] = t2 * ({} + t * ({} + t * {}));", number(30), number(-60), number(30));
+    w.text("h[6] = -h[9];");
+    w.line("h[7] = {} + t2 * ({} + t * ({} + t * {}));", number(1), number(-18), number(32), number(-15));
+    w.line("h[8] = {} * t + t2 * ({} + t * ({} + t * {}));", number(2), number(-9), number(12), number(-5));
+    w.line("h[10] = t2 * ({} + t * ({} + t * {}));", number(-12), number(28), number(-15));
+    w.line("h[11] = t2 * ({} + t * ({} + t * {}));", number(3), number(-8), number(5));
+  }
+  w.text("if (piece == s.pieces - 1) {");
+  w.text("h[3] = 0; h[4] = 0; h[5] = 0;");
+  if (backward()) w.text("h[9] = 0; h[10] = 0; h[11] = 0;");
+  w.text("}");
+  w.text("}");
+}
+
+void InteractionEdges::spline_basis(SourceWriter& w) const {
+  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  // A spline's number stands where its table row modulo 6 says, so that a warp keeps it in one register from piece to
+  // piece.
+  w.line("real* h = row + {};", components_);
+  w.line("const int turn = first_row % {};", kSplineOrder);
+  for (int derivative = 0; derivative <= (backward() ? 1 : 0); ++derivative) {
+    for (int i = 0; i < kSplineOrder; ++i) {
+      // Horner's scheme; lines below the first knot take 1, t, t^2 instead.
+      std::string sum;
+      for (int k = kSplineOrder - 1; k >= derivative; --k) {
+        const double value = static_cast<double>(kSplinePieces[i][k]) * (derivative ? k : 1) / kSplineScale;
+        sum = sum.empty() ? number(value) : fmt::format("{} + t * ({})", number(value), sum);
+      }
+      const char* const below[2][3] = {{"1", "t", "t * t"}, {"0", "1", "t + t"}};
+      const std::string line = i < kSplineStart ? below[derivative][i] : "0";
+      w.line("h[{0} + (turn + {1} < {2} ? turn + {1} : turn + {3})] = piece < 0 ? {4} : {5};",
+             derivative * kSplineOrder, i, kSplineOrder, i - kSplineOrder, line, sum);
+    }
+  }
+  w.text("if (!(t == t)) h[turn] = t;");
+}
+
+void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
+  const int groups = schedule_.receivers_per_block, units = schedule_.units_per_launch();
+  w.line("__shared__ __align__(16) real all_rows[{}][{}];", groups, schedule_.chunk * row_);
+  w.line("__shared__ Slot all_slots[{}][{}];", groups, schedule_.chunk);
+  w.line("__shared__ __align__(16) unsigned all_keys[{}][{}];", groups, schedule_.chunk);
+  w.line("__shared__ int all_active[{}];", groups);
+  if (backward() && units > 1) {
+    w.line("__shared__ real all_sums[{}][{}];", groups, 2 * units * schedule_.edges_per_tile * components_);
+  }
+  // So little that the chunk's budget need not know of it.
+  if (density_ && !backward()) w.line("__shared__ real all_density[{}][{}];", groups, units);
+  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
+  w.line("const int row = blockIdx.x * {} + group;", groups);
+  w.line("if (row >= {}) return;", rows);
+  w.text("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+}
+
+void InteractionEdges::make_edges(SourceWriter& w) const {
+  std::string density;
+  if (density_) {
+    density = ", density_table, density_index, density_pieces, density_ratio, ";
+    density += backward() ? "grad_density" : "all_density[group]";
+    if (!backward() && schedule_.launches > 1) density += ", first_unit == 0";
+  }
+  w.line(
+      "const Edges edges = {{x, table, edge_vec, cutoffs, senders, types, table_index, type_count, pieces, begin < end "
+      "? "
+      "types[row] : 0, static_cast<int>(threadIdx.x) % {}, lane, unit, group, all_rows[group], all_slots[group], "
+      "all_keys[group], all_active + group{}}};",
+      32 * schedule_.units_per_launch(), density);
+}
+
+void InteractionEdges::chunk_loop(SourceWriter& w) const {
+  w.text("// Chunks of equal length, so that each shares as many pieces as it can.");
+  w.text("for (int first = begin, count; first < end; first += count) {");
+  w.line("const int chunks = (end - first + {0}) / {1};", schedule_.chunk - 1, schedule_.chunk);
+  w.text("count = (end - first + chunks - 1) / chunks;");
+  w.text("group_barrier(s.group);");
+  w.text("const int active = fill_chunk(s, first, count);");
+}
+
+void InteractionEdges::read(SourceWriter& w, int first, int last) const {
+  const int width = 16 / scalar_bytes(schedule_.scalar), numbers = components_ + table_basis(schedule_.pass);
+  static const char* const names[] = {"x", "y", "z", "w"};
+  w.text("const real y0 = 1;");
+  for (int word = 0; word * width < row_; ++word) {
+    bool used = false;
+    for (int part = 0; part < width; ++part) {
+      const int c = word * width + part;
+      const bool harmonic = c >= std::max(first, 1) && c < std::min(last, components_);
+      if (!harmonic && (c < components_ || c >= numbers)) continue;
+      if (!used) {
+        w.line("const vector16 q{} = reinterpret_cast<const vector16*>(s.rows + slot.row * {})[{}];", word, row_, word);
+        used = true;
+      }
+      const int b = c - components_;
+      const std::string name = harmonic ? fmt::format("y{}", c)
+                               : b < 6  ? fmt::format("h{}", b)
+                                        : fmt::format("d{}", b - 6);
+      w.line("const real {} = q{}.{};", name, word, names[part]);
+    }
+  }
+}
+
+}  // namespace clebsch::cuda

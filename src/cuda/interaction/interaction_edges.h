@@ -1,0 +1,64 @@
+#pragma once
+// The edge prologue of the interaction: geometry, harmonics and radial basis of a receiver's edges in shared memory.
+//
+// The warps of a receiver fill one row an edge together (harmonics, and the numbers that combine the knots of a radial
+// table) and sort the edges by table row, so that edges of one piece follow each other and a warp reads a piece's
+// coefficients once. Geometry is fp64 up to the unit vector and the place in the piece.
+#include <string>
+
+#include "core/problem/problem.h"
+#include "cuda/emit/source_writer.h"
+#include "cuda/plan/schedule.h"
+
+namespace clebsch::cuda {
+
+/// Parameters of every interaction kernel before its outputs:
+///   const real* x, const double* edge_vec, const int* senders, const int* types, const real* table, const int*
+///   table_index, const double* cutoffs, int type_count, int pieces, const int* row_ptr, const int* row_limit,
+///   int first_unit, int graph_rows
+std::string interaction_parameters();
+/// What kernels with a density take after their outputs:
+///   const real* density_table, const int* density_index, int density_pieces, double density_ratio
+/// the column's table [tables][density_pieces + 1][kTableOrder], its index (type_count, type_count), and
+/// density_pieces / pieces. Its cutoffs are those of the interaction.
+std::string density_parameters();
+
+class InteractionEdges {
+ public:
+  /// density: one more radial function is summed by receiver, `density` in docs/kernels.md. The thread that makes an
+  /// edge's geometry evaluates it: no warp reads it, so it is in no row.
+  InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false);
+
+  /// struct Slot, struct Edges, group_barrier(group), fill_chunk(edges, first, count) and, backward,
+  /// write_edge_gradient(...): before the kernels.
+  void functions(SourceWriter& w) const;
+  /// In the kernel: shared memory, lane, warp, unit, group and row.
+  void declare(SourceWriter& w, const char* rows) const;
+  /// `const Edges edges` once the row is known to be in range.
+  void make_edges(SourceWriter& w) const;
+  /// The loop over chunks of [begin, end) up to where rows and slots of the chunk are at hand: `first`, `count`,
+  /// `active` (edges within their cutoff, slots 0..active-1); opens one brace.
+  void chunk_loop(SourceWriter& w) const;
+  /// Reads harmonics [first, last) as y<c> and the basis as h0..h5 (and, backward, d0..d5) of the slot's edge.
+  void read(SourceWriter& w, int first, int last) const;
+  /// Forward with a density, before and after the units' loops: clears this warp's part of the sum; adds the parts in
+  /// order and writes them to density[blockIdx.y * out_rows + row].
+  void start_density(SourceWriter& w) const;
+  void write_density(SourceWriter& w) const;
+
+ private:
+  void geometry(SourceWriter& w) const;
+  void density_function(SourceWriter& w) const;
+  void basis(SourceWriter& w) const;
+  void spline_basis(SourceWriter& w) const;
+  /// The receiver's row anew: kept over the loops, it costs large kernels a register that they do not have.
+  std::string row_again(const char* group) const;
+  bool backward() const { return !is_forward(schedule_.pass); }
+
+  const Problem& problem_;
+  const Schedule& schedule_;
+  bool density_;
+  int components_, row_;
+};
+
+}  // namespace clebsch::cuda

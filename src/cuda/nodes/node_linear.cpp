@@ -1,0 +1,98 @@
+#include "cuda/nodes/node_linear.h"
+
+#include <map>
+#include <tuple>
+
+#include "core/errors.h"
+#include "cuda/nodes/group_rows.h"
+#include "cuda/runtime/kernel_table.h"
+
+namespace clebsch::cuda {
+
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide,
+                              const DeviceLimits& limits, const CubinCache& cache) {
+  const LinearTiling tiling = linear_tiling(scalar, wide);
+  const std::string source = node_linear_source(problem, transposed, scalar, tiling);
+  return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
+          cached_compile(cache, group_rows_source(), "group_rows", limits.arch)};
+}
+
+std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits) {
+  // The gradient by x is the transposed map; which tiling is used depends on the number of atoms.
+  const auto problem = cached_linear_problem(call.problem);
+  std::vector<KernelJob> jobs;
+  for (const bool transposed : {false, true}) {
+    for (const bool wide : {false, true}) {
+      const std::string label = fmt::format("linear{} {} {}", transposed ? " transposed" : "", wide ? "wide" : "narrow",
+                                            scalar_name(call.scalar));
+      jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
+                        CompiledLinear made = compile_linear(*problem, transposed, scalar, wide, limits, cache);
+                        const int threads = made.tiling.threads();
+                        return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
+                                                         {std::move(made.group_rows), "", kGroupThreads, 1}};
+                      }});
+    }
+  }
+  return jobs;
+}
+
+std::shared_ptr<const NodeLinear> NodeLinear::make(const std::shared_ptr<const LinearProblem>& problem, Scalar scalar) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const LinearProblem*, Scalar>, std::shared_ptr<const NodeLinear>> made;
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar}];
+  if (!entry) entry.reset(new NodeLinear(problem, scalar));
+  return entry;
+}
+
+NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar)
+    : problem_(std::move(problem)), scalar_(scalar), limits_(device_limits(current_device())) {}
+
+const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed) const {
+  const LinearTiling widest = linear_tiling(scalar_, true);
+  const int64_t blocks =
+      (int64_t{nodes} + widest.rows - 1) / widest.rows * linear_column_tiles(*problem_, transposed, widest);
+  const bool wide = blocks >= 2 * limits_.multiprocessors;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(2 * transposed + wide)];
+  if (!slot) {
+    const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, limits_);
+    slot.reset(new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
+                           load_module(made.cubin.code, {"node_linear"}).front(),
+                           load_module(made.group_rows.code, {"group_rows"}).front()});
+  }
+  return *slot;
+}
+
+int64_t NodeLinear::groups(const LinearOperands& operands, const Variant& kernels) const {
+  const int rows = kernels.tiling.rows;
+  return operands.types ? group_capacity(operands.nodes, operands.type_count, rows)
+                        : (int64_t{operands.nodes} + rows - 1) / rows;
+}
+
+int64_t NodeLinear::workspace(const LinearOperands& operands, bool transposed) const {
+  if (!operands.types || operands.nodes == 0) return 0;
+  const Variant& kernels = variant(operands.nodes, transposed);
+  return groups(operands, kernels) * (kernels.tiling.rows + 1) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const {
+  if (operands.nodes == 0) return;
+  const Variant& kernels = variant(operands.nodes, transposed);
+  LinearOperands o = operands;
+  int groups = static_cast<int>(this->groups(o, kernels)), rows = kernels.tiling.rows;
+  int32_t *group_type = nullptr, *order = nullptr;
+  if (o.types) {
+    require(o.type_count <= kMaxGroupTypes, "cuda species_linear: expected at most {} types, got {}", kMaxGroupTypes,
+            o.type_count);
+    group_type = static_cast<int32_t*>(workspace);
+    order = group_type + groups;
+    kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
+                              {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
+  }
+  kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,
+                      {&o.x, &o.weight, &order, &group_type, &o.row_limit, &o.nodes, &o.type_count, &out});
+}
+
+}  // namespace clebsch::cuda

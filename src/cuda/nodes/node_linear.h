@@ -1,0 +1,63 @@
+#pragma once
+// clebsch::linear and clebsch::species_linear on CUDA.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "core/problem/node_problem.h"
+#include "cuda/nodes/node_linear_source.h"
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
+
+namespace clebsch::cuda {
+
+/// Operands, device pointers; numbers are float or double as the kernels were made for.
+struct LinearOperands {
+  const void* x = nullptr;             ///< (nodes, in.dim()), or out.dim() when transposed
+  const void* weight = nullptr;        ///< (type_count, weight_count)
+  const int32_t* types = nullptr;      ///< (nodes), null with one weight for all; out of range: the row is zero
+  const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all are computed
+  int32_t nodes = 0, type_count = 1;
+};
+
+/// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads. Calls are asynchronous
+/// on the stream and give the same bits in every run.
+class NodeLinear {
+ public:
+  /// For the current device. Kernels are compiled and loaded when first needed.
+  static std::shared_ptr<const NodeLinear> make(const std::shared_ptr<const LinearProblem>& problem, Scalar scalar);
+
+  /// Bytes of scratch memory a call needs; depends on counts alone.
+  int64_t workspace(const LinearOperands& operands, bool transposed) const;
+  /// out (nodes, out.dim()) = x W, or (nodes, in.dim()) = x W^T when transposed. Every row is written.
+  void run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const;
+
+ private:
+  struct Variant {
+    LinearTiling tiling;
+    int column_tiles;
+    Kernel main, group_rows;
+  };
+
+  NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar);
+  /// The tiling that keeps the device busy for this many nodes.
+  const Variant& variant(int32_t nodes, bool transposed) const;
+  int64_t groups(const LinearOperands& operands, const Variant& kernels) const;
+
+  std::shared_ptr<const LinearProblem> problem_;
+  Scalar scalar_;
+  DeviceLimits limits_;
+  mutable std::mutex mutex_;
+  mutable std::array<std::unique_ptr<const Variant>, 4> variants_;
+};
+
+/// Machine code of one tiling, through the cache. Throws Error when it does not compile.
+struct CompiledLinear {
+  LinearTiling tiling;
+  Cubin cubin, group_rows;
+};
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide,
+                              const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
+
+}  // namespace clebsch::cuda

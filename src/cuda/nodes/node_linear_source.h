@@ -1,0 +1,32 @@
+#pragma once
+// The generator of the dense node maps: all blocks of linear or species_linear in one launch.
+#include <string>
+
+#include "core/problem/node_problem.h"
+#include "cuda/emit/source_writer.h"
+
+namespace clebsch::cuda {
+
+/// Tile of one block: `rows` nodes by `columns` output channels of one component, `depth` input channels at a time;
+/// a thread holds thread_rows x thread_columns sums.
+struct LinearTiling {
+  int rows, columns, depth, thread_rows, thread_columns;
+  int threads() const { return rows / thread_rows * (columns / thread_columns); }
+};
+
+/// wide: for many nodes, most multiply-adds a byte of shared memory; else for few nodes, most blocks.
+LinearTiling linear_tiling(Scalar scalar, bool wide);
+/// Column tiles of all blocks and components: the second dimension of the grid.
+int linear_column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling);
+
+/// Entry point and parameters:
+///   node_linear(const real* x, const real* weight, const int* order, const int* group_type, const int* row_limit,
+///               int nodes, int type_count, real* out)
+/// out = x W, or x W^T when transposed (x then has the columns of problem.out). Grid: (groups of tiling.rows nodes,
+/// linear_column_tiles). order and group_type as group_rows makes them with rows = tiling.rows; null for one weight,
+/// the groups then being the nodes in turn. Rows from *row_limit on (null: none), and rows of the group type
+/// type_count, are written as zero. Each sum runs over the input channels in order: the same bits in every run.
+std::string node_linear_source(const LinearProblem& problem, bool transposed, Scalar scalar,
+                               const LinearTiling& tiling);
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,116 @@
+#include "cuda/nodes/symmetric_contraction.h"
+
+#include <map>
+#include <tuple>
+
+#include "core/errors.h"
+#include "cuda/nodes/group_rows.h"
+#include "cuda/runtime/kernel_table.h"
+
+namespace clebsch::cuda {
+
+CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
+                                    const DeviceLimits& limits, const CubinCache& cache) {
+  CompiledSymmetric made{plan_symmetric(problem, pass, scalar, limits), {}, {}};
+  made.group_rows = cached_compile(cache, group_rows_source(), "group_rows", limits.arch);
+  for (;;) {
+    made.cubin = cached_compile(cache, symmetric_source(problem, made.schedule), symmetric_entry(pass), limits.arch);
+    int spilled = 0;
+    for (const KernelResources& entry : made.cubin.kernels) spilled += entry.spill_bytes;
+    if (spilled == 0 || (made.schedule.min_blocks == 1 && made.schedule.rows == 1)) return made;
+    if (made.schedule.min_blocks > 1) {
+      --made.schedule.min_blocks;
+    } else {
+      made.schedule.rows /= 2;
+    }
+  }
+}
+
+std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits) {
+  SymmetricPass pass = SymmetricPass::forward;
+  if (call.op != "symmetric_contraction") {
+    // Gradients of the coefficients are made of torch's operations.
+    const bool tangent = call.op == "symmetric_contraction_double_backward";
+    require(call.mask.size() == (tangent ? 3u : 2u), "{}: expected a mask of {}, got {}", call.op, tangent ? 3 : 2,
+            call.mask.size());
+    if (!call.mask[0] && !(tangent && call.mask[1])) return {};
+    pass = tangent ? SymmetricPass::tangent : SymmetricPass::backward;
+  }
+  const auto problem = cached_symmetric_problem(call.problem);
+  return {{call.op + " " + scalar_name(call.scalar), call.problem,
+           [problem, pass, scalar = call.scalar, limits](const CubinCache& cache) {
+             CompiledSymmetric made = compile_symmetric(*problem, pass, scalar, limits, cache);
+             const SymmetricSchedule& schedule = made.schedule;
+             return std::vector<CompiledPart>{
+                 {std::move(made.cubin), schedule.str(), 32 * schedule.warps, schedule.min_blocks},
+                 {std::move(made.group_rows), "", kGroupThreads, 1}};
+           }}};
+}
+
+std::shared_ptr<const SymmetricContraction> SymmetricContraction::make(
+    const std::shared_ptr<const SymmetricProblem>& problem, Scalar scalar) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const SymmetricProblem*, Scalar>, std::shared_ptr<const SymmetricContraction>> made;
+  const std::lock_guard<std::mutex> lock(mutex);
+  // The problem is kept alive by the entry itself, so its address is a good key.
+  auto& entry = made[{current_device(), problem.get(), scalar}];
+  if (!entry) entry.reset(new SymmetricContraction(problem, scalar));
+  return entry;
+}
+
+SymmetricContraction::SymmetricContraction(std::shared_ptr<const SymmetricProblem> problem, Scalar scalar)
+    : problem_(std::move(problem)), scalar_(scalar), limits_(device_limits(current_device())) {}
+
+const SymmetricContraction::Variant& SymmetricContraction::variant(SymmetricPass pass) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(pass)];
+  if (!slot) {
+    const CompiledSymmetric made = compile_symmetric(*problem_, pass, scalar_, limits_);
+    slot.reset(new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(),
+                           load_module(made.group_rows.code, {"group_rows"}).front()});
+  }
+  return *slot;
+}
+
+int64_t SymmetricContraction::workspace(SymmetricPass pass, const SymmetricOperands& operands) const {
+  const int rows = variant(pass).schedule.rows;
+  const int64_t groups = group_capacity(operands.nodes, operands.type_count, rows);
+  return groups * (rows + 1) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void SymmetricContraction::launch(SymmetricPass pass, const SymmetricOperands& operands, void* workspace, Stream stream,
+                                  std::vector<void*> arguments) const {
+  if (operands.nodes == 0) return;
+  require(operands.type_count <= kMaxGroupTypes, "cuda symmetric contraction: expected at most {} types, got {}",
+          kMaxGroupTypes, operands.type_count);
+  const Variant& kernels = variant(pass);
+  SymmetricOperands o = operands;
+  int rows = kernels.schedule.rows;
+  int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
+  int32_t* group_type = static_cast<int32_t*>(workspace);
+  int32_t* order = group_type + groups;
+  kernels.group_rows.launch(group_row_blocks(o.nodes), 1, kGroupThreads, stream,
+                            {&o.types, &o.row_limit, &o.nodes, &o.type_count, &rows, &groups, &order, &group_type});
+  std::vector<void*> all{&o.x, &o.coefficients, &order, &group_type, &groups, &o.type_count};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const int warps = kernels.schedule.warps;
+  kernels.main.launch((groups + warps - 1) / warps, (problem_->channels + 31) / 32, 32 * warps, stream, all);
+}
+
+void SymmetricContraction::forward(const SymmetricOperands& operands, void* out, void* workspace, Stream stream) const {
+  launch(SymmetricPass::forward, operands, workspace, stream, {&out});
+}
+
+void SymmetricContraction::backward(const SymmetricOperands& operands, const void* grad_out, void* grad_x,
+                                    void* workspace, Stream stream) const {
+  launch(SymmetricPass::backward, operands, workspace, stream, {&grad_out, &grad_x});
+}
+
+void SymmetricContraction::tangent(const SymmetricOperands& operands, const void* grad_out, const void* tangent_x,
+                                   const void* tangent_coefficients, void* out, void* grad_x, void* workspace,
+                                   Stream stream) const {
+  launch(SymmetricPass::tangent, operands, workspace, stream,
+         {&grad_out, &tangent_x, &tangent_coefficients, &out, &grad_x});
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,243 @@
+#include "cuda/plan/schedule.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.h"
+#include "cuda/plan/unit_packing.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr int kMaxWarpsPerBlock = 16;
+/// Instructions an edge, over all kinds of unit, that warps of one launch may run: more than that (16 bytes each) and
+/// the instruction cache is what they wait for. Each unit is then a launch of its own.
+constexpr int kCodeBudget = 2000;
+/// Warps a launch, and launches at most, of a problem that one block cannot hold.
+constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
+
+/// Warps a multiprocessor below which a backward pass takes its operands through the ring.
+constexpr int kFewWarps = 16;
+
+/// Registers up to which loop invariants are kept rather than computed for each edge.
+constexpr int kHoistBudget = 128;
+
+/// Registers of a first attempt at the double backward pass: the compiler often finds room where the estimate, which
+/// counts all harmonics and their incoming gradients as kept, has none.
+constexpr int kOptimisticRegisters = 128;
+
+void check(const Problem& problem) {
+  require(!problem.paths.empty(), "cuda convolution: expected at least one path");
+  for (size_t p = 0; p < problem.paths.size(); ++p) {
+    const Path& path = problem.paths[p];
+    require(path.mode == Connection::uvu, "cuda convolution: path {} has mode uvw; only uvu is built for the GPU yet",
+            p);
+    require(problem.in2[path.in2].mul == 1,
+            "cuda convolution, path {}: expected multiplicity 1 of the second operand, got {}", p,
+            problem.in2[path.in2].mul);
+  }
+}
+
+/// Stages of the ring where none are asked for. Measured on an H200 (docs/kernels.md): only a backward pass with few
+/// warps a multiprocessor, whose weights are not fetched ahead either, gains from copies that pass the registers by.
+int default_stages(const Schedule& schedule, int blocks) {
+  const bool few = blocks * schedule.warps() < kFewWarps;
+  return schedule.pass == Pass::backward && schedule.scalar == Scalar::f32 && schedule.ahead == 0 && few ? 2 : 0;
+}
+
+/// The ring takes no more shared memory than leaves room for the blocks that fit otherwise.
+template <typename F>
+void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
+               Schedule& schedule) {
+  require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
+          "cuda convolution: expected a power of two of stages, got {}", options.stages);
+  const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
+  if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
+  schedule.stages = stages;
+  const auto fits = [&] {
+    return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+  };
+  while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
+  if (schedule.stages < 2) schedule.stages = 0;
+  if (schedule.stages > 0) schedule.prefetch = false;
+  if (schedule.stages > 0 && options.ahead < 0) schedule.ahead = 0;
+}
+
+}  // namespace
+
+std::vector<int> tile_inputs(const Problem& problem, const Tile& tile) {
+  std::set<int> blocks;
+  for (int p : tile.paths) blocks.insert(problem.paths[p].in1);
+  return {blocks.begin(), blocks.end()};
+}
+
+namespace {
+
+/// The path lists of all tiles that read the block, in a fixed order.
+std::set<std::vector<int>> readers(const Problem& problem, const Schedule& schedule, int block) {
+  std::set<std::vector<int>> lists;
+  for (const UnitKind& kind : schedule.kinds) {
+    for (const Tile& tile : kind.tiles) {
+      const std::vector<int> inputs = tile_inputs(problem, tile);
+      if (std::find(inputs.begin(), inputs.end(), block) != inputs.end()) lists.insert(tile.paths);
+    }
+  }
+  return lists;
+}
+
+}  // namespace
+
+int input_parts(const Problem& problem, const Schedule& schedule, int block) {
+  return static_cast<int>(readers(problem, schedule, block).size());
+}
+
+int input_part(const Problem& problem, const Schedule& schedule, const Tile& tile, int block) {
+  const std::set<std::vector<int>> lists = readers(problem, schedule, block);
+  return static_cast<int>(std::distance(lists.begin(), lists.find(tile.paths)));
+}
+
+int max_input_parts(const Problem& problem, const Schedule& schedule) {
+  int most = 1;
+  for (size_t block = 0; block < problem.in1.size(); ++block) {
+    most = std::max(most, input_parts(problem, schedule, static_cast<int>(block)));
+  }
+  return most;
+}
+
+int operand_lines(const Problem& problem, const Schedule& schedule) {
+  int most = 0;
+  for (const UnitKind& kind : schedule.kinds) {
+    int lines = 0;
+    for (const Tile& tile : kind.tiles) {
+      for (int block : tile_inputs(problem, tile)) lines += problem.in1[block].ir.dim();
+      for (int p : tile.paths) lines += problem.paths[p].weighted;
+    }
+    most = std::max(most, lines);
+  }
+  return most;
+}
+
+int ring_numbers(const Problem& problem, const Schedule& schedule) {
+  return 32 * schedule.stages * operand_lines(problem, schedule);
+}
+
+int harmonics_row(const Problem& problem, Scalar scalar) {
+  const int vector = 16 / scalar_bytes(scalar);
+  return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
+}
+
+std::string Schedule::str() const {
+  std::string text = fmt::format(
+      "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
+      units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
+      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "", spline ? ", splines" : "");
+  for (const UnitKind& kind : kinds)
+    text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
+  return text;
+}
+
+Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
+                       const ScheduleOptions& options) {
+  check(problem);
+  const UnitPacker packer(problem, pass, scalar);
+  UnitPacking best;
+  double best_score = 0;
+  const auto try_pack = [&](int units, int warps) {
+    return packer.pack(units, register_budget(warps, scalar, options.registers));
+  };
+  const auto consider = [&](int units) {
+    UnitPacking packing = try_pack(units, units);
+    if (packing.fits) {
+      const double value = score(problem, packing, pass, scalar, receivers_for(units, pass));
+      if (!best.fits || value < 0.98 * best_score) {
+        best = std::move(packing);
+        best_score = value;
+      }
+    }
+  };
+  if (options.units > 0) {
+    // The nearest count that there is work and room for, more first.
+    for (int units = options.units; units <= kMaxWarpsPerBlock && !best.fits; ++units) consider(units);
+    for (int units = std::min(options.units, kMaxWarpsPerBlock) - 1; units > 0 && !best.fits; --units) consider(units);
+  } else {
+    for (int units = 1; units <= kMaxWarpsPerBlock; ++units) consider(units);
+  }
+  int launches = 1;
+  const auto spread = [&](int units, int warps) { best = try_pack(units, warps); };
+  // Two blocks of the double backward pass should fit a multiprocessor: as many registers as for half as many warps
+  // more.
+  const bool twice = pass == Pass::double_backward;
+  while (twice && !best.fits && launches < 8) spread(kWarpsOfLargeProblems * ++launches, 13);
+  if (!best.fits) launches = 1;
+  while (!best.fits && launches < kMaxLaunches) spread(kWarpsOfLargeProblems * ++launches, kWarpsOfLargeProblems);
+  // Last, any number of units, each in a launch of its own: there may be no multiple that leaves none without work.
+  for (int units = 2; !best.fits && units <= kWarpsOfLargeProblems * kMaxLaunches; ++units) {
+    spread(units, kWarpsOfLargeProblems);
+    launches = units;
+  }
+  require(best.fits,
+          "cuda convolution: no schedule for '{}' ({} paths): it has more channels and paths than {} warps hold",
+          problem.str(), problem.paths.size(), kWarpsOfLargeProblems * kMaxLaunches);
+
+  Schedule schedule;
+  schedule.pass = pass;
+  schedule.scalar = scalar;
+  schedule.spline = has_table(pass) && options.spline > 0;
+  name_kinds(schedule, std::move(best.units));
+  schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
+  int code = 0, registers = 0;
+  for (UnitKind& kind : schedule.kinds) {
+    kind.hoisted = !is_forward(pass) && pass != Pass::double_backward && options.hoist != 0;
+    if (kind.hoisted) {
+      kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
+    }
+    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch);
+    kind.cost += overhead(kind, pass);
+    code += kind.cost;
+    registers = std::max(registers, kind.registers);
+  }
+  registers = std::min(255, (registers + 7) / 8 * 8);
+  const int most_code = options.code > 0 ? options.code : kCodeBudget;
+  if (has_table(pass)) {
+    schedule.launches = std::max(launches, table_launches(schedule, limits, registers, most_code));
+  } else {
+    // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
+    const bool apart = code > most_code * launches && (launches == 1 || twice);
+    schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
+  }
+  const int units = schedule.units_per_launch();
+  schedule.receivers_per_block =
+      options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
+  // Measured: short rows gain nothing, launches of their own fetch what only others use, and the double backward pass
+  // needs the registers.
+  const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
+  const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
+  schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
+  // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
+  // incoming gradient) and, backward, two buffers of their gradients a unit.
+  const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
+  schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : is_forward(pass) ? 32 : 16;
+  if (has_table(pass)) plan_chunks(problem, limits, schedule);
+  auto shared = [&] {
+    if (has_table(pass)) return table_shared_bytes(problem, schedule);
+    const int rows = pass == Pass::double_backward ? 2 : 1;
+    const int numbers = rows * row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
+    return schedule.warps() * (schedule.edges_per_tile * numbers + ring_numbers(problem, schedule)) *
+           scalar_bytes(scalar);
+  };
+  while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)
+    schedule.edges_per_tile /= 2;
+  require(shared() <= limits.shared_per_block,
+          "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
+          limits.shared_per_block);
+  if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
+  const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
+  plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
+  schedule.min_blocks =
+      options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
+  return schedule;
+}
+
+}  // namespace clebsch::cuda

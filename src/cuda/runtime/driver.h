@@ -1,0 +1,57 @@
+#pragma once
+// The CUDA driver, opened at run time. Everything here works on the calling thread's current device and context.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/plan/device_limits.h"
+
+namespace clebsch::cuda {
+
+/// A CUstream; null is the legacy default stream.
+using Stream = void*;
+
+/// True when libcuda can be opened and sees a device; `reason` (may be null) says why not.
+bool driver_available(std::string* reason = nullptr);
+/// The current device's ordinal; makes its primary context current when the thread has none.
+int current_device();
+/// Limits of a device, queried once. Throws Error when there is no such device.
+const DeviceLimits& device_limits(int device);
+/// Sets bytes to zero, asynchronously.
+void zero_async(void* target, size_t bytes, Stream stream);
+
+/// Throws Error with what failed and the driver's message for it, unless `result` (a CUresult) is 0.
+void check_driver(int result, const char* what);
+
+/// The calling thread's device has its own T, made at the first call and kept as long as the process lives.
+template <typename T, typename Make>
+std::shared_ptr<const T> one_a_device(const Make& make) {
+  static std::mutex mutex;
+  static std::map<int, std::shared_ptr<const T>> made;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& entry = made[current_device()];
+  if (!entry) entry = make();
+  return entry;
+}
+
+/// A kernel of a loaded module; the module stays loaded as long as the process lives.
+class Kernel {
+ public:
+  Kernel() = default;
+  /// `arguments`: addresses of the arguments in order. Does nothing for an empty grid. Throws Error when the launch is
+  /// refused (later faults show up at the caller's next synchronisation, as always).
+  void launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, std::vector<void*> arguments) const;
+
+ private:
+  friend std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
+  std::string name_;
+  void* function_ = nullptr;
+};
+
+/// Loads machine code into the current context and finds its entry points. Throws Error with the driver's message.
+std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,86 @@
+#include "cuda/runtime/kernel_compiler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <set>
+#include <system_error>
+#include <thread>
+
+namespace clebsch::cuda {
+
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto take = [&] {
+    for (size_t i; (i = next++) < count;) work(i);
+  };
+  const size_t most = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  try {
+    for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that there are do the work.
+  }
+  take();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int arch) {
+  const CubinCache cache = CubinCache::standard();
+  std::vector<Cubin> cubins(requests.size());
+  std::vector<std::exception_ptr> errors(requests.size());
+  in_threads(requests.size(), 0, [&](size_t i) {
+    try {
+      cubins[i] = cached_compile(cache, requests[i].source, requests[i].name, arch);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return cubins;
+}
+
+CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
+                                      ScheduleOptions options, int arch, const CubinCache& cache) {
+  // As many registers as an instruction can name: no plan with fewer threads gives a thread more.
+  constexpr int kAllRegisters = 254, kFewestRegisters = 80;
+  CompiledKernel best{};
+  int least = -1;
+  std::set<std::string> tried;
+  for (;;) {
+    CompiledKernel kernel{make(options), {}};
+    if (!tried.insert(kernel.source.source).second) return best;  // a path alone cannot be cut
+    kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);
+    int spilled = 0, registers = 0;
+    for (const KernelResources& entry : kernel.cubin.kernels) {
+      spilled += entry.spill_bytes;
+      registers = std::max(registers, entry.registers);
+    }
+    const Schedule schedule = kernel.source.schedule;
+    if (least < 0 || spilled < least) {
+      best = std::move(kernel);
+      least = spilled;
+    }
+    if (spilled == 0) return best;
+    const bool all = registers >= kAllRegisters;
+    if (options.stages < 0 && schedule.stages > 0) {
+      options.stages = 0;
+    } else if (!all && schedule.min_blocks > 1) {
+      options.min_blocks = schedule.min_blocks - 1;
+    } else if (!all && schedule.receivers_per_block > 1) {
+      options.receivers_per_block = schedule.receivers_per_block / 2;
+      options.min_blocks = 0;
+    } else {
+      // Smaller units. In fp64, where large paths spill whatever the plan, this would but take time.
+      int largest = 0;
+      for (const UnitKind& kind : schedule.kinds) largest = std::max(largest, kind.registers);
+      options.registers = (options.registers > 0 ? options.registers : largest) * 4 / 5;
+      options.receivers_per_block = options.min_blocks = 0;
+      if (schedule.scalar == Scalar::f64 || options.registers < kFewestRegisters) return best;
+    }
+  }
+}
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,36 @@
+#pragma once
+// Sources to machine code through the on-disk cache: many at once, and with a remedy against spills.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/kernel_source.h"
+
+namespace clebsch::cuda {
+
+/// Calls work(0) .. work(count - 1) in parallel threads, at most `threads` (0: one a core). Work must not throw.
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work);
+
+struct CompileRequest {
+  std::string name;  ///< of the cache file, e.g. "conv_forward"
+  std::string source;
+};
+
+/// Compiles sources in parallel threads, at most one a core; loads nothing, needs no GPU. Throws the first Error.
+std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int arch);
+
+struct CompiledKernel {
+  KernelSource source;
+  Cubin cubin;
+};
+
+/// Compiles what `make` plans. As long as the result spills registers to memory, plans again: without the ring, unless
+/// it was asked for; with one block less a multiprocessor or, at one, with half the receivers a block, so that each
+/// thread has more registers; in fp32, where it has all that there are, with units of fewer paths. Returns the attempt
+/// that spills least, the first of equals.
+CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
+                                      ScheduleOptions options, int arch,
+                                      const CubinCache& cache = CubinCache::standard());
+
+}  // namespace clebsch::cuda

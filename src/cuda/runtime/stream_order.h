@@ -1,0 +1,23 @@
+#pragma once
+// Order between two streams, without the host waiting.
+#include "cuda/runtime/driver.h"
+
+namespace clebsch::cuda {
+
+/// An event to order streams by; belongs to the device that is current when it is first used.
+class StreamOrder {
+ public:
+  StreamOrder() = default;
+  ~StreamOrder();
+  StreamOrder(const StreamOrder&) = delete;
+  StreamOrder& operator=(const StreamOrder&) = delete;
+
+  /// What is put on `second` from now on starts when all that is on `first` now has ended. Asynchronous; any streams of
+  /// the process, whoever made them. Throws Error.
+  void put(Stream first, Stream second);
+
+ private:
+  void* event_ = nullptr;
+};
+
+}  // namespace clebsch::cuda

@@ -1,0 +1,96 @@
+// GPU kernels of a model: those that the ops it was seen to call need, compiled ahead of the first step.
+#include <c10/core/DeviceGuard.h>
+
+#include "core/errors.h"
+#include "model/run/impl.h"
+
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/plan/device_limits.h"
+#include "cuda/runtime/driver.h"
+#endif
+
+namespace clebsch {
+
+#ifdef CLEBSCH_HAS_CUDA
+namespace {
+
+std::vector<cuda::KernelResult> compile(const std::vector<cuda::OpCall>& calls, const cuda::DeviceLimits& limits,
+                                        const KernelOptions& options) {
+  std::vector<cuda::KernelJob> jobs = cuda::kernel_jobs(calls, limits);
+  if (!jobs.empty()) {
+    for (auto& job : cuda::kernel_jobs(cuda::OpCall{cuda::kEdgeForces, "", cuda::Scalar::f64, {}, true}, limits)) {
+      jobs.push_back(std::move(job));
+    }
+  }
+  if (!options.list_only) {
+    std::string reason;
+    require(jobs.empty() || cuda::nvrtc_available(&reason), "GPU kernels cannot be compiled: {}", reason);
+    const cuda::CubinCache cache =
+        options.cache_folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(options.cache_folder);
+    return cuda::compile_jobs(jobs, cache, options.threads);
+  }
+  std::vector<cuda::KernelResult> results;
+  for (const cuda::KernelJob& job : jobs) results.push_back({job.label, job.problem, {}, 0, ""});
+  return results;
+}
+
+}  // namespace
+
+std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) const {
+  const cuda::DeviceLimits limits =
+      options.arch > 0 ? cuda::limits_of_architecture(options.arch) : cuda::device_limits(cuda::current_device());
+  std::vector<KernelReport> reports;
+  for (const cuda::KernelResult& result : compile(impl_->calls, limits, options)) {
+    KernelReport report;
+    report.kernel = result.label;
+    report.problem = result.problem;
+    report.error = result.error;
+    report.arch = limits.arch;
+    report.seconds = result.seconds;
+    report.cached = !result.parts.empty();
+    for (const cuda::CompiledPart& part : result.parts) {
+      report.cached = report.cached && part.cubin.cached;
+      report.stored = report.stored + !part.cubin.file.empty();
+      ++report.files;
+    }
+    if (!result.parts.empty()) {
+      report.plan = result.parts.front().plan;
+      for (const cuda::KernelResources& kernel : result.parts.front().cubin.kernels) {
+        report.registers = std::max(report.registers, kernel.registers);
+        report.shared_bytes = std::max(report.shared_bytes, kernel.shared_bytes);
+        report.spill_bytes += kernel.spill_bytes;
+      }
+    }
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void Model::prepare() const {
+  const c10::DeviceGuard guard(impl_->device.device);
+  const auto limits = cuda::device_limits(cuda::current_device());
+  cuda::require_compiled(compile(impl_->calls, limits, {}));
+}
+
+std::string kernel_cache_problem(const std::string& folder) {
+  return (folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(folder)).problem();
+}
+
+std::string kernel_cache_folder() { return cuda::CubinCache::standard().folder(); }
+
+std::vector<int> kernel_architectures() { return cuda::known_architectures(); }
+#else
+namespace {
+
+constexpr const char* kNoBackend = "this libclebsch was built without the GPU backend (CLEBSCH_CUDA=OFF)";
+
+}  // namespace
+
+std::vector<KernelReport> Model::compile_kernels(const KernelOptions&) const { fail("{}", kNoBackend); }
+void Model::prepare() const { fail("{}", kNoBackend); }
+std::string kernel_cache_problem(const std::string&) { return kNoBackend; }
+std::string kernel_cache_folder() { return ""; }
+std::vector<int> kernel_architectures() { return {}; }
+#endif
+
+}  // namespace clebsch

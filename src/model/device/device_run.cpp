@@ -1,0 +1,358 @@
+#include "model/device/device_run.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/errors.h"
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/edges/edge_forces.h"
+#include "torch/cuda_tensors.h"
+#endif
+
+namespace clebsch {
+namespace {
+
+/// Steps with the same buffers before one is recorded: by then kernels are loaded and libraries have their workspaces.
+constexpr int kWarmSteps = 1;
+/// Graphs far below the capacities, one after the other, before the buffers shrink.
+constexpr int kSmallSteps = 8;
+
+double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+bool allowed_by_environment() {
+  const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
+  return !text || std::strcmp(text, "0") != 0;
+}
+
+}  // namespace
+
+DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
+    : model_(model), deterministic_(deterministic), wants_graph_(cuda_graph && allowed_by_environment()) {
+  const c10::Device device = model.device.device;
+  if (device.is_cpu()) {
+    wants_graph_ = false;
+    return;
+  }
+  // A stream of its own: recording needs one that is not the default, and the buffers are then torch's on that stream.
+  stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+DeviceRun::~DeviceRun() {
+  try {
+    synchronize();
+  } catch (...) {  // a broken device has nothing left to wait for
+  }
+  forget_recording();
+}
+
+void DeviceRun::synchronize() const {
+  if (stream_) stream_->synchronize();
+}
+
+bool DeviceRun::outgrown(const Capacity& need) {
+  small_steps_ = buffers_ && far_below(buffers_->capacity(), need) ? small_steps_ + 1 : 0;
+  return !buffers_ || !buffers_->capacity().holds(need) || small_steps_ >= kSmallSteps;
+}
+
+void DeviceRun::forget_recording() {
+  last_.reset();  // it lives in the recording's memory
+  graph_.reset();
+  warm_steps_ = 0;
+}
+
+void DeviceRun::take_edges_from(bool points) {
+  if (points == from_points_) return;
+  forget_recording();
+  from_points_ = points;
+  list_version_ = -1;
+}
+
+void DeviceRun::make_buffers(const Capacity& need) {
+  const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
+  const c10::Device device = model_.device.device;
+  const bool recorded = graph_ && graph_->recorded();
+  // What the old buffers hold is freed before the new ones are made.
+  forget_recording();
+  buffers_.reset();
+  points_.reset();
+  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+  const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
+  auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
+                                                 static_cast<int32_t>(in_use - model_.in_use.begin()));
+  const auto reals = at::TensorOptions().dtype(at::kDouble);
+  const int64_t count = 9 + capacity.rows + 3 * capacity.nodes;
+  results_ = at::zeros({count}, reals.device(device));
+  staged_results_ = at::empty({count}, reals.pinned_memory(!device.is_cpu()));
+  buffers_ = std::move(buffers);  // last: there are buffers when all that belongs to them fits
+  small_steps_ = 0;
+  report_.rows = capacity.rows;
+  report_.nodes = capacity.nodes;
+  report_.edges = capacity.edges;
+  if (recorded) {
+    model_.messages.push_back(fmt::format(
+        "the system no longer fits the buffers of the recorded step: now room for {} atoms ({} with neighbors) and {} "
+        "edges; the step is recorded again",
+        capacity.nodes, capacity.rows, capacity.edges));
+  }
+}
+
+void DeviceRun::evaluate(bool gradients) {
+  if (from_points_) {
+    points_->find_edges(*buffers_, at::get_num_threads());
+    buffers_->transpose();
+  }
+  const DeviceBuffers& b = *buffers_;
+  const Capacity& capacity = b.capacity();
+  at::Tensor edge_vec = b.edge_vec().detach();
+  edge_vec.requires_grad_(gradients);
+  last_.reset();
+  auto made = std::make_unique<Evaluation>(
+      Evaluation{run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_)), {}});
+  const at::Tensor energy = atomic_energies(model_, made->outputs, capacity.rows);
+  const at::Tensor energies = results_.narrow(0, 9, capacity.rows);
+  energies.copy_(energy.detach());
+  if (gradients) {
+    made->gradient = edge_gradient(energy, edge_vec, b.weight());
+    const at::Tensor forces = results_.narrow(0, 9 + capacity.rows, 3 * capacity.nodes);
+    const at::Tensor virial = results_.narrow(0, 0, 9);
+    if (!made->gradient.defined()) {
+      forces.zero_();
+      virial.zero_();
+    } else {
+      sum_on_device(made->gradient, forces.mutable_data_ptr<double>(), virial.mutable_data_ptr<double>(), nullptr,
+                    nullptr);
+    }
+  }
+  // Values alone are kept: the graph of the gradient would hold every layer's features.
+  for (const auto& output : made->outputs) made->outputs.insert_or_assign(output.key(), output.value().detach());
+  last_ = std::move(made);
+}
+
+void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
+                              double* centroid_virial) const {
+  const DeviceBuffers& b = *buffers_;
+  const Capacity& capacity = b.capacity();
+  const int32_t rows = static_cast<int32_t>(capacity.rows), nodes = static_cast<int32_t>(capacity.nodes);
+  if (model_.device.device.is_cpu()) {
+    GraphView view;
+    view.n_rows = rows;
+    view.n_nodes = nodes;
+    view.n_edges = capacity.edges;
+    view.row_ptr = b.row_ptr().const_data_ptr<int32_t>();
+    view.senders = b.senders().const_data_ptr<int32_t>();
+    view.col_ptr = b.col_ptr().const_data_ptr<int32_t>();
+    view.col_edge = b.col_edge().const_data_ptr<int32_t>();
+    view.edge_vec = b.edge_vec().const_data_ptr<double>();
+    const auto clear = [&](double* values, int64_t count) {
+      if (values) std::fill_n(values, count, 0.0);
+    };
+    clear(forces, 3 * nodes);
+    clear(virial, 9);
+    clear(atom_virial, 6 * int64_t{nodes});
+    clear(centroid_virial, 9 * int64_t{nodes});
+    accumulate_edge_forces(view, gradient.const_data_ptr<double>(), {forces, virial, atom_virial, centroid_virial},
+                           at::get_num_threads());
+    return;
+  }
+#ifdef CLEBSCH_HAS_CUDA
+  cuda::EdgeForceOperands o;
+  o.edge_vec = b.edge_vec().const_data_ptr<double>();
+  o.gradient = gradient.const_data_ptr<double>();
+  o.row_ptr = b.row_ptr().const_data_ptr<int32_t>();
+  o.col_ptr = b.col_ptr().const_data_ptr<int32_t>();
+  o.col_edge = b.col_edge().const_data_ptr<int32_t>();
+  o.rows = rows;
+  o.nodes = nodes;
+  const at::Tensor workspace = ops::scratch(cuda::EdgeForces::workspace(nodes), b.edge_vec());
+  cuda::EdgeForces::make()->run(o, {forces, virial, atom_virial, centroid_virial}, ops::address(workspace),
+                                ops::current_stream(model_.device.device));
+#endif
+}
+
+void DeviceRun::try_to_record() {
+  std::string reason;
+  try {
+    last_.reset();
+    graph_->record(*stream_, [&] { evaluate(true); });
+    ++report_.captures;
+    return;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
+    reason = plain_message(error);
+  }
+  last_.reset();
+  give_up_recording(reason);
+}
+
+void DeviceRun::give_up_recording(const std::string& reason) {
+  graph_.reset();
+  wants_graph_ = false;
+  model_.messages.push_back("steps are not recorded as a CUDA graph, which makes small systems slower: " + reason);
+}
+
+void DeviceRun::run(bool gradients) {
+  report_.replayed = false;
+  std::string reason;
+  if (wants_graph_ && !graph_) {
+    if (CudaGraph::available(&reason)) {
+      graph_ = std::make_unique<CudaGraph>(model_.device.device);
+    } else {
+      give_up_recording(reason);
+    }
+  }
+  if (gradients && graph_ && !graph_->recorded() && warm_steps_ >= kWarmSteps) try_to_record();
+  if (graph_ && graph_->recorded()) {
+    graph_->replay(*stream_);
+    report_.replayed = true;
+  } else if (graph_) {
+    // In the recording's own memory, so that the recording reuses what these steps free.
+    graph_->warm_up(*stream_, [&] { evaluate(gradients); });
+  } else {
+    evaluate(gradients);
+  }
+  if (gradients) ++warm_steps_;
+}
+
+void DeviceRun::extra_virials(const Request& request) {
+  const int64_t nodes = buffers_->capacity().nodes;
+  if (!extra_.defined()) {
+    const auto reals = at::TensorOptions().dtype(at::kDouble);
+    extra_ = at::zeros({15 * nodes}, reals.device(model_.device.device));
+  }
+  if (!last_->gradient.defined()) {
+    extra_.zero_();
+  } else {
+    double* atoms = extra_.mutable_data_ptr<double>();
+    sum_on_device(last_->gradient, nullptr, nullptr, request.atom_virial ? atoms : nullptr,
+                  request.centroid_virial ? atoms + 6 * nodes : nullptr);
+  }
+}
+
+void DeviceRun::read(const GraphView& graph, const Request& request, Result& result) {
+  const Capacity& capacity = buffers_->capacity();
+  const double* values = staged_results_.const_data_ptr<double>();
+  const std::size_t nodes = static_cast<std::size_t>(graph.n_nodes);
+  read_energies(model_, values + 9, graph.n_local, result);
+  const double* forces = values + 9 + capacity.rows;
+  result.forces.assign(forces, forces + (request.forces ? 3 * nodes : 0));
+  std::fill(std::begin(result.virial), std::end(result.virial), 0.0);
+  if (request.virial) std::copy_n(values, 9, result.virial);
+  const auto take = [&](bool wanted, int64_t offset, std::size_t width, std::vector<double>& target) {
+    const double* from = wanted ? staged_extra_.const_data_ptr<double>() + offset : nullptr;
+    target.assign(from, from + (wanted ? width * nodes : 0));
+  };
+  take(request.atom_virial, 0, 6, result.atom_virial);
+  take(request.centroid_virial, 6 * capacity.nodes, 9, result.centroid_virial);
+  read_outputs(model_, last_->outputs, request, graph.n_rows, capacity.rows, result);
+  require_finite_forces(model_, result.forces);
+}
+
+void DeviceRun::compute(const GraphView& graph, const Request& request, Result& result) {
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  synchronize();  // a step that failed may have left transfers under way
+  const Clock::time_point start = Clock::now();
+  take_edges_from(false);
+  if (const Capacity need = Capacity::of(graph); outgrown(need)) make_buffers(need);
+  buffers_->upload(graph, at::get_num_threads());
+  const Clock::time_point uploaded = Clock::now();
+  run_to_the_end(request);
+  finish(start, uploaded, graph, request, result);
+}
+
+void DeviceRun::compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
+                        const Request& request, Result& result) {
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  synchronize();
+  const Clock::time_point start = Clock::now();
+  take_edges_from(true);
+  Capacity need{list.n_rows, list.n_nodes, 0};
+  if (outgrown(need)) {
+    // How many edges there are is known on the device alone; for its first buffers it is found here.
+    std::vector<int32_t> row_ptr(static_cast<std::size_t>(list.n_rows) + 1);
+    const Metadata& metadata = model_.metadata.shown;
+    need.edges = count_edges(list, points, metadata.pair_cutoffs.data(), static_cast<int>(metadata.type_names.size()),
+                             row_ptr.data(), at::get_num_threads());
+    make_buffers(need);
+  }
+  Clock::time_point uploaded;
+  for (;;) {
+    fit_points(list);
+    if (list_version_ != version) {
+      buffers_->upload_nodes(graph);
+      points_->upload(list);
+      list_version_ = version;
+    }
+    points_->upload(list, points);
+    uploaded = Clock::now();
+    run_to_the_end(request);
+    if (points_->found() <= buffers_->capacity().edges) break;
+    // The last rows lost edges: again with more room.
+    need.edges = points_->found();
+    make_buffers(need);
+  }
+  finish(start, uploaded, graph, request, result);
+}
+
+void DeviceRun::fit_points(const PairListView& list) {
+  const int64_t rows = buffers_->capacity().rows;
+  if (points_ && points_->holds(list, rows)) return;
+  // Ghosts and pairs come and go with every list.
+  const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
+  const Metadata& metadata = model_.metadata.shown;
+  forget_recording();
+  points_.reset();
+  points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),
+                                           list.shifts != nullptr, metadata.pair_cutoffs,
+                                           static_cast<int>(metadata.type_names.size()));
+  list_version_ = -1;
+}
+
+void DeviceRun::run_to_the_end(const Request& request) {
+  run(wants_gradient(request));
+  staged_results_.copy_(results_, true);
+  if (from_points_) points_->fetch_found();
+  if (request.atom_virial || request.centroid_virial) {
+    extra_virials(request);
+    if (!staged_extra_.defined())
+      staged_extra_ =
+          at::empty({extra_.numel()}, at::TensorOptions().dtype(at::kDouble).pinned_memory(stream_.has_value()));
+    staged_extra_.copy_(extra_, true);
+  }
+  synchronize();
+}
+
+void DeviceRun::finish(Clock::time_point start, Clock::time_point uploaded, const GraphView& graph,
+                       const Request& request, Result& result) {
+  const Clock::time_point computed = Clock::now();
+  read(graph, request, result);
+  report_.upload_ms = milliseconds(start, uploaded);
+  report_.compute_ms = milliseconds(uploaded, computed);
+  report_.read_ms = milliseconds(computed, Clock::now());
+}
+
+double DeviceRun::time(int repeats) {
+  require(buffers_ != nullptr, "model {}: expected a step before it is timed", model_.name);
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  run(true);
+  synchronize();
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < repeats; ++i) run(true);
+  synchronize();
+  return milliseconds(start, Clock::now()) / repeats;
+}
+
+}  // namespace clebsch

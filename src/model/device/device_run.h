@@ -1,0 +1,92 @@
+#pragma once
+// Evaluating a model on a device: padded buffers, one transfer in, forward and gradient, forces, one transfer out.
+#include <c10/core/Stream.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "model/device/cuda_graph.h"
+#include "model/device/device_buffers.h"
+#include "model/device/point_buffers.h"
+#include "model/run/forward.h"
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/runtime/stream_order.h"
+#endif
+
+namespace clebsch {
+
+class DeviceRun {
+ public:
+  /// deterministic: gradients by sender are summed in edge order, else by atomics. cuda_graph: replay recorded steps.
+  DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph);
+  ~DeviceRun();
+
+  /// As Model::compute; the graph is complete and checked.
+  void compute(const GraphView& graph, const Request& request, Result& result);
+  /// The same from a neighbour list, which is checked, and positions: edges are found on the device. `version` changes
+  /// with the list; graph has the list's counts, types and layer_rows, and no edges.
+  void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
+               const Request& request, Result& result);
+  /// As Model::reserve and Model::compute_reserved.
+  DeviceGraph reserve(const Capacity& need, void* stream);
+  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
+  const RunReport& report() const { return report_; }
+  /// Milliseconds a repeat of the last step's work on the device, without transfers.
+  double time(int repeats);
+
+ private:
+  /// Tensors that a step leaves on the device.
+  struct Evaluation {
+    Outputs outputs;
+    at::Tensor gradient;  ///< (E,3) fp64, undefined when nothing depends on the edge vectors
+  };
+
+  /// Whether buffers have to be made for a need; counts small ones.
+  bool outgrown(const Capacity& need);
+  void make_buffers(const Capacity& need);
+  void fit_points(const PairListView& list);
+  /// What was recorded is not what the next step does.
+  void forget_recording();
+  /// Where a step's edges come from, an uploaded graph or positions.
+  void take_edges_from(bool points);
+  /// Forward, gradient, and the results that every step wants, into results_.
+  void evaluate(bool gradients);
+  /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
+  void sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
+                     double* centroid_virial) const;
+  void run(bool gradients);
+  void try_to_record();
+  void give_up_recording(const std::string& reason);
+  void extra_virials(const Request& request);
+  void order_streams(void* stream, bool before);
+  void read(const GraphView& graph, const Request& request, Result& result);
+  void synchronize() const;
+  using Clock = std::chrono::steady_clock;
+  void run_to_the_end(const Request& request);
+  void finish(Clock::time_point start, Clock::time_point uploaded, const GraphView& graph, const Request& request,
+              Result& result);
+
+  Model::Impl& model_;
+  bool deterministic_, wants_graph_;
+  std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
+#ifdef CLEBSCH_HAS_CUDA
+  cuda::StreamOrder order_;
+#endif
+  std::unique_ptr<DeviceBuffers> buffers_;
+  std::unique_ptr<PointBuffers> points_;
+  bool from_points_ = false;
+  int64_t list_version_ = -1;  ///< of the list in points_
+  std::unique_ptr<CudaGraph> graph_;
+  std::unique_ptr<Evaluation> last_;
+  at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)
+  at::Tensor extra_, staged_extra_;      ///< fp64: atom virials (M,6), centroid virials (M,9)
+  int warm_steps_ = 0;                   ///< with these buffers
+  int small_steps_ = 0;                  ///< graphs in a row that were far below the capacities
+  RunReport report_;
+};
+
+/// Forces, virial or a per-atom virial.
+bool wants_gradient(const Request& request);
+
+}  // namespace clebsch

@@ -1,0 +1,64 @@
+// A step of a caller whose graph is made on the device and whose results stay there.
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include "core/errors.h"
+#include "model/device/device_run.h"
+#ifdef CLEBSCH_HAS_CUDA
+#include "torch/cuda_tensors.h"
+#endif
+
+namespace clebsch {
+
+/// The caller's stream before ours, which is torch's current one, or after it.
+void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bool before) {
+#ifdef CLEBSCH_HAS_CUDA
+  if (!stream_) return;
+  void* const ours = ops::current_stream(model_.device.device);
+  before ? order_.put(stream, ours) : order_.put(ours, stream);
+#endif
+}
+
+DeviceGraph DeviceRun::reserve(const Capacity& need, void* stream) {
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  take_edges_from(false);
+  if (outgrown(need)) {
+    order_streams(stream, true);
+    synchronize();  // neither the last step nor its caller use the old arrays any more
+    make_buffers(need);
+    synchronize();  // the new ones are set up
+  }
+  return buffers_->arrays();
+}
+
+DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result) {
+  require(buffers_ != nullptr, "model {}: expected reserve() before compute_reserved()", model_.name);
+  const c10::DeviceGuard device_guard(model_.device.device);
+  const c10::OptionalStreamGuard stream_guard(stream_);
+  order_streams(stream, true);
+  const bool gradients = wants_gradient(request);
+  run(gradients);
+  const bool extra = request.atom_virial || request.centroid_virial;
+  if (extra) extra_virials(request);
+  read_outputs(model_, last_->outputs, request, rows, buffers_->capacity().rows, result);
+  order_streams(stream, false);
+  report_.upload_ms = report_.compute_ms = report_.read_ms = 0;  // the host does not wait for any of it
+
+  const Capacity& capacity = buffers_->capacity();
+  const double* values = results_.const_data_ptr<double>();
+  DeviceResult there;
+  there.atomic_energy = values + 9;
+  if (gradients) {
+    there.virial = values;
+    there.forces = values + 9 + capacity.rows;
+  }
+  if (extra) {
+    const double* atoms = extra_.const_data_ptr<double>();
+    if (request.atom_virial) there.atom_virial = atoms;
+    if (request.centroid_virial) there.centroid_virial = atoms + 6 * capacity.nodes;
+  }
+  return there;
+}
+
+}  // namespace clebsch

@@ -1,0 +1,42 @@
+#pragma once
+// The state of a loaded model; load.cpp makes it, compute.cpp runs it.
+#include <torch/csrc/jit/api/module.h>
+
+#include <optional>
+
+#include "cuda/runtime/kernel_table.h"
+#include "model/file/metadata.h"
+#include "model/run/choose_device.h"
+#include "model/run/radial_tables.h"
+
+namespace clebsch {
+
+class DeviceRun;
+
+struct Model::Impl {
+  Impl();
+  ~Impl();
+  std::string name;  ///< of the file, in messages
+  FileMetadata metadata;
+  torch::jit::Module module;
+  Dtype dtype = Dtype::float32;
+  RunDevice device;
+  int threads = 0;
+  std::vector<bool> in_use;         ///< (T): types with tables
+  std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
+  std::vector<std::size_t> table_bytes;
+  std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
+  mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
+  std::unique_ptr<DeviceRun> run;                           ///< on the CPU without padding: none
+  std::vector<std::string> messages;                        ///< for the caller to show
+  PairListView pairs;                                       ///< of set_neighbours()
+  int64_t pairs_version = 0;                                ///< counts lists; 0: none yet
+  // Buffers of compute(), kept between calls.
+  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
+  std::vector<double> edge_vec;
+};
+
+/// Message of an exception thrown through torch, without the interpreter's traceback.
+std::string plain_message(const std::exception& error);
+
+}  // namespace clebsch

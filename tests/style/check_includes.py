@@ -1,0 +1,71 @@
+"""Folders include each other one way only. Usage: check_includes.py ROOT
+
+The table says, for every folder of C++ sources, which other folders' headers its files may include. A folder that is
+not in it fails: whoever adds one decides where it stands. Where the table names a single file, that file's row counts.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+CORE = ["core", "core/math", "core/problem", "core/radial", "core/graph"]
+CUDA_FLOOR = ["cuda/plan", "cuda/runtime", "cuda/emit"]
+# One room an op; rooms of ops do not include each other.
+CUDA_OPS = ["cuda/conv", "cuda/interaction", "cuda/nodes", "cuda/edges", "cuda/allegro"]
+CUDA = CUDA_FLOOR + CUDA_OPS
+
+MAY_INCLUDE = {
+    "core": [],
+    "core/math": ["core"],
+    "core/graph": ["core"],
+    "core/problem": ["core", "core/math"],
+    "core/radial": ["core", "core/math", "core/problem"],
+    "cpu": CORE,
+    "cuda/plan": CORE,
+    "cuda/runtime": ["core", "cuda/plan"],
+    "cuda/emit": [*CORE, "cuda/plan"],
+    **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
+    "torch": [*CORE, "cpu", *CUDA],
+    # What users include speaks of plain data alone.
+    "model/model.h": ["core"],
+    "model/file": [*CORE, "model"],
+    "model/run": [*CORE, *CUDA, "torch", "model", "model/file"],
+    "model/device": [*CORE, *CUDA, "torch", "model", "model/run"],
+    "model": [*CORE, *CUDA, "torch", "model/file", "model/run", "model/device"],
+    # The plugin knows a model by model.h, which is all of src/model that is at the folder's root.
+    "comm": [],
+    "pair": ["core", "cpu", "model", "comm"],
+    "compute": ["model", "pair"],
+    "host": ["pair", "compute"],
+    "kokkos": ["core", "model", "comm", "pair", "host"],
+}
+TREES = ("src", "lammps_plugin")
+ENDINGS = {".h", ".cpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
+
+
+def problems(root: Path) -> list[str]:
+    names = {p.relative_to(root / t).as_posix() for t in TREES for p in (root / t).rglob("*") if p.suffix in ENDINGS}
+    found = []
+    for tree in TREES:
+        for path in sorted(p for p in (root / tree).rglob("*") if p.suffix in ENDINGS):
+            name, room = path.relative_to(root / tree).as_posix(), path.parent.relative_to(root / tree).as_posix()
+            row = MAY_INCLUDE.get(name, MAY_INCLUDE.get(room))
+            if row is None:
+                found.append(f"{path.relative_to(root)}: its folder has no row in {Path(__file__).name}")
+                continue
+            for included in INCLUDE.findall(path.read_text()):
+                if (path.parent / included).is_file() and included not in names:
+                    found.append(f'{path.relative_to(root)}: "{included}": expected its path from {tree}/')
+                    continue
+                target = included.rpartition("/")[0]
+                if included in names and target != room and target not in row:
+                    allowed = ", ".join(row) or "no other folder"
+                    found.append(f'{path.relative_to(root)}: includes "{included}"; {room} may include {allowed}')
+    return found
+
+
+if __name__ == "__main__":
+    bad = problems(Path(sys.argv[1]))
+    print("\n".join(bad) or "fine")
+    sys.exit(bool(bad))

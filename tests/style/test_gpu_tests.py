@@ -1,0 +1,137 @@
+"""What tests/gpu/conftest.py and scripts/gpu-tests say of tests that do not run: no GPU is needed for that."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = '''
+import time
+
+import pytest
+
+def test_quick(device, within):
+    within({"sum": 1e-9}, 1e-6)
+
+@pytest.mark.sanitize(tools=("memcheck",))
+def test_slow(device):
+    time.sleep(SLEEP)
+
+def test_on_a_gpu():
+    pass
+'''
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(options, environment): pytest on three tests with the conftest of tests/gpu; (exit status, output, lines)."""
+    shutil.copy(ROOT / "tests/gpu/conftest.py", tmp_path)
+
+    def call(*options: str, sleep: float = 0.0, **environment: str):
+        (tmp_path / "test_three.py").write_text(TESTS.replace("SLEEP", str(sleep)))
+        results = tmp_path / "results.jsonl"
+        results.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--results={results}"]
+        path = os.pathsep.join([str(ROOT / "src/python"), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [*command, *options, tmp_path],
+            env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""} | environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+        outcomes = {line["test"].split("::")[1]: line for line in lines if "test" in line}
+        return done.returncode, done.stdout + done.stderr, outcomes
+
+    return call
+
+
+def test_without_a_gpu_all_are_skipped_with_the_reason(run):
+    status, output, lines = run()
+    assert status == 0 and "no CUDA GPU" in output
+    assert [line["outcome"] for line in lines.values()] == ["skipped"] * 3
+
+
+def test_a_gpu_can_be_required(run):
+    status, output, _ = run(CLEBSCH_REQUIRE_GPU="1")
+    assert status == 1 and "CLEBSCH_REQUIRE_GPU is set, but: no CUDA GPU" in output
+
+
+def test_a_test_that_did_not_begin_failed(run):
+    status, output, lines = run("--device=cpu", "--deadline=0")
+    assert status == 1 and "2 failed" in output
+    assert lines["test_quick"]["outcome"] == "failed" and lines["test_quick"]["text"].startswith("not begun")
+    assert lines["test_on_a_gpu"]["outcome"] == "skipped"
+
+
+def test_a_test_that_ran_out_of_time_failed(run):
+    status, _, lines = run("--device=cpu", "--limit=1", sleep=30)
+    assert status == 1 and "ran out of time" in lines["test_slow"]["text"]
+    assert lines["test_quick"] | {"outcome": "passed", "error sum": 1e-9} == lines["test_quick"]
+
+
+def test_shards_and_tools_choose(run):
+    _, _, first = run("--device=cpu", "--shard=0/2")
+    _, _, second = run("--device=cpu", "--shard=1/2")
+    assert len(first) + len(second) == 3 and not set(first) & set(second)
+    _, _, chosen = run("--device=cpu", "--tool=memcheck")
+    assert list(chosen) == ["test_slow"]
+    assert run("--device=cpu", "--tool=racecheck")[2] == {}
+
+
+@pytest.fixture(scope="module")
+def runner():
+    loader = importlib.machinery.SourceFileLoader("gpu_tests", str(ROOT / "scripts/gpu-tests"))
+    spec = importlib.util.spec_from_loader("gpu_tests", loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_tests"] = module  # dataclasses look there
+    loader.exec_module(module)
+    return module
+
+
+def finished(runner, folder, script, seconds=60.0, sanitizer=False):
+    one = runner.Run("part", [sys.executable, "-c", script], folder, seconds, sanitizer=sanitizer)
+    one.start(dict(os.environ))
+    one.wait()
+    return {line["test"]: line for line in one.results()}
+
+
+def test_a_process_that_is_ended_leaves_failures(runner, tmp_path):
+    (tmp_path / "part.jsonl").write_text('{"collected": ["a.py::x", "a.py::y"]}\n{"test": "a.py::x", "outcome": '
+                                         '"passed", "text": "", "seconds": 1.0}\n')  # fmt: skip
+    lines = finished(runner, tmp_path, "import time; time.sleep(60)", seconds=0.5)
+    assert lines["a.py::x"]["outcome"] == "passed"
+    assert runner.kind_of(lines["a.py::y"]) == "not begun"
+    assert " 1      0         1" in runner.table(list(lines.values()))
+
+
+@pytest.mark.parametrize(
+    ("said", "failures"),
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0),
+        ("========= Invalid __global__ write of size 4 bytes\\n========= ERROR SUMMARY: 1 error", 1),
+        ("nothing", 1),
+    ],
+)
+def test_a_sanitizer_must_say_that_it_found_nothing(runner, tmp_path, said, failures):
+    (tmp_path / "part.jsonl").write_text('{"collected": ["a.py::x"]}\n{"test": "a.py::x", "outcome": "passed", '
+                                         '"text": "", "seconds": 1.0}\n')  # fmt: skip
+    lines = finished(runner, tmp_path, f"print('{said}')", sanitizer=True)
+    assert sum(line["outcome"] == "failed" for line in lines.values()) == failures
+
+
+def test_no_tests_are_a_failure(runner, tmp_path):
+    lines = finished(runner, tmp_path, "print('error in conftest')")
+    assert [line["outcome"] for line in lines.values()] == ["failed"]
