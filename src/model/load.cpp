@@ -314,7 +314,7 @@ void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>
     require(of_rows || first == second,
             "model file {} refused: expected output '{}' to have a row an atom or always the same shape, got ({}) for "
             "{} rows and ({}) for {}",
-            name, small[k].name, fmt::join(first, ", "), rows, fmt::join(second, ", "), rows + 1);
+            name, small[k].name, joined(first, ", "), rows, joined(second, ", "), rows + 1);
     kinds[k] = of_rows ? OutputKind::atom : OutputKind::system;
     require(declared[k] == OutputKind::unknown || declared[k] == kinds[k],
             "model file {} refused: clebsch.json: expected output_kinds.{} to be '{}' as its shape says, got '{}'",
