@@ -27,7 +27,7 @@ enum class OutputKind {
   system,   ///< any other shape: made from all rows, so right only where these are the owned atoms and no others
 };
 
-/// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
+/// What clebsch.json inside a model file says (docs/developers/map.md, "Model file").
 struct Metadata {
   int format_version = 0;
   std::string family;                   ///< "nequip", "mace" or "allegro"
