@@ -16,6 +16,7 @@
 #include "model/guards.h"
 #include "model/impl.h"
 #include "model/op_recorder.h"
+#include "model/own_products.h"
 #include "model/validate.h"
 
 #ifdef CLEBSCH_HAS_CUDA
@@ -57,6 +58,7 @@ torch::jit::Module load_module(const CheckedFile& file, const std::string& name)
     torch::jit::Module module =
         torch::jit::load(std::make_shared<MemoryReader>(file.archive), c10::Device(c10::kCPU), false);
     validate_module(module, file.metadata, name);
+    use_own_products(module);
     return module;
   } catch (const Error&) {
     throw;
