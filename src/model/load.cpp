@@ -284,6 +284,12 @@ std::string plain_message(const std::exception& error) {
   return text;
 }
 
+bool is_out_of_memory(const std::exception& error) {
+  // What the interpreter runs loses its class on the way.
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         plain_message(error).find("out of memory") != std::string::npos;
+}
+
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
   return load_bytes(read_file_bytes(path), path, options);
 }
