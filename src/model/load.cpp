@@ -12,6 +12,7 @@
 #include "core/problem/allegro_problem.h"
 #include "core/problem/problem.h"
 #include "model/device/device_run.h"
+#include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
@@ -56,6 +57,7 @@ torch::jit::Module load_module(const CheckedFile& file, const std::string& name)
     torch::jit::Module module =
         torch::jit::load(std::make_shared<MemoryReader>(file.archive), c10::Device(c10::kCPU), false);
     validate_module(module, file.metadata, name);
+    use_own_products(module);
     return module;
   } catch (const Error&) {
     throw;
@@ -335,6 +337,12 @@ std::string plain_message(const std::exception& error) {
   if (const auto at = text.find("\nException raised from"); at != std::string::npos) text.resize(at);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  // What the interpreter runs loses its class on the way.
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         plain_message(error).find("out of memory") != std::string::npos;
 }
 
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
