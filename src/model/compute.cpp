@@ -232,12 +232,11 @@ void guarded(const Model::Impl& model, const Request& request, const Size& size,
     work();
   } catch (const Error&) {
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    fail(
-        "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
-        "device cpu",
-        model.name, model.device.device.str(), size(), plain_message(error));
   } catch (const std::exception& error) {
+    require(!is_out_of_memory(error),
+            "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
+            "device cpu",
+            model.name, model.device.device.str(), size(), plain_message(error));
     fail("model {}: {}", model.name, plain_message(error));
   }
 }

@@ -12,6 +12,7 @@
 #include "core/problem/allegro_problem.h"
 #include "core/problem/problem.h"
 #include "model/device/device_run.h"
+#include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
@@ -56,6 +57,7 @@ torch::jit::Module load_module(const CheckedFile& file, const std::string& name)
     torch::jit::Module module =
         torch::jit::load(std::make_shared<MemoryReader>(file.archive), c10::Device(c10::kCPU), false);
     validate_module(module, file.metadata, name);
+    use_own_products(module);
     return module;
   } catch (const Error&) {
     throw;
@@ -314,7 +316,7 @@ void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>
     require(of_rows || first == second,
             "model file {} refused: expected output '{}' to have a row an atom or always the same shape, got ({}) for "
             "{} rows and ({}) for {}",
-            name, small[k].name, fmt::join(first, ", "), rows, fmt::join(second, ", "), rows + 1);
+            name, small[k].name, joined(first, ", "), rows, joined(second, ", "), rows + 1);
     kinds[k] = of_rows ? OutputKind::atom : OutputKind::system;
     require(declared[k] == OutputKind::unknown || declared[k] == kinds[k],
             "model file {} refused: clebsch.json: expected output_kinds.{} to be '{}' as its shape says, got '{}'",
@@ -335,6 +337,12 @@ std::string plain_message(const std::exception& error) {
   if (const auto at = text.find("\nException raised from"); at != std::string::npos) text.resize(at);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  // What the interpreter runs loses its class on the way.
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         plain_message(error).find("out of memory") != std::string::npos;
 }
 
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {

@@ -41,4 +41,7 @@ struct Model::Impl {
 /// Message of an exception thrown through torch, without the interpreter's traceback.
 std::string plain_message(const std::exception& error);
 
+/// Whether an exception thrown through torch says that a device has no memory left.
+bool is_out_of_memory(const std::exception& error);
+
 }  // namespace clebsch
