@@ -92,7 +92,7 @@ def table(result):
 
 
 def markdown(result, dtype):
-    """The table of docs/kernels.md: ours (best peer: ratio), ns per edge."""
+    """The table of docs/developers/kernels.md: ours (best peer: ratio), ns per edge."""
     columns = [(mode, name) for mode in ("atomic", "deterministic") for name in PASSES]
     columns = [(mode, name) for mode, name in columns if ratios(result, dtype, mode, name)]
     lines = ["| problem | " + " | ".join(f"{mode} {name}" for mode, name in columns) + " |"]
@@ -221,7 +221,7 @@ def main():
     parser.add_argument("result")
     parser.add_argument("--plot")
     parser.add_argument("--records", help="write the records for benchmarks/record.py here")
-    parser.add_argument("--markdown", metavar="DTYPE", help="print the table of docs/kernels.md alone")
+    parser.add_argument("--markdown", metavar="DTYPE", help="print the table of docs/developers/kernels.md alone")
     arguments = parser.parse_args()
     result = json.loads(Path(arguments.result).read_text())
     if arguments.markdown:

@@ -4,7 +4,7 @@
 #
 #   here:   benchmarks/device/build_lammps_gpu.sh sources --lammps SOURCE --kokkos SOURCE --mpi PREFIX --out sources.tar.xz
 #   there:  benchmarks/device/build_lammps_gpu.sh build --sources sources.tar.xz --out FOLDER [--work /tmp/lammps-gpu]
-#       [--arch HOPPER90] [--jobs CORES] [--only lammps|plugin]
+#             [--arch HOPPER90] [--jobs CORES] [--only lammps|plugin]
 #
 # SOURCE and PREFIX as for cross_compile_lammps.sh, which does the building. The GPU machine needs this checkout, nvcc,
 # CMake, Ninja, a C++ compiler and a Python with torch (PYTHON, default python3). FOLDER receives

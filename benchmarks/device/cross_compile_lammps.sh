@@ -2,8 +2,8 @@
 # Builds a LAMMPS with Kokkos for NVIDIA GPUs, on a machine without one too, and packs it with its MPI into an archive
 # that needs nothing but a driver where it is unpacked (lmp and mpirun in it are scripts):
 #
-#   benchmarks/device/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --mpi PREFIX --work FOLDER --out lammps-kokkos.tar.xz
-#       [--arch HOPPER90] [--jobs 2] [--stage 'kokkos configure lammps pack']
+#   benchmarks/device/cross_compile_lammps.sh --lammps SOURCE --kokkos SOURCE --mpi PREFIX --work FOLDER \
+#     --out lammps-kokkos.tar.xz [--arch HOPPER90] [--jobs 2] [--stage 'kokkos configure lammps pack']
 #
 # LAMMPS 4Feb2025 and Kokkos 4.5.01; needs the CUDA toolkit (nvcc in PATH), no network. PREFIX holds the MPICH of PyPI's
 # package `mpich` (a Python environment with it, such as .venv). A second run goes on where the first one stopped. Two

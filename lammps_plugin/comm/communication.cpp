@@ -11,10 +11,16 @@
 namespace clebsch_lammps {
 
 void Communication::find_owners(LAMMPS_NS::Pair* pair) {
-  owner_.resize(atom->nlocal + atom->nghost);
-  std::iota(owner_.begin(), owner_.begin() + atom->nlocal, 0);
+  forwarded_.resize(atom->nlocal + atom->nghost);
+  std::iota(forwarded_.begin(), forwarded_.begin() + atom->nlocal, 0);
   // Swaps come in order, so a ghost made from a ghost receives an index that is already resolved.
   comm->forward_comm(pair, kForwardSize);
+}
+
+void Communication::refresh_ghost_types(LAMMPS_NS::Pair* pair) {
+  forwarded_.assign(atom->type, atom->type + atom->nlocal + atom->nghost);
+  comm->forward_comm(pair, kForwardSize);
+  std::copy(forwarded_.begin() + atom->nlocal, forwarded_.end(), atom->type + atom->nlocal);
 }
 
 void Communication::begin_reverse(int width) {
@@ -25,12 +31,12 @@ void Communication::begin_reverse(int width) {
 void Communication::reverse(LAMMPS_NS::Pair* pair) { comm->reverse_comm(pair, width_); }
 
 int Communication::pack_forward(int n, const int* list, double* buf) const {
-  for (int k = 0; k < n; ++k) buf[k] = owner_[list[k]];
+  for (int k = 0; k < n; ++k) buf[k] = forwarded_[list[k]];
   return n;
 }
 
 void Communication::unpack_forward(int n, int first, const double* buf) {
-  for (int k = 0; k < n; ++k) owner_[first + k] = static_cast<int>(buf[k]);
+  for (int k = 0; k < n; ++k) forwarded_[first + k] = static_cast<int>(buf[k]);
 }
 
 int Communication::pack_reverse(int n, int first, double* buf) const {
@@ -45,7 +51,7 @@ void Communication::unpack_reverse(int n, const int* list, const double* buf) {
 }
 
 double Communication::memory_usage() const {
-  return static_cast<double>(owner_.capacity() * sizeof(int) + buffer_.capacity() * sizeof(double));
+  return static_cast<double>(forwarded_.capacity() * sizeof(int) + buffer_.capacity() * sizeof(double));
 }
 
 }  // namespace clebsch_lammps

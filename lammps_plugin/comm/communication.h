@@ -12,7 +12,8 @@ class Pair;
 namespace clebsch_lammps {
 
 /// Two exchanges, both collective:
-///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here);
+///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here), or
+///    its owner's type (several ranks);
 ///  - reverse, up to 9 numbers an atom: sums of ghosts' forces or virials back to their owners. LAMMPS does this itself
 ///    with newton on; with newton off on several ranks the style has to.
 class Communication : protected LAMMPS_NS::Pointers {
@@ -24,7 +25,10 @@ class Communication : protected LAMMPS_NS::Pointers {
 
   /// owner()[i] for every local and ghost atom; to be called after each neighbour list build.
   void find_owners(LAMMPS_NS::Pair* pair);
-  const std::vector<int>& owner() const { return owner_; }
+  const std::vector<int>& owner() const { return forwarded_; }
+
+  /// Brings ghosts the types of their owners, as LAMMPS does with each of its neighbour lists. Not beside owner().
+  void refresh_ghost_types(LAMMPS_NS::Pair* pair);
 
   /// Zeroes the reverse buffer: `width` numbers for every local and ghost atom.
   void begin_reverse(int width);
@@ -40,7 +44,7 @@ class Communication : protected LAMMPS_NS::Pointers {
   double memory_usage() const;
 
  private:
-  std::vector<int> owner_;
+  std::vector<int> forwarded_;
   std::vector<double> buffer_;
   int width_ = 0;
 };

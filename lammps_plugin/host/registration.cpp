@@ -8,10 +8,12 @@
 #include "force.h"
 #include "library.h"
 #include "modify.h"
+#include "pair/fix_ghost_cutoff.h"
 #include "pair/pair_clebsch.h"
 #include "version.h"
 
 using LAMMPS_NS::Compute;
+using LAMMPS_NS::Fix;
 using LAMMPS_NS::LAMMPS;
 using LAMMPS_NS::Pair;
 
@@ -19,6 +21,8 @@ namespace clebsch_lammps {
 namespace {
 
 Pair* make_pair_clebsch(LAMMPS* lmp) { return new LAMMPS_NS::PairClebsch(lmp); }
+
+Fix* make_fix_ghost_cutoff(LAMMPS* lmp, int narg, char** arg) { return new LAMMPS_NS::FixGhostCutoff(lmp, narg, arg); }
 
 Compute* make_compute_clebsch(LAMMPS* lmp, int narg, char** arg) {
   return new LAMMPS_NS::ComputeClebsch(lmp, narg, arg);
@@ -79,11 +83,21 @@ void Registration::add_compute(const char* name, const char* info, Compute* (*ma
   add(*lmp_->modify->compute_map, make);
 }
 
+void Registration::add_fix(const char* name, const char* info, Fix* (*make)(LAMMPS*, int, char**)) {
+  plugin_.style = "fix";
+  plugin_.name = name;
+  plugin_.info = info;
+  plugin_.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(make);
+  add(*lmp_->modify->fix_map, make);
+}
+
 void register_plain_styles(Registration& registration) {
   registration.add_pair("clebsch", "pair style clebsch: equivariant neural network potentials", &make_pair_clebsch);
   registration.add_compute("clebsch", "compute clebsch: a model's outputs summed over atoms", &make_compute_clebsch);
   registration.add_compute("clebsch/atom", "compute clebsch/atom: a model's per-atom outputs",
                            &make_compute_clebsch_atom);
+  registration.add_fix("CLEBSCH/GHOSTS", "fix CLEBSCH/GHOSTS: made by pair style clebsch for itself",
+                       &make_fix_ghost_cutoff);
 }
 
 }  // namespace clebsch_lammps

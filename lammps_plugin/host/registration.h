@@ -6,6 +6,7 @@
 
 namespace LAMMPS_NS {
 class Compute;
+class Fix;
 class Pair;
 }  // namespace LAMMPS_NS
 
@@ -19,6 +20,7 @@ class Registration {
   // LAMMPS keeps the pointers of these strings: pass literals.
   void add_pair(const char* name, const char* info, LAMMPS_NS::Pair* (*make)(LAMMPS_NS::LAMMPS*));
   void add_compute(const char* name, const char* info, LAMMPS_NS::Compute* (*make)(LAMMPS_NS::LAMMPS*, int, char**));
+  void add_fix(const char* name, const char* info, LAMMPS_NS::Fix* (*make)(LAMMPS_NS::LAMMPS*, int, char**));
 
  private:
   template <class Map, class Make>
@@ -29,7 +31,7 @@ class Registration {
   lammpsplugin_t plugin_;
 };
 
-/// Pair style clebsch and the computes, whichever plugin is loaded first.
+/// Pair style clebsch, its fix and the computes, whichever plugin is loaded first.
 void register_plain_styles(Registration& registration);
 
 }  // namespace clebsch_lammps

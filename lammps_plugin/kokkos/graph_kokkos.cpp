@@ -24,6 +24,7 @@ void GraphKokkos<DeviceType>::set_types(const std::vector<int>& model_type, cons
                                         int types, int layers) {
   stride_ = static_cast<int>(model_type.size());
   layers_ = std::max(layers, 1);
+  has_null_ = std::any_of(model_type.begin() + 1, model_type.end(), [](int type) { return type < 0; });
   model_type_ = Ints("clebsch:model_type", stride_);
   cutoff_squared_ = Kokkos::View<double*, DeviceType>("clebsch:cutoff_squared", stride_ * stride_);
   const auto host_type = Kokkos::create_mirror_view(model_type_);
@@ -67,6 +68,7 @@ void GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list
           if (node_of(j) >= owned) node_of(j) = -1;
         });
   }
+  if (has_null_) check_owned_nodes();
 
   int begin = 0, end = counts_.owned;
   for (int hop = 0; hop < layers_; ++hop) {
@@ -106,6 +108,18 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
 }
 
 template <class DeviceType>
+void GraphKokkos<DeviceType>::check_owned_nodes() {
+  const int *const type = step_.type.data(), *const model_type = model_type_.data(), *const node_of = node_of_.data();
+  std::int64_t* const faults = faults_.data();
+  const int owned = counts_.owned;
+  Kokkos::parallel_for(
+      "clebsch:check_owned_nodes", Kokkos::RangePolicy<Execution>(0, step_.local), KOKKOS_LAMBDA(const int i) {
+        const bool is_node = node_of[i] >= 0 && node_of[i] < owned;
+        if (is_node != (model_type[type[i]] >= 0)) Kokkos::atomic_or(&faults[0], std::int64_t{kOtherNodes});
+      });
+}
+
+template <class DeviceType>
 void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
   const auto x = step_.x;
   const auto neighbors = neighbors_;
@@ -129,8 +143,8 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
             [&](const int k, int& sum) {
               const int j = neighbors(i, k) & NEIGHMASK;
               const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
-              if (!(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[j]])) return;
               const int sender = fold ? owner[j] : j;
+              if (sender >= 0 && !(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[sender]])) return;
               if (fold && (sender < 0 || node_of[sender] < 0)) {
                 Kokkos::atomic_or(&faults[0], std::int64_t{kNoOwner});
                 return;
@@ -200,7 +214,10 @@ void GraphKokkos<DeviceType>::fill_nodes(const clebsch::DeviceGraph& graph) {
       "clebsch:nodes", Kokkos::RangePolicy<Execution>(0, std::max({g.nodes, g.rows, g.layers}) + 1),
       KOKKOS_LAMBDA(const int node, std::uint64_t& sum, const bool final) {
         if (final) {
-          if (node < g.nodes) g.types[node] = node < nodes ? model_type[type[atoms[node]]] : g.padding_type;
+          if (node < g.nodes) {
+            const int node_type = node < nodes ? model_type[type[atoms[node]]] : -1;
+            g.types[node] = node_type < 0 ? g.padding_type : node_type;
+          }
           if (node <= g.rows) g.row_ptr[node] = static_cast<int>(sum >> 32);
           if (node <= g.nodes) g.col_ptr[node] = static_cast<int>(sum & 0xffffffffu);
           if (node < g.rows) g.weight[node] = node < owned ? 1.0 : 0.0;
@@ -240,26 +257,26 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
         const int i = atoms[node];
         const int row = type[i] * stride, first = row_ptr[node];
         const double xi = x(i, 0), yi = x(i, 1), zi = x(i, 2);
-        Kokkos::parallel_scan(Kokkos::ThreadVectorRange(team, neighbor_count[i]),
-                              [&](const int k, int& count, const bool final) {
-                                const int j = neighbors(i, k) & NEIGHMASK;
-                                const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
-                                if (!(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[j]])) return;
-                                const int from = fold ? owner[j] : j;
-                                const int sender = from < 0 ? -1 : node_of[from];
-                                if (sender < 0) return;  // not counted either
-                                if (final) {
-                                  const std::int64_t e = std::int64_t{first} + count;
-                                  senders[e] = sender;
-                                  receivers[e] = node;
-                                  edge_vec[3 * e] = dx;
-                                  edge_vec[3 * e + 1] = dy;
-                                  edge_vec[3 * e + 2] = dz;
-                                  const int left = Kokkos::atomic_fetch_sub(&sent[from], 1);
-                                  unordered[col_ptr[sender + 1] - left] = static_cast<int>(e);
-                                }
-                                ++count;
-                              });
+        Kokkos::parallel_scan(
+            Kokkos::ThreadVectorRange(team, neighbor_count[i]), [&](const int k, int& count, const bool final) {
+              const int j = neighbors(i, k) & NEIGHMASK;
+              const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
+              const int from = fold ? owner[j] : j;
+              const bool near = from >= 0 && dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[from]];
+              const int sender = near ? node_of[from] : -1;
+              if (sender < 0) return;  // not counted either
+              if (final) {
+                const std::int64_t e = std::int64_t{first} + count;
+                senders[e] = sender;
+                receivers[e] = node;
+                edge_vec[3 * e] = dx;
+                edge_vec[3 * e + 1] = dy;
+                edge_vec[3 * e + 2] = dz;
+                const int left = Kokkos::atomic_fetch_sub(&sent[from], 1);
+                unordered[col_ptr[sender + 1] - left] = static_cast<int>(e);
+              }
+              ++count;
+            });
       });
 }
 
@@ -341,6 +358,14 @@ std::int64_t GraphKokkos<DeviceType>::read_faults() {
   Kokkos::deep_copy(Execution(), totals_, faults_);
   Execution().fence();
   return totals_(0);
+}
+
+template <class DeviceType>
+void GraphKokkos<DeviceType>::forget_faults() {
+  const Faults faults = faults_;
+  const std::int64_t found_here = kBadPosition | kNoOwner | kOtherNodes;
+  Kokkos::parallel_for(
+      "clebsch:forget_faults", Kokkos::RangePolicy<Execution>(0, 1), KOKKOS_LAMBDA(int) { faults(0) &= ~found_here; });
 }
 
 template <class DeviceType>

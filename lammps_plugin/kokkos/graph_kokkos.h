@@ -12,7 +12,7 @@
 namespace clebsch_lammps {
 
 /// Why a step must stop; bits, gathered on the device and read with the next step's totals().
-enum StepFault : std::int64_t { kBadPosition = 1, kNoOwner = 2, kBadEnergy = 4, kBadForce = 8 };
+enum StepFault : std::int64_t { kBadPosition = 1, kNoOwner = 2, kBadEnergy = 4, kBadForce = 8, kOtherNodes = 16 };
 
 /// A place in what has been put on an execution space, which the host can wait for without what comes after it.
 template <class Execution>
@@ -51,17 +51,19 @@ class GraphKokkos {
   /// LAMMPS's data of a step.
   struct Step {
     typename Arrays::t_x_array_randomread x;
-    typename Arrays::t_int_1d_randomread type;
-    int local = 0, all = 0;  ///< atoms without and with ghosts
-    bool new_list = false;   ///< the neighbour list or the atoms have changed
-    bool fold = false;       ///< ghosts stand for their owners; else they are nodes
-    Ints owner;              ///< with fold: the owner of every atom
+    typename Arrays::t_int_1d_randomread type;  ///< of this step; folded ghosts' own are not read
+    int local = 0, all = 0;                     ///< atoms without and with ghosts
+    bool new_list = false;                      ///< the neighbour list or the atoms have changed
+    bool fold = false;                          ///< ghosts stand for their owners; else they are nodes
+    Ints owner;                                 ///< with fold: the owner of every atom
   };
   struct Counts {
     int owned = 0, rows = 0, nodes = 0;
     std::int64_t edges = 0, faults = 0;  ///< of the last totals(); also what the step before left in faults()
   };
-  /// First half: owned, rows and nodes of counts(). The host waits where ghosts are nodes or the list is new.
+  /// First half: owned, rows and nodes of counts(). The host waits where ghosts are nodes or the list is new. With an
+  /// old list, nodes are those of the types that atoms had when it was new: kOtherNodes says that these would be
+  /// others. With a new one it says that the list lacks atoms.
   void count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
   /// The number of edges, for which the host waits; also in counts().
   std::int64_t count_edges();
@@ -73,6 +75,8 @@ class GraphKokkos {
 
   /// What the last step left in faults().
   std::int64_t read_faults();
+  /// Takes back what count() and fill() have found, for another count() in the same step.
+  void forget_faults();
   /// LAMMPS's indices of the closest pair of the last graph, -1 when there is none. Slow: for messages.
   struct Pair {
     int first = -1, second = -1;
@@ -87,6 +91,7 @@ class GraphKokkos {
   double memory_usage() const;
 
   void find_owned_nodes();
+  void check_owned_nodes();
   void count_rows(int begin, int end);
   int number_marked(int end);
   void fill_nodes(const clebsch::DeviceGraph& graph);
@@ -104,6 +109,7 @@ class GraphKokkos {
   Ints model_type_;
   Kokkos::View<double*, DeviceType> cutoff_squared_;  ///< (ntypes+1, ntypes+1) [centre][neighbour], by LAMMPS type
   int stride_ = 0, layers_ = 1;
+  bool has_null_ = false;  ///< some types are not of this style
   Step step_;
   typename Arrays::t_neighbors_2d neighbors_;
   typename Arrays::t_int_1d_randomread neighbor_count_, list_atoms_;

@@ -124,19 +124,46 @@ double PairClebschKokkos<DeviceType>::memory_usage() {
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::find_owners() {
-  const int local = atom->nlocal, all = local + atom->nghost;
+void PairClebschKokkos<DeviceType>::make_forward_room() {
+  const int all = atom->nlocal + atom->nghost;
   if (static_cast<int>(owner_.extent(0)) < all)
     owner_ = DAT::tdual_int_1d("clebsch:owner", static_cast<std::size_t>(1.3 * all) + 16);
-  const auto owner = owner_.template view<DeviceType>();
   owner_.clear_sync_state();
   owner_.template modify<DeviceType>();
+}
+
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::find_owners() {
+  make_forward_room();
+  const int local = atom->nlocal, all = local + atom->nghost;
+  const auto owner = owner_.template view<DeviceType>();
   Kokkos::parallel_for(
       "clebsch:owners", Kokkos::RangePolicy<Execution>(0, all),
       KOKKOS_LAMBDA(const int i) { owner(i) = i < local ? i : -1; });
   // Swaps come in order, so a ghost made from a ghost receives an index that is already resolved.
   comm->forward_comm(this, clebsch_lammps::Communication::kForwardSize);
   owner_.template sync<DeviceType>();
+}
+
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::refresh_ghost_types() {
+  if (!here_) {
+    PairClebsch::refresh_ghost_types();
+    return;
+  }
+  make_forward_room();
+  const int local = atom->nlocal, all = local + atom->nghost;
+  atom_kokkos_->sync(execution_space, TYPE_MASK);
+  const auto type = atom_kokkos_->k_type.template view<DeviceType>();
+  const auto forwarded = owner_.template view<DeviceType>();
+  Kokkos::parallel_for(
+      "clebsch:types", Kokkos::RangePolicy<Execution>(0, all), KOKKOS_LAMBDA(const int i) { forwarded(i) = type(i); });
+  comm->forward_comm(this, clebsch_lammps::Communication::kForwardSize);
+  owner_.template sync<DeviceType>();
+  Kokkos::parallel_for(
+      "clebsch:ghost_types", Kokkos::RangePolicy<Execution>(local, all),
+      KOKKOS_LAMBDA(const int i) { type(i) = forwarded(i); });
+  atom_kokkos_->modified(execution_space, TYPE_MASK);
 }
 
 template <class DeviceType>

@@ -46,6 +46,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
   // Public because nvcc wants it so of functions with kernels in them.
   void find_owners();
+  void refresh_ghost_types() override;
   void add_energies();
   void add_virial();
   template <class Target>
@@ -64,8 +65,9 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
   void grow_per_atom();
   void free_per_atom();
-  bool find_nodes();
-  void evaluate_here(bool new_list);
+  void make_forward_room();
+  bool find_nodes(bool other_nodes);
+  bool evaluate_here(bool new_list);
   void stop_at_faults(std::int64_t faults, bool same_atoms);
   template <class Call>
   void measure(const Call& call);
@@ -80,7 +82,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   bool here_ = false;    ///< the way of this class, not of the base class
   std::vector<int> node_atoms_;
 
-  DAT::tdual_int_1d owner_;  ///< by LAMMPS index
+  DAT::tdual_int_1d owner_;  ///< by LAMMPS index; where ghosts are nodes, types on their way to them
   DualDoubles reverse_;      ///< (local + ghost atoms, width)
   int width_ = 0;
   DAT::tdual_efloat_1d k_eatom_;

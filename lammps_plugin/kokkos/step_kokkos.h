@@ -75,12 +75,15 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
     return;
   }
   ev_init(eflag, vflag, 0);
-  if (check_special_) atom_kokkos_->sync(Host, TYPE_MASK | SPECIAL_MASK);
+  if (check_run_) atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
   begin_step();
   grow_per_atom();
   if (measures_) measure([&] { laps_.start(Execution(), times_); });
-  const bool new_list = find_nodes();
-  evaluate_here(new_list);
+  const bool new_list = find_nodes(false);
+  if (!evaluate_here(new_list)) {
+    graph_.forget_faults();
+    evaluate_here(find_nodes(true));
+  }
   last_step_ = update->ntimestep;
   lap(StepTimes::kModel);
 
@@ -109,13 +112,13 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   times_.reset();
 }
 
-/// Whether the neighbour list is new.
+/// Whether nodes are numbered anew: the neighbour list is new, or `other_nodes` follow from the types of this step.
 template <class DeviceType>
-bool PairClebschKokkos<DeviceType>::find_nodes() {
+bool PairClebschKokkos<DeviceType>::find_nodes(bool other_nodes) {
   typename clebsch_lammps::GraphKokkos<DeviceType>::Step step;
   step.local = atom->nlocal;
   step.all = atom->nlocal + atom->nghost;
-  step.new_list = neighbor->ago == 0 || neighbor->lastcall != known_list_ || step.all != known_atoms_;
+  step.new_list = other_nodes || neighbor->ago == 0 || neighbor->lastcall != known_list_ || step.all != known_atoms_;
   known_atoms_ = step.all;
   known_list_ = neighbor->lastcall;
   if (fold_ && step.new_list) find_owners();
@@ -128,8 +131,10 @@ bool PairClebschKokkos<DeviceType>::find_nodes() {
   return step.new_list;
 }
 
+/// False when types have changed so that other atoms are nodes: the step is to be done again, with nodes numbered anew.
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
+bool PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
+  using clebsch_lammps::kOtherNodes;
   there_ = {};
   const auto counts = graph_.counts();
   // Between two lists the number of edges changes little: the step is started as if they fitted, and done again when
@@ -138,8 +143,10 @@ void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
   if (counts.owned == 0) {
     result_.outputs.clear();
     lap(clebsch_lammps::StepTimes::kGraph);
-    stop_at_faults(graph_.read_faults(), false);
-    return;
+    const std::int64_t faults = graph_.read_faults();
+    if ((faults & kOtherNodes) && !new_list) return false;
+    stop_at_faults(faults, false);
+    return true;
   }
   for (bool fits = false; !fits;) {
     if (edges > std::numeric_limits<std::int32_t>::max() - 65536)
@@ -159,16 +166,18 @@ void PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
     } catch (const std::exception& failure) {
       error->one(FLERR, "Pair style clebsch/kk: step {}: {}", update->ntimestep, failure.what());
     }
+    if ((found.faults & kOtherNodes) && !new_list) return false;
     if (!fits) lap(clebsch_lammps::StepTimes::kModel);  // of edges that were too many
     if (found.faults != 0) stop_at_faults(found.faults, fits);
     edges = found.edges;
   }
-  if (request_.outputs.empty()) return;
+  if (request_.outputs.empty()) return true;
   node_atoms_.resize(counts.owned);
   const auto atoms = Kokkos::subview(graph_.atoms(), std::make_pair(0, counts.owned));
   Kokkos::deep_copy(
       Kokkos::View<int*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(node_atoms_.data(), counts.owned),
       atoms);
+  return true;
 }
 
 template <class DeviceType>
@@ -259,6 +268,12 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::stop_at_faults(std::int64_t faults, bool same_atoms) {
   if (faults == 0) return;
+  if (faults & clebsch_lammps::kOtherNodes) {
+    atom_kokkos_->sync(Host, TYPE_MASK);
+    int missing = -graph_.counts().owned;
+    for (int i = 0; i < atom->nlocal; ++i) missing += model_type_[atom->type[i]] >= 0;
+    stop_at_missing_atoms(missing);
+  }
   if (faults & clebsch_lammps::kNoOwner)
     error->one(FLERR,
                "Pair style clebsch/kk: expected the owner of every neighbor in the neighbor list, got none for one; "

@@ -29,10 +29,10 @@ void GraphBuilder::set_types(const std::vector<int>& model_type, const std::vect
       }
 }
 
-void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner, int threads) {
+void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int threads) {
   node_of_.assign(atom->nlocal + atom->nghost, -1);
   atoms_.clear();
-  add_owned_nodes(list);
+  add_owned_nodes(list, type);
 
   graph_.n_local = static_cast<int>(atoms_.size());
   graph_.row_ptr.assign(1, 0);
@@ -41,7 +41,7 @@ void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner, int
   for (int hop = 0; hop < layers_; ++hop) {
     graph_.layer_rows[layers_ - 1 - hop] = end;
     const int edge_begin = graph_.row_ptr.back();
-    add_rows(list, begin, end, threads);
+    add_rows(list, type, begin, end, threads);
     number_senders(owner, edge_begin, graph_.row_ptr.back());
     begin = end;
     end = static_cast<int>(atoms_.size());
@@ -49,14 +49,14 @@ void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner, int
   graph_.n_rows = begin;
   graph_.n_nodes = end;
   graph_.types.resize(end);
-  for (int node = 0; node < end; ++node) graph_.types[node] = model_type_[atom->type[atoms_[node]]];
+  for (int node = 0; node < end; ++node) graph_.types[node] = model_type_[type[atoms_[node]]];
   graph_.finish();
 }
 
-void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list) {
+void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* type) {
   for (int k = 0; k < list->inum; ++k) {
     const int i = list->ilist[k];
-    if (model_type_[atom->type[i]] < 0) continue;
+    if (model_type_[type[i]] < 0) continue;
     const double* x = atom->x[i];
     // A position that is not a number compares as out of every cutoff: the atom would quietly count as isolated.
     if (!std::isfinite(x[0] + x[1] + x[2])) {
@@ -71,9 +71,8 @@ void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list) {
   }
 }
 
-void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, int begin, int end, int threads) {
+void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, int begin, int end, int threads) {
   const double* const* x = atom->x;
-  const int* type = atom->type;
   const int* numneigh = list->numneigh;
   int* const* firstneigh = list->firstneigh;
   auto visit = [&](int node, auto&& take) {

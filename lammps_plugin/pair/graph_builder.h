@@ -23,9 +23,10 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. `pair_cutoffs` (T,T) [centre][neighbour].
   void set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types, int layers);
 
-  /// With `owner`, every ghost stands for its owner on this rank (one rank alone); with null, ghosts are nodes and the
-  /// list must hold rows of ghosts unless there is one layer only. Stops on a position that is not a number.
-  void build(const LAMMPS_NS::NeighList* list, const int* owner, int threads);
+  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, every ghost stands for its owner on this rank
+  /// (one rank alone); with null, ghosts are nodes and the list must hold rows of ghosts unless there is one layer
+  /// only. Stops on a position that is not a number.
+  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int threads);
 
   /// Whether graphs come with their transpose; a GPU makes its own. Yes by default.
   void set_transpose(bool wanted) { graph_.with_transpose = wanted; }
@@ -35,8 +36,8 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   double memory_usage() const;
 
  private:
-  void add_owned_nodes(const LAMMPS_NS::NeighList* list);
-  void add_rows(const LAMMPS_NS::NeighList* list, int begin, int end, int threads);
+  void add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* type);
+  void add_rows(const LAMMPS_NS::NeighList* list, const int* type, int begin, int end, int threads);
   void number_senders(const int* owner, int edge_begin, int edge_end);
 
   std::vector<int> model_type_;

@@ -14,6 +14,7 @@
 #include "memory.h"
 #include "neigh_list.h"
 #include "neighbor.h"
+#include "pair/fix_ghost_cutoff.h"
 #include "pair/model_loading.h"
 #include "update.h"
 #include "utils.h"
@@ -23,8 +24,7 @@ using clebsch_lammps::CommMode;
 using clebsch_lammps::Communication;
 using clebsch_lammps::StepTimes;
 
-PairClebsch::PairClebsch(LAMMPS* lmp)
-    : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp) {
+PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), times_(lmp) {
   single_enable = 0;
   restartinfo = 0;
   one_coeff = 1;
@@ -40,7 +40,9 @@ PairClebsch::PairClebsch(LAMMPS* lmp)
 }
 
 PairClebsch::~PairClebsch() {
-  if (copymode || !allocated) return;
+  if (copymode) return;
+  FixGhostCutoff::remove(lmp);
+  if (!allocated) return;
   memory->destroy(setflag);
   memory->destroy(cutsq);
   memory->destroy(cutghost);
@@ -108,6 +110,7 @@ void PairClebsch::coeff(int narg, char** arg) {
   clebsch::LoadOptions options;
   options.dtype = settings_.dtype;
   options.radial = settings_.radial;
+  options.energy = settings_.energy;
   options.deterministic = settings_.deterministic;
   options.threads = comm->nthreads;
   options.device = choose_model_device();
@@ -179,22 +182,25 @@ void PairClebsch::init_style() {
   const double ghosts = (fold_ ? 1 : meta.layers) * meta.r_max + neighbor->skin;
   const bool ghost_rows = !fold_ && meta.layers > 1;
   clebsch_lammps::check_communication(lmp, ghosts, ghost_rows);
-  if (fold_)
-    ghost_cutoff_.restore();
-  else if (ghost_cutoff_.raise(ghosts) && comm->me == 0)
+  ghosts_ = fold_ ? 0 : ghosts;
+  FixGhostCutoff::ask(lmp, ghosts_);
+  if (ghosts_ > comm->cutghostuser && ghosts_ != told_ghosts_ && comm->me == 0)
     utils::logmesg(
         lmp, "Pair style clebsch: communication cutoff set to {:.6g} Angstrom = {} layers x {:.6g} + skin {:.6g}\n",
         ghosts, meta.layers, meta.r_max, neighbor->skin);
+  told_ghosts_ = ghosts_;
   own_reverse_ = !fold_ && !force->newton_pair;
 
   request_list(ghost_rows);
   model_->set_threads(comm->nthreads);
   request_.outputs.clear();  // computes ask again when they initialise
   measures_ = settings_.timing;
-  check_special_ = true;
+  check_run_ = true;
   known_atoms_ = -1;
   last_step_ = -1;
   times_.reset();
+  if (settings_.energy == clebsch::EnergyReference::total && !monte_carlo_warned_)
+    monte_carlo_warned_ = clebsch_lammps::warn_monte_carlo(lmp);
   if (!reported_) report();
   reported_ = true;
 }
@@ -210,6 +216,13 @@ void PairClebsch::report() const {
         "  layer {}: {} radial tables of {} pieces, {:.1f} kB, relative error {:.1e} (slope {:.1e})\n", table.layer,
         table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
   if (tables.empty()) tables = "  radial functions evaluated exactly\n";
+  if (settings_.energy == clebsch::EnergyReference::interaction) {
+    tables += "  energies relative to isolated atoms, in eV:";
+    for (std::size_t t = 0; t < meta.type_names.size(); ++t)
+      if (std::find(model_type_.begin() + 1, model_type_.end(), static_cast<int>(t)) != model_type_.end())
+        tables += fmt::format(" {} {:.10g}", meta.type_names[t], model_->isolated_energies()[t]);
+    tables += "\n";
+  }
   utils::logmesg(lmp,
                  "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
                  "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",

@@ -70,6 +70,11 @@ class PairClebsch : public Pair {
   virtual class NeighRequest* request_list(bool ghost_rows);
   /// The request of a step, from LAMMPS's flags; checks that come before the first step of a run.
   void begin_step();
+  /// Collective: Communication::refresh_ghost_types() for the first step of a run, before which the input may have
+  /// changed types.
+  virtual void refresh_ghost_types() { communication_.refresh_ghost_types(this); }
+  /// Stops: LAMMPS's neighbour list lacks atoms of this style.
+  [[noreturn]] void stop_at_missing_atoms(int missing) const;
   /// Stops: `what` of LAMMPS's atom i is not finite. first, second: the atoms of the closest pair, or -1.
   [[noreturn]] void stop_at_atom(int i, const std::string& what, int first, int second, double distance) const;
 
@@ -83,6 +88,8 @@ class PairClebsch : public Pair {
   [[noreturn]] void stop_at_node(int node, const std::string& what);
   void make_graph();
   void build_graph();
+  const int* types_of_step();
+  void check_list(const int* type) const;
   bigint atom_id(int i) const;
   void add_to_atoms(double** target, const std::vector<double>& source, int width);
   void warn_centroid();
@@ -97,16 +104,18 @@ class PairClebsch : public Pair {
   clebsch_lammps::GraphBuilder builder_;
   clebsch_lammps::PairListBuilder pairs_;
   clebsch_lammps::Communication communication_;
-  clebsch_lammps::GhostCutoff ghost_cutoff_;
   clebsch_lammps::StepTimes times_;
   double energy_factor_ = 1;
-  bool finds_edges_ = false;   ///< the model finds a step's edges among LAMMPS's pairs
-  bool fold_ = true;           ///< ghosts stand for their owners (one rank)
-  bool own_reverse_ = false;   ///< newton off on several ranks
-  bool check_special_ = true;  ///< before the first step of a run
-  bool reported_ = false, centroid_warned_ = false;
-  bool measures_ = false;  ///< somebody wants to know the times of parts
-  int known_atoms_ = -1;   ///< local + ghost atoms when the owners were found
+  double ghosts_ = 0;         ///< how deep ghosts must be, Angstrom; 0: as LAMMPS has them
+  double told_ghosts_ = 0;    ///< the last depth that the log tells
+  bool finds_edges_ = false;  ///< the model finds a step's edges among LAMMPS's pairs
+  bool fold_ = true;          ///< ghosts stand for their owners (one rank)
+  bool own_reverse_ = false;  ///< newton off on several ranks
+  bool check_run_ = true;     ///< before the first step of a run
+  bool reported_ = false, centroid_warned_ = false, monte_carlo_warned_ = false;
+  bool measures_ = false;   ///< somebody wants to know the times of parts
+  std::vector<int> types_;  ///< types_of_step() where it is not LAMMPS's array
+  int known_atoms_ = -1;    ///< local + ghost atoms when the owners were found
   bigint last_step_ = -1;
   bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
 };

@@ -7,6 +7,7 @@
 #include "atom.h"
 #include "comm.h"
 #include "error.h"
+#include "neigh_list.h"
 #include "neighbor.h"
 #include "pair/pair_clebsch.h"
 #include "update.h"
@@ -16,11 +17,16 @@ using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
 void PairClebsch::begin_step() {
-  if (check_special_) {
+  if (check_run_) {
     clebsch_lammps::check_special_bonds(lmp, model_type_);
+    clebsch_lammps::check_type_pairs(lmp, list, model_type_);
+    clebsch_lammps::check_groups(lmp, model_type_);
+    clebsch_lammps::check_ghosts(lmp, ghosts_);
     clebsch_lammps::warn_exclusions(lmp);
-    check_special_ = false;
+    check_run_ = false;
   }
+  // After `run ... pre no` LAMMPS's ghosts have the types of the last neighbour list still. Folded ones are not asked.
+  if (!fold_ && update->whichflag == 1 && update->ntimestep == update->firststep + 1) refresh_ghost_types();
   if (cvflag_atom) warn_centroid();
   request_.virial = vflag_global != 0;
   request_.atom_virial = vflag_atom != 0;
@@ -63,8 +69,12 @@ void PairClebsch::make_graph() {
   known_list_ = neighbor->lastcall;
   if (!finds_edges_) {
     build_graph();
-  } else if (new_list) {
-    pairs_.build(list, fold_ ? communication_.owner().data() : nullptr);
+    return;
+  }
+  const int* type = types_of_step();
+  if (new_list || pairs_.types_changed(type)) {
+    check_list(type);
+    pairs_.build(list, type, fold_ ? communication_.owner().data() : nullptr);
     try {
       model_->set_neighbours(pairs_.view());
     } catch (const std::exception& failure) {
@@ -74,7 +84,36 @@ void PairClebsch::make_graph() {
 }
 
 void PairClebsch::build_graph() {
-  builder_.build(list, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
+  const int* type = types_of_step();
+  check_list(type);
+  builder_.build(list, type, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
+}
+
+/// LAMMPS's type of every atom. LAMMPS itself brings ghosts their types with a new neighbour list alone, but the owner
+/// of a folded ghost is here.
+const int* PairClebsch::types_of_step() {
+  if (!fold_) return atom->type;
+  const std::vector<int>& owner = communication_.owner();
+  types_.resize(owner.size());
+  for (std::size_t i = 0; i < owner.size(); ++i) types_[i] = atom->type[owner[i]];
+  return types_.data();
+}
+
+/// The list of a style under hybrid holds atoms by their types when LAMMPS built it.
+void PairClebsch::check_list(const int* type) const {
+  int missing = 0;
+  for (int i = 0; i < atom->nlocal; ++i) missing += model_type_[type[i]] >= 0;
+  for (int k = 0; k < list->inum; ++k) missing -= model_type_[type[list->ilist[k]]] >= 0;
+  if (missing > 0) stop_at_missing_atoms(missing);
+}
+
+void PairClebsch::stop_at_missing_atoms(int missing) const {
+  error->one(
+      FLERR,
+      "Pair style clebsch: expected all atoms of types that are not NULL in the neighbor list, got a list "
+      "without {} of them at step {}; when types have changed since it was built, let LAMMPS build another: give `run` "
+      "without `pre no`",
+      missing, update->ntimestep);
 }
 
 void PairClebsch::evaluate() {

@@ -23,7 +23,12 @@ int PairListBuilder::node_of(int i) {
   return number_[i];
 }
 
-void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner) {
+bool PairListBuilder::types_changed(const int* type) const {
+  return !std::equal(lammps_types_.begin(), lammps_types_.end(), type);
+}
+
+void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner) {
+  lammps_types_.assign(type, type + atom->nlocal + atom->nghost);
   number_.assign(atom->nlocal + atom->nghost, -1);
   atoms_.clear();
   images_.clear();
@@ -31,7 +36,7 @@ void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner) 
   row_ptr_.assign(1, 0);
   layer_rows_.resize(layers_);
   for (int k = 0; k < list->inum; ++k)
-    if (model_type_[atom->type[list->ilist[k]]] >= 0) node_of(list->ilist[k]);
+    if (model_type_[type[list->ilist[k]]] >= 0) node_of(list->ilist[k]);
 
   view_ = {};
   view_.n_local = static_cast<int>(atoms_.size());
@@ -43,7 +48,7 @@ void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner) 
       const int* neighbours = list->firstneigh[i];
       for (int k = 0; k < list->numneigh[i]; ++k) {
         const int j = neighbours[k] & NEIGHMASK;
-        if (model_type_[atom->type[j]] < 0) continue;
+        if (model_type_[type[j]] < 0) continue;
         if (owner && j >= atom->nlocal) {
           // Images come after all nodes, whose number is known in the end.
           if (number_[j] < 0) {
@@ -66,7 +71,7 @@ void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* owner) 
   view_.n_nodes = end;
   fold_images(owner);
   types_.resize(end);
-  for (int node = 0; node < end; ++node) types_[node] = model_type_[atom->type[atoms_[node]]];
+  for (int node = 0; node < end; ++node) types_[node] = model_type_[type[atoms_[node]]];
   view_.n_points = end + static_cast<int>(images_.size());
   view_.row_ptr = row_ptr_.data();
   view_.neighbours = neighbours_.data();
@@ -103,7 +108,7 @@ clebsch::PointsView PairListBuilder::gather(int threads) {
 
 double PairListBuilder::memory_usage() const {
   const std::size_t ints = atoms_.capacity() + images_.capacity() + number_.capacity() + row_ptr_.capacity() +
-                           neighbours_.capacity() + owners_.capacity() + types_.capacity();
+                           neighbours_.capacity() + owners_.capacity() + types_.capacity() + lammps_types_.capacity();
   return static_cast<double>(ints * sizeof(int) + positions_.capacity() * sizeof(double));
 }
 

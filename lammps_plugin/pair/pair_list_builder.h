@@ -21,9 +21,11 @@ class PairListBuilder : protected LAMMPS_NS::Pointers {
 
   /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1.
   void set_types(const std::vector<int>& model_type, int layers);
-  /// With `owner`, ghosts are images of their owners (one rank alone); with null they are nodes, and the list must hold
-  /// rows of ghosts unless there is one layer only.
-  void build(const LAMMPS_NS::NeighList* list, const int* owner);
+  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, ghosts are images of their owners (one rank
+  /// alone); with null they are nodes, and the list must hold rows of ghosts unless there is one layer only.
+  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner);
+  /// Whether an atom has another type than at the last build(): which atoms are nodes follows from types.
+  bool types_changed(const int* type) const;
   /// Valid until the next build().
   const clebsch::PairListView& view() const { return view_; }
   /// Where the list's points are now; valid until the next call.
@@ -42,6 +44,7 @@ class PairListBuilder : protected LAMMPS_NS::Pointers {
   std::vector<int> images_;  ///< image -> LAMMPS index of the ghost
   std::vector<int> number_;  ///< LAMMPS index -> node or -1; of ghosts that are images: image or -1
   std::vector<int> row_ptr_, neighbours_, owners_, layer_rows_, types_;
+  std::vector<int> lammps_types_;  ///< by LAMMPS index, of the last build
   std::vector<double> positions_;  ///< nodes, then images
   clebsch::PairListView view_;
 };

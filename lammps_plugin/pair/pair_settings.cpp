@@ -38,7 +38,7 @@ CommMode parse_comm(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
 
 bool PairSettings::same_model(const PairSettings& other) const {
   return dtype == other.dtype && deterministic == other.deterministic && radial == other.radial &&
-         device == other.device && cuda_graph == other.cuda_graph;
+         device == other.device && cuda_graph == other.cuda_graph && energy == other.energy;
 }
 
 PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
@@ -46,11 +46,11 @@ PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
   for (int k = 0; k < narg; k += 2) {
     const std::string keyword = arg[k];
     const bool known = keyword == "dtype" || keyword == "comm" || keyword == "deterministic" || keyword == "radial" ||
-                       keyword == "device" || keyword == "graph" || keyword == "timing";
+                       keyword == "device" || keyword == "graph" || keyword == "timing" || keyword == "energy";
     if (!known)
       lmp->error->all(FLERR,
                       "Pair style clebsch: expected a keyword out of dtype, comm, deterministic, radial, device, "
-                      "graph, timing, got '{}' (the model file belongs to pair_coeff)",
+                      "graph, timing, energy, got '{}' (the model file belongs to pair_coeff)",
                       keyword);
     if (k + 1 == narg) lmp->error->all(FLERR, "Pair style clebsch: keyword {} expected a value, got none", keyword);
     const std::string value = arg[k + 1];
@@ -69,6 +69,10 @@ PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
     }
     if (keyword == "graph") settings.cuda_graph = parse_yes_no(lmp, keyword, value);
     if (keyword == "timing") settings.timing = parse_yes_no(lmp, keyword, value);
+    if (keyword == "energy") {
+      if (value != "total" && value != "interaction") wrong_value(lmp, keyword, "total or interaction", value);
+      settings.energy = value == "total" ? clebsch::EnergyReference::total : clebsch::EnergyReference::interaction;
+    }
   }
   return settings;
 }

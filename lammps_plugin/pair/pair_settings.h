@@ -18,7 +18,8 @@ struct PairSettings {
   clebsch::RadialMode radial = clebsch::RadialMode::table;
   std::string device = "auto";  ///< auto, cpu or cuda
   bool cuda_graph = true;       ///< replay recorded steps on a GPU
-  bool timing = false;          ///< print the split of a step's time after each run
+  clebsch::EnergyReference energy = clebsch::EnergyReference::total;
+  bool timing = false;  ///< print the split of a step's time after each run
   /// A model that was loaded with the other's settings is what these ask for.
   bool same_model(const PairSettings& other) const;
 };

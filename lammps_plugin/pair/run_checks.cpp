@@ -4,15 +4,21 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "atom.h"
 #include "comm.h"
 #include "core/units.h"
 #include "domain.h"
 #include "error.h"
+#include "fix.h"
 #include "force.h"
+#include "group.h"
+#include "modify.h"
+#include "neigh_list.h"
 #include "neighbor.h"
 #include "pair.h"
 #include "update.h"
@@ -46,17 +52,27 @@ void check_pair_modify(LAMMPS* lmp, bool shift, bool tail) {
 
 namespace {
 
-/// The shortest distance between two opposite periodic faces of the box; infinity without periodic directions.
-double shortest_periodic_height(LAMMPS_NS::Domain* domain) {
+/// Distances between opposite faces of the box.
+std::array<double, 3> box_heights(const LAMMPS_NS::Domain* domain) {
   // Rows of the inverse box matrix (LAMMPS order xx yy zz yz xz xy) have length 1 / height.
   const double* h = domain->h_inv;
-  const double inverse[3] = {std::sqrt(h[0] * h[0] + h[5] * h[5] + h[4] * h[4]), std::sqrt(h[1] * h[1] + h[3] * h[3]),
-                             h[2]};
-  double height = INFINITY;
-  for (int d = 0; d < 3; ++d)
-    if (domain->periodicity[d]) height = std::min(height, 1.0 / inverse[d]);
-  return height;
+  return {1.0 / std::sqrt(h[0] * h[0] + h[5] * h[5] + h[4] * h[4]), 1.0 / std::sqrt(h[1] * h[1] + h[3] * h[3]),
+          1.0 / h[2]};
 }
+
+/// The shortest of periodic directions; infinity without any.
+double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
+  const auto heights = box_heights(domain);
+  double shortest = INFINITY;
+  for (int d = 0; d < 3; ++d)
+    if (domain->periodicity[d]) shortest = std::min(shortest, heights[d]);
+  return shortest;
+}
+
+/// Comm tells the group of comm_modify to its children alone.
+struct BorderGroup : Comm {
+  static int of(const Comm* comm) { return comm->*(&BorderGroup::bordergroup); }
+};
 
 }  // namespace
 
@@ -100,6 +116,53 @@ void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
   }
 }
 
+void check_type_pairs(LAMMPS* lmp, const LAMMPS_NS::NeighList* list, const std::vector<int>& model_type) {
+  if (!list->ijskip) return;
+  const int types = lmp->atom->ntypes;
+  for (int i = 1; i <= types; ++i)
+    for (int j = i; j <= types; ++j)
+      if (model_type[i] >= 0 && model_type[j] >= 0 && list->ijskip[i][j])
+        lmp->error->all(
+            FLERR,
+            "Pair style clebsch: expected all pairs of the types that its pair_coeff names, got types {} {} "
+            "given to another style, or none, by a later pair_coeff: the model would miss those neighbors; "
+            "use pair_style hybrid/overlay to add to the model's forces, or NULL for types that are not "
+            "the model's",
+            i, j);
+}
+
+void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
+  const Atom* atom = lmp->atom;
+  const std::pair<int, const char*> limits[] = {{lmp->neighbor->includegroup, "neigh_modify include"},
+                                                {BorderGroup::of(lmp->comm), "comm_modify group"}};
+  for (const auto& [igroup, command] : limits) {
+    if (igroup == 0) continue;  // group all
+    int mine = 0, outside = 0;
+    for (int i = 0; i < atom->nlocal; ++i)
+      mine += model_type[atom->type[i]] >= 0 && !(atom->mask[i] & lmp->group->bitmask[igroup]);
+    MPI_Allreduce(&mine, &outside, 1, MPI_INT, MPI_SUM, lmp->world);
+    if (outside > 0)
+      lmp->error->all(FLERR,
+                      "Pair style clebsch: expected all atoms of types that are not NULL in the group of `{} {}`, got "
+                      "{} outside, which the model would miss as neighbors; use a group that has them, or leave the "
+                      "command out",
+                      command, lmp->group->names[igroup], outside);
+  }
+}
+
+void check_ghosts(LAMMPS* lmp, double cutoff) {
+  const auto heights = box_heights(lmp->domain);
+  for (int d = 0; d < 3; ++d) {
+    // With a triclinic box LAMMPS has fractions of the heights.
+    const double depth = lmp->comm->cutghost[d] * (lmp->domain->triclinic ? heights[d] : 1.0);
+    if (depth < cutoff * (1 - 1e-6))
+      lmp->error->all(FLERR,
+                      "Pair style clebsch: expected ghost atoms {:.6g} Angstrom deep, got {:.6g} from a command that "
+                      "sets up communication without asking fixes; give `comm_modify cutoff {:.6g}` before it",
+                      cutoff, depth, cutoff);
+  }
+}
+
 void warn_exclusions(LAMMPS* lmp) {
   if (lmp->neighbor->exclude_setting() && lmp->comm->me == 0)
     lmp->error->warning(FLERR,
@@ -107,20 +170,19 @@ void warn_exclusions(LAMMPS* lmp) {
                         "and forces of their other neighbors change too");
 }
 
-bool GhostCutoff::raise(double cutoff) {
-  double& current = lmp_->comm->cutghostuser;
-  const double before = current;
-  if (ours_ > 0 && current == ours_) current = users_;
-  users_ = current;
-  ours_ = std::max(current, cutoff);
-  current = ours_;
-  return ours_ > before;
-}
-
-void GhostCutoff::restore() {
-  // LAMMPS deletes styles before its Comm instance, but a user may have changed the value since: that one stays.
-  if (ours_ > 0 && lmp_->comm && lmp_->comm->cutghostuser == ours_) lmp_->comm->cutghostuser = users_;
-  ours_ = 0;
+bool warn_monte_carlo(LAMMPS* lmp) {
+  for (const char* style : {"^gcmc", "^widom", "^charge/regulation"}) {
+    const auto fixes = lmp->modify->get_fix_by_style(style);
+    if (fixes.empty()) continue;
+    if (lmp->comm->me == 0)
+      lmp->error->warning(FLERR,
+                          "Pair style clebsch: fix {} takes the change of energy when it inserts or excludes atoms for "
+                          "that of their interaction, but `energy total` has the energy of isolated atoms in it; use "
+                          "`pair_style clebsch energy interaction`",
+                          fixes.front()->style);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace clebsch_lammps

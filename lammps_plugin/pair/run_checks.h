@@ -5,6 +5,10 @@
 
 #include "lammps.h"
 
+namespace LAMMPS_NS {
+class NeighList;
+}
+
 namespace clebsch_lammps {
 
 /// Factor from eV to LAMMPS's energy unit: 1 for metal, kcal/mol per eV for real; stops for others.
@@ -20,25 +24,22 @@ void check_communication(LAMMPS_NS::LAMMPS* lmp, double cutoff, bool expanded);
 /// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
 void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
+/// Stops when a hybrid style gives pairs of types that both belong to this style to another one alone: `list` lacks
+/// them.
+void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, const std::vector<int>& model_type);
+
+/// Collective. Stops when atoms of this style are out of the group of neigh_modify include or comm_modify group, which
+/// are left out of neighbour lists or have no ghosts.
+void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
+
+/// Stops when LAMMPS's ghosts are less than `cutoff` deep.
+void check_ghosts(LAMMPS_NS::LAMMPS* lmp, double cutoff);
+
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
 
-/// Raises LAMMPS's communication cutoff for ghost expansion, and puts the user's value back when it is no longer
-/// wanted.
-class GhostCutoff {
- public:
-  explicit GhostCutoff(LAMMPS_NS::LAMMPS* lmp) : lmp_(lmp) {}
-  ~GhostCutoff() { restore(); }
-  GhostCutoff(const GhostCutoff&) = delete;
-  GhostCutoff& operator=(const GhostCutoff&) = delete;
-
-  /// Returns true when the value in force changed.
-  bool raise(double cutoff);
-  void restore();
-
- private:
-  LAMMPS_NS::LAMMPS* lmp_;
-  double users_ = 0, ours_ = 0;
-};
+/// Warns when a fix compares energies of different numbers of atoms, in which those of isolated atoms do not cancel;
+/// returns whether there is one.
+bool warn_monte_carlo(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

@@ -8,7 +8,7 @@ namespace clebsch {
 /// Threads that copy a graph: a few fill the memory's bandwidth, and with all cores one that is busy holds up the rest.
 constexpr int kCopyThreads = 4;
 
-/// Pointers to a graph; nothing is owned. Counts as in docs/architecture.md: n_local <= n_rows (N) <= n_nodes (M).
+/// Pointers to a graph; nothing is owned. Counts as in docs/developers/map.md: n_local <= n_rows (N) <= n_nodes (M).
 /// Owned atoms come first, then ghosts that still feed an owned atom by hop count, then the rest.
 struct GraphView {
   int32_t n_local = 0, n_rows = 0, n_nodes = 0;

@@ -1,6 +1,7 @@
 #pragma once
-// Inner loops of cpu/allegro.cpp, compiled once per instruction set and precision like cpu/kernels.h, in a table of
-// their own so that the large unrolled kernels need not be rebuilt with them.
+// Inner loops of cpu/allegro.cpp and the matrix product that cpu/linear.cpp shares, compiled once per instruction set
+// and precision like cpu/kernels.h, in a table of their own so that the large unrolled kernels need not be rebuilt with
+// them.
 #include <cstdint>
 
 namespace clebsch::cpu {

@@ -1,21 +1,10 @@
 #include "cpu/allegro_network.h"
 
 #include "cpu/dispatch.h"
+#include "cpu/pack_dense.h"
 
 namespace clebsch::cpu {
 namespace {
-
-/// Packs m(i, o), i < in, o < out, as DenseArgs wants it.
-template <typename T, typename M>
-void pack_dense(int panel, int64_t in, int64_t out, M&& m, Buffer<T>& packed) {
-  const int64_t panels = (out + panel - 1) / panel;
-  T* to = packed.ensure(panels * panel * in);
-  for (int64_t p = 0; p < panels; ++p) {
-    for (int64_t i = 0; i < in; ++i) {
-      for (int64_t c = 0; c < panel; ++c, ++to) *to = p * panel + c < out ? m(i, p * panel + c) : T(0);
-    }
-  }
-}
 
 template <typename T>
 DenseArgs<T> product(int64_t rows, const EdgeColumns<T>& a, const Buffer<T>& weights, const EdgeColumns<T>& c,
@@ -42,9 +31,10 @@ AllegroNetwork<T>::AllegroNetwork(const AllegroKernels<T>& kernels, const std::v
         Block block{in, out, {}, {}};
         const T* corner = weights + row * columns + column;
         const auto at = [&](int64_t i, int64_t o) { return corner[i * columns + o]; };
-        pack_dense(kernels.panel, in, out, at, block.forward);
+        pack_dense(kernels.panel, in, out, at, block.forward.ensure(packed_size(kernels.panel, in, out)));
         pack_dense(
-            kernels.panel, out, in, [&](int64_t o, int64_t i) { return at(i, o); }, block.backward);
+            kernels.panel, out, in, [&](int64_t o, int64_t i) { return at(i, o); },
+            block.backward.ensure(packed_size(kernels.panel, out, in)));
         layer.blocks.push_back(std::move(block));
         column += out;
       }

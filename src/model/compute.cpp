@@ -105,14 +105,15 @@ Outputs run_forward(Model::Impl& model, const at::Tensor& edge_vec, const at::Te
   return c10::impl::toTypedDict<std::string, at::Tensor>(out.toGenericDict());
 }
 
-at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, int64_t rows) {
+at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, const at::Tensor& types, int64_t rows) {
   const auto found = outputs.find("atomic_energy");
   require(found != outputs.end(), "model {}: expected an output 'atomic_energy', got none", model.name);
   const at::Tensor energy = found->value();
   require(energy.scalar_type() == at::kDouble && energy.dim() == 1 && energy.size(0) == rows,
           "model {}: expected 'atomic_energy' of {} float64 values, got {} values of {}", model.name, rows,
           energy.numel(), at::toString(energy.scalar_type()));
-  return energy;
+  if (!model.reference.defined()) return energy;
+  return energy.sub(model.reference.index_select(0, types.narrow(0, 0, rows)));
 }
 
 void read_energies(const Model::Impl& model, const double* data, int32_t n_local, Result& result) {
@@ -199,8 +200,9 @@ void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& r
   const bool gradients = wants_gradient(request);
   at::Tensor edge_vec = wrap(graph.edge_vec, {graph.n_edges, 3});
   edge_vec.requires_grad_(gradients);
-  const Outputs outputs = run_forward(model, edge_vec, wrap(graph.types, {graph.n_nodes}), graph_list(graph));
-  const at::Tensor energy = atomic_energies(model, outputs, graph.n_rows);
+  const at::Tensor types = wrap(graph.types, {graph.n_nodes});
+  const Outputs outputs = run_forward(model, edge_vec, types, graph_list(graph));
+  const at::Tensor energy = atomic_energies(model, outputs, types, graph.n_rows);
   read_energies(model, energy.detach().contiguous().const_data_ptr<double>(), graph.n_local, result);
   const bool whole = graph.n_local == graph.n_rows && graph.n_rows == graph.n_nodes;
   read_outputs(model, outputs, request, {graph.n_rows, graph.n_rows, whole}, result);
@@ -230,12 +232,11 @@ void guarded(const Model::Impl& model, const Request& request, const Size& size,
     work();
   } catch (const Error&) {
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    fail(
-        "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
-        "device cpu",
-        model.name, model.device.device.str(), size(), plain_message(error));
   } catch (const std::exception& error) {
+    require(!is_out_of_memory(error),
+            "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
+            "device cpu",
+            model.name, model.device.device.str(), size(), plain_message(error));
     fail("model {}: {}", model.name, plain_message(error));
   }
 }
@@ -344,6 +345,7 @@ Model::~Model() = default;
 
 const Metadata& Model::metadata() const { return impl_->metadata.shown; }
 Dtype Model::dtype() const { return impl_->dtype; }
+const std::vector<double>& Model::isolated_energies() const { return impl_->isolated_energies; }
 std::string Model::device() const { return impl_->device.device.str(); }
 std::vector<std::string> Model::take_messages() { return std::exchange(impl_->messages, {}); }
 RunReport Model::last_run() const { return impl_->run ? impl_->run->report() : RunReport{}; }

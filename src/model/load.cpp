@@ -1,6 +1,7 @@
 // Loading a model: validate, convert parameters, build tables, try one atom of each type.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -11,6 +12,7 @@
 #include "core/problem/allegro_problem.h"
 #include "core/problem/problem.h"
 #include "model/device/device_run.h"
+#include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
@@ -55,6 +57,7 @@ torch::jit::Module load_module(const CheckedFile& file, const std::string& name)
     torch::jit::Module module =
         torch::jit::load(std::make_shared<MemoryReader>(file.archive), c10::Device(c10::kCPU), false);
     validate_module(module, file.metadata, name);
+    use_own_products(module);
     return module;
   } catch (const Error&) {
     throw;
@@ -257,8 +260,8 @@ std::vector<int64_t> one_of_each(const std::vector<bool>& in_use) {
 }
 
 /// Evaluates one isolated atom of each type in use: every op checks its shapes, so a file whose parts do not fit
-/// together is refused here rather than at the first step.
-void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
+/// together is refused here rather than at the first step. Returns their energies by type, eV.
+std::vector<double> try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
   Graph graph;
   const std::vector<int64_t> types = one_of_each(in_use);
   const int32_t count = static_cast<int32_t>(types.size());
@@ -269,6 +272,9 @@ void try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std
   } catch (const std::exception& error) {
     fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
   }
+  std::vector<double> energies(in_use.size(), 0.0);
+  for (std::size_t k = 0; k < types.size(); ++k) energies[types[k]] = result.atomic_energy[k];
+  return energies;
 }
 
 /// Every output for isolated atoms, one of each type in use, to which `larger` adds a row, another node and an edge:
@@ -310,7 +316,7 @@ void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>
     require(of_rows || first == second,
             "model file {} refused: expected output '{}' to have a row an atom or always the same shape, got ({}) for "
             "{} rows and ({}) for {}",
-            name, small[k].name, fmt::join(first, ", "), rows, fmt::join(second, ", "), rows + 1);
+            name, small[k].name, joined(first, ", "), rows, joined(second, ", "), rows + 1);
     kinds[k] = of_rows ? OutputKind::atom : OutputKind::system;
     require(declared[k] == OutputKind::unknown || declared[k] == kinds[k],
             "model file {} refused: clebsch.json: expected output_kinds.{} to be '{}' as its shape says, got '{}'",
@@ -331,6 +337,12 @@ std::string plain_message(const std::exception& error) {
   if (const auto at = text.find("\nException raised from"); at != std::string::npos) text.resize(at);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  // What the interpreter runs loses its class on the way.
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         plain_message(error).find("out of memory") != std::string::npos;
 }
 
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
@@ -362,11 +374,14 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   // On the CPU, whatever the device: the file's faults show here, and which kernels a step needs.
   {
     const OpRecorder recorder;
-    try_isolated_atoms(*model, model->impl_->in_use, name);
+    model->impl_->isolated_energies = try_isolated_atoms(*model, model->impl_->in_use, name);
     model->impl_->calls = recorder.calls();
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
   find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);
+  if (options.energy == EnergyReference::interaction) {
+    model->impl_->reference = at::tensor(model->impl_->isolated_energies, at::kDouble).to(model->impl_->device.device);
+  }
   if (model->impl_->device.padded) {
     move_to_device(*model->impl_, splines);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);

@@ -16,6 +16,9 @@ namespace clebsch {
 
 enum class Dtype { float32, float64 };
 enum class RadialMode { table, exact };
+/// What energies are measured from. total: as the model has them. interaction: from the atoms' energies without
+/// neighbours, isolated_energies(), so that an isolated atom's energy is zero.
+enum class EnergyReference { total, interaction };
 
 /// What the values of a named output belong to.
 enum class OutputKind {
@@ -24,7 +27,7 @@ enum class OutputKind {
   system,   ///< any other shape: made from all rows, so right only where these are the owned atoms and no others
 };
 
-/// What clebsch.json inside a model file says (docs/architecture.md, "Model file").
+/// What clebsch.json inside a model file says (docs/developers/map.md, "Model file").
 struct Metadata {
   int format_version = 0;
   std::string family;                   ///< "nequip", "mace" or "allegro"
@@ -42,6 +45,7 @@ struct Metadata {
 struct LoadOptions {
   std::optional<Dtype> dtype;  ///< none: the model's own
   RadialMode radial = RadialMode::table;
+  EnergyReference energy = EnergyReference::total;
   int table_pieces = 0;  ///< 0: the default, more where the network needs them (model/run/radial_tables.h)
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
@@ -63,7 +67,7 @@ struct Request {
 
 /// Results; buffers keep their capacity between calls.
 struct Result {
-  double energy = 0;                    ///< eV, sum over owned atoms
+  double energy = 0;                    ///< eV, sum over owned atoms; from LoadOptions::energy, as the next
   std::vector<double> atomic_energy;    ///< (n_local) eV
   std::vector<double> forces;           ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
   double virial[9] = {0};               ///< eV, row-major
@@ -169,6 +173,8 @@ class Model {
 
   const Metadata& metadata() const;
   Dtype dtype() const;
+  /// The model's energy of an atom of each type without neighbours, (T) eV; zero for types that are not in use.
+  const std::vector<double>& isolated_energies() const;
   std::string device() const;  ///< "cpu", "cuda:0"
   /// What the user may want to know since the last call, e.g. that buffers have grown; the library itself never prints.
   std::vector<std::string> take_messages();

@@ -1,4 +1,4 @@
-// torch.classes.clebsch.Model: what Python sees of the model runtime (docs/architecture.md, "Python-visible class").
+// torch.classes.clebsch.Model: what Python sees of the model runtime (docs/developers/map.md, "Python-visible class").
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -333,10 +333,11 @@ const auto kRegistration =
         .def("last_run", &PythonModel::last_run)
         .def("time_device", &PythonModel::time_device)
         .def("set_threads", &PythonModel::set_threads)
-        .def("compile_kernels", &PythonModel::compile_kernels, "GPU kernels of a step; JSON, see docs/architecture.md",
+        .def("compile_kernels", &PythonModel::compile_kernels,
+             "GPU kernels of a step; JSON, see docs/developers/map.md",
              {torch::arg("arch"), torch::arg("cache_folder") = "", torch::arg("list_only") = false,
               torch::arg("threads") = 0})
-        .def("compute", &PythonModel::compute, "Energies, forces and virials of one graph; see docs/architecture.md",
+        .def("compute", &PythonModel::compute, "Energies, forces and virials of one graph; see docs/developers/map.md",
              {torch::arg("edge_vec"), torch::arg("types"), torch::arg("receivers"), torch::arg("senders"),
               torch::arg("n_local"), torch::arg("n_rows"), torch::arg("forces") = true, torch::arg("virial") = true,
               torch::arg("atom_virial") = false, torch::arg("centroid_virial") = false,

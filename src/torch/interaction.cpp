@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "core/errors.h"
+#include "torch/dense.h"
 #include "torch/exact_radial.h"
 #include "torch/tensors.h"
 
@@ -75,7 +76,7 @@ at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList
   int64_t offset = 0;
   for (size_t k = 0; k + 1 < description.widths.size(); ++k) {
     const int64_t in = description.widths[k], out = description.widths[k + 1];
-    weights = at::mm(k ? at::silu(weights) : weights, network.narrow(0, offset, in * out).view({in, out}));
+    weights = dense(k ? at::silu(weights) : weights, network.narrow(0, offset, in * out).view({in, out}));
     offset += in * out;
   }
   return conv.call(x, harmonics, weights, graph, layer, text);

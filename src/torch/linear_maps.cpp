@@ -1,39 +1,23 @@
 #include "torch/linear_maps.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
-#include <set>
+#include "cpu/linear.h"
+#include "torch/tensors.h"
 
 namespace clebsch::ops {
 
 void multiply_blocks(const LinearProblem& problem, const at::Tensor& x, const at::Tensor& weight, bool transposed,
                      const at::Tensor& out) {
-  if (x.size(0) == 0) return;
-  std::set<int64_t> written;  // blocks of `out` that hold a product already
-  for (const auto& map : problem.maps) {
-    const at::Tensor block =
-        weight.narrow(0, map.weight_offset, map.in_mul * map.out_mul).view({map.in_mul, map.out_mul});
-    const at::Tensor w = transposed ? block.t() : block;
-    const int64_t from = transposed ? map.out_offset : map.in_offset, to = transposed ? map.in_offset : map.out_offset;
-    const bool first = written.insert(to).second;
-    for (int m = 0; m < 2 * map.l + 1; ++m) {
-      const at::Tensor a = x.narrow(1, from + m * w.size(0), w.size(0));
-      at::Tensor c = out.narrow(1, to + m * w.size(1), w.size(1));
-      if (first) {
-        at::mm_out(c, a, w);
-      } else {
-        at::addmm_out(c, c, a, w);
-      }
-    }
-  }
-  const Irreps& irreps = transposed ? problem.in : problem.out;
-  for (const BlockLayout& block : channel_fastest_layout(irreps)) {
-    if (!written.count(block.offset)) out.narrow(1, block.offset, block.mul * block.ir.dim()).zero_();
-  }
+  dispatch_dtype(x.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    cpu::linear<T>(problem, transposed, x.size(0), x.const_data_ptr<T>(), weight.const_data_ptr<T>(),
+                   out.mutable_data_ptr<T>(), at::get_num_threads());
+  });
 }
 
 at::Tensor weight_gradient(const LinearProblem& problem, const at::Tensor& x, const at::Tensor& grad, bool transposed) {

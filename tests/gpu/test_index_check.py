@@ -1,15 +1,9 @@
 """CLEBSCH_CUDA_CHECK=1 on a CUDA device: every kind of index out of range is refused by every op, naming the place, and
-the process goes on; right graphs give the same bits as without the switch.
+the process goes on; right graphs give the same bits as without the switch."""
 
-    python tests/gpu/test_index_check.py --library build/lib/libclebsch.so
+import functools
 
-Prints one line a case and exits with 1 when one fails.
-"""
-
-import argparse
-import os
-import sys
-
+import pytest
 import torch
 
 NODES, EDGES, PADDING, TYPES = 40, 600, 32, 2
@@ -73,7 +67,7 @@ class Ops:
 
 
 def faults(graph, types):
-    """Name, graph, types, what the message must hold."""
+    """Of a graph and of types: name, what is wrong, what the message must hold."""
 
     def changed(which, place, value):
         copy = [t.clone() for t in graph]
@@ -103,6 +97,20 @@ def faults(graph, types):
     return in_graph, in_types
 
 
+
+EDGE_OPS = ("tensor_product_conv", "interaction", "pair_repulsion", "edge_embedding")
+TYPE_OPS = ("interaction", "pair_repulsion", "edge_embedding", "species_linear")
+# The names are those of `faults`, which needs a graph.
+GRAPH_FAULTS, TYPE_FAULTS = 11, 2
+
+
+@functools.cache
+def made():
+    """(graph, types, ops) on the device."""
+    graph, types, vectors = make_graph("cuda")
+    return graph, types, Ops("cuda", vectors)
+
+
 def refusal(call, *arguments):
     """The message of an error, or why there is none."""
     try:
@@ -113,50 +121,49 @@ def refusal(call, *arguments):
     return "not refused"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--device", default="cuda")
-    arguments = parser.parse_args()
-    torch.ops.load_library(arguments.library)
-    device = arguments.device
-    graph, types, vectors = make_graph(device)
-    ops = Ops(device, vectors)
-    count = failures = 0
-
-    def report(name, problem):
-        nonlocal count, failures
-        count += 1
-        failures += problem != ""
-        print(f"{'FAILED ' if problem else ''}{name}{': ' if problem else ''}{problem}", flush=True)
-
-    calls = {**ops.edges, **ops.types}
-    os.environ.pop("CLEBSCH_CUDA_CHECK", None)
-    plain = {name: call(graph, types) for name, call in calls.items()}
-    os.environ["CLEBSCH_CUDA_CHECK"] = "1"
-    in_graph, in_types = faults(graph, types)
-    for name, call in ops.edges.items():
-        for fault, wrong, words in in_graph:
-            said = refusal(call, wrong, types)
-            report(f"{name}, {fault}", "" if words in said and name in said else said)
-    for name, call in ops.types.items():
-        for fault, wrong, words in in_types:
-            said = refusal(call, graph, wrong)
-            report(f"{name}, {fault}", "" if words in said and name in said else said)
-    # Edges in any order, as TensorProductConv hands them over.
-    senders, receivers = graph[1][:EDGES].long(), graph[2][:EDGES].long()
-    for which in ("senders", "receivers"):
-        wrong = {"senders": senders.clone(), "receivers": receivers.clone()}
-        wrong[which][11] = 2**32 + 1
-        said = refusal(torch.ops.clebsch.edge_graph, wrong["senders"], wrong["receivers"], NODES, NODES, True)
-        report(f"edge_graph, {which}", "" if f"{which}[11] in [0, {NODES}), got {2**32 + 1}" in said else said)
-    # Nothing is broken by what was refused, and the switch changes no bit.
-    for name, call in calls.items():
-        same = torch.equal(call(graph, types), plain[name])
-        report(f"{name}, a right graph", "" if same else "other bits with the switch")
-    print(f"{count} cases, {failures} failed (index check)")
-    return 1 if failures or count == 0 else 0
+@pytest.fixture(autouse=True)
+def _checked(monkeypatch):
+    monkeypatch.setenv("CLEBSCH_CUDA_CHECK", "1")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.sanitize
+@pytest.mark.parametrize("fault", range(GRAPH_FAULTS))
+@pytest.mark.parametrize("op", EDGE_OPS)
+def test_a_wrong_graph_is_refused(op, fault):
+    graph, types, ops = made()
+    in_graph, _ = faults(graph, types)
+    assert len(in_graph) == GRAPH_FAULTS
+    name, wrong, words = in_graph[fault]
+    said = refusal(ops.edges[op], wrong, types)
+    assert words in said and op in said, f"{name}: {said}"
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("fault", range(TYPE_FAULTS))
+@pytest.mark.parametrize("op", TYPE_OPS)
+def test_wrong_types_are_refused(op, fault):
+    graph, types, ops = made()
+    _, in_types = faults(graph, types)
+    assert len(in_types) == TYPE_FAULTS
+    name, wrong, words = in_types[fault]
+    said = refusal(ops.types[op], graph, wrong)
+    assert words in said and op in said, f"{name}: {said}"
+
+
+@pytest.mark.parametrize("which", ["senders", "receivers"])
+def test_edges_in_any_order_are_checked(which):
+    """As TensorProductConv hands them over."""
+    graph, _, _ = made()
+    wrong = {"senders": graph[1][:EDGES].long(), "receivers": graph[2][:EDGES].long()}
+    wrong[which][11] = 2**32 + 1
+    said = refusal(torch.ops.clebsch.edge_graph, wrong["senders"], wrong["receivers"], NODES, NODES, True)
+    assert f"{which}[11] in [0, {NODES}), got {2**32 + 1}" in said
+
+
+@pytest.mark.parametrize("op", sorted({*EDGE_OPS, *TYPE_OPS}))
+def test_a_right_graph_gives_the_same_bits(op, monkeypatch):
+    graph, types, ops = made()
+    call = {**ops.edges, **ops.types}[op]
+    checked = call(graph, types)
+    monkeypatch.delenv("CLEBSCH_CUDA_CHECK")
+    assert torch.equal(call(graph, types), checked)

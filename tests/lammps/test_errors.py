@@ -7,7 +7,9 @@ import pytest
 from lammps_runs import System, random_system
 
 KEYWORDS = {
-    "speed 9": ["expected a keyword out of dtype, comm, deterministic, radial, device, graph, timing, got 'speed'"],
+    "speed 9": [
+        "expected a keyword out of dtype, comm, deterministic, radial, device, graph, timing, energy, got 'speed'"
+    ],
     "dtype": ["keyword dtype expected a value, got none"],
     "dtype float16": ["keyword dtype expected float32 or float64, got 'float16'"],
     "comm halo": ["expected ghost or auto, got 'halo', which this version does not have yet; use comm auto"],
@@ -15,6 +17,7 @@ KEYWORDS = {
     "device tpu": ["keyword device expected auto, cpu or cuda, got 'tpu'"],
     "deterministic 1": ["keyword deterministic expected yes or no, got '1'"],
     "radial linear": ["keyword radial expected table or exact, got 'linear'"],
+    "energy free": ["keyword energy expected total or interaction, got 'free'"],
     "graph maybe": ["keyword graph expected yes or no, got 'maybe'"],
     "model.pt": ["got 'model.pt' (the model file belongs to pair_coeff)"],
 }

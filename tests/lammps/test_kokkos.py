@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
+from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
+from test_types import CHANGE, at_a_corner, overlay
 
 from conftest import ROOT, tiny_model
 
@@ -117,6 +119,31 @@ def test_hybrid_with_null(lammps, kokkos, model, newton):
         reference = lammps.evaluate(system, model, pair=pair)
         for ranks in (1, 2):
             assert_same(kokkos.evaluate(system, model, pair=pair, ranks=ranks, newton=newton), reference)
+
+
+@pytest.mark.parametrize("ranks, newton", [(1, "on"), (1, "off"), (3, "on"), (2, "off")])
+def test_types_change(lammps, kokkos, model, ranks, newton):
+    """`set type` before `run pre no`: of atoms and of their ghosts, to NULL and, which must stop, from it."""
+    rest = {"ranks": ranks, "newton": newton}
+    reference = lammps.evaluate(at_a_corner(1), model)
+    run = kokkos.evaluate(at_a_corner(2), model, run=CHANGE.format(1), **rest)
+    assert_same(on_device(run), reference)
+    names = {"type_names": ("O", "H", "Ar")}
+    pair = overlay(model, "")
+    reference = lammps.evaluate(at_a_corner(3, **names), model, pair=pair)
+    run = kokkos.evaluate(at_a_corner(2, **names), model, pair=pair, run=CHANGE.format(3), **rest)
+    assert_same(run, reference)
+    lost = kokkos.evaluate(at_a_corner(3, **names), model, pair=pair, run=CHANGE.format(1), check=False, **rest)
+    assert lost.returncode != 0 and "got a list without 1 of them at step 1" in " ".join(lost.output.split())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_interaction_energies(lammps, kokkos, model, ranks):
+    """The same as of the plain style, of the system and of each atom; none for an atom out of all lists."""
+    rest = {"style": INTERACTION, "after": EXCLUDE}
+    run = kokkos.evaluate(random_system(), model, ranks=ranks, **rest)
+    assert_same(on_device(run), lammps.evaluate(random_system(), model, **rest))
+    assert abs(run.columns("c_pe")[4, 0]) < 1e-12
 
 
 DYNAMICS = "velocity all create 600 4711 loop geom\ntimestep 0.00005\n"

@@ -205,8 +205,8 @@ def test_cmake_refuses_the_same(host):
     host.write_build(host.build, host.cache | {"BUILD_MPI:BOOL": "OFF"}, host.compiler)
     project = (
         f'cmake_minimum_required(VERSION 3.25)\nproject(host NONE)\nset(LAMMPS_BUILD_DIR "{host.build}")\n'
-        f'set(CLEBSCH_KOKKOS ON)\ninclude("{ROOT}/lammps_plugin/LammpsHost.cmake")\n'
-        f'include("{ROOT}/lammps_plugin/KokkosHost.cmake")\n'
+        f'set(CLEBSCH_KOKKOS ON)\ninclude("{ROOT}/lammps_plugin/host/LammpsHost.cmake")\n'
+        f'include("{ROOT}/lammps_plugin/kokkos/KokkosHost.cmake")\n'
     )
     folder = host.write("project/CMakeLists.txt", project).parent
     done = subprocess.run(["cmake", "-S", folder, "-B", folder / "build"], capture_output=True, text=True)

@@ -156,18 +156,48 @@ def test_run_zero_repeated(lammps, model):
     assert run.output.count("Pair style clebsch: ") == 3
 
 
+def ghosts(run) -> list:
+    """Ghosts a rank after each run."""
+    return [float(line.split()[1]) for line in run.output.splitlines() if line.startswith("Nghost:")]
+
+
+NEXT_STYLE = "pair_style zero 3.0\npair_coeff * *\nrun 0\n"
+LARGE = {"atoms": 200, "lengths": (20, 20, 20)}
+
+
 def test_communication_cutoff_is_given_back(lammps, model):
-    """Ghost expansion raises the communication cutoff; another pair style afterwards has its own again."""
-    system = random_system(atoms=200, lengths=(20, 20, 20))
-    pair = f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
-    run = lammps(
-        lammps.header(system) + pair + "pair_style zero 3.0\npair_coeff * *\nrun 0\n",
-        ranks=2,
-        files={"system.data": system},
-    )
-    cutoffs = [float(line.split("=")[1]) for line in run.output.splitlines() if "ghost atom cutoff" in line]
-    assert cutoffs[0] > cutoffs[1] == 5.0
-    assert "communication cutoff set to" in run.output
+    """Ghost expansion asks for more ghosts; another pair style afterwards has its own again."""
+    system = random_system(**LARGE)
+    pair = f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\nrun 0\n"
+    run = lammps(lammps.header(system) + pair + NEXT_STYLE, ranks=2, files={"system.data": system})
+    alone = lammps(lammps.header(system) + NEXT_STYLE, ranks=2, files={"system.data": system})
+    assert ghosts(run)[0] == ghosts(run)[1] > 2 * ghosts(alone)[0] and ghosts(run)[2] == ghosts(alone)[0]
+    assert run.output.count("communication cutoff set to") == 1
+
+
+@pytest.mark.parametrize("when", ["write_restart state.restart\n", "restart 4 state.restart\nrun 4\n"])
+def test_restart_holds_the_users_cutoff(lammps, model, when):
+    """Written by several ranks, by a command and during a run, read by one."""
+    system = random_system(**LARGE)
+    pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
+    users = "comm_modify cutoff 7.5\n"
+    expected = lammps(lammps.header(system) + users + NEXT_STYLE, files={"system.data": system})
+    write = lammps.header(system) + users + pair + "run 0\n" + when
+    folder = lammps(write, ranks=2, files={"system.data": system}).folder
+    restart = next(folder.glob("state.restart*"))
+    run = lammps(f'plugin load "{lammps.plugin}"\nread_restart {restart}\n' + NEXT_STYLE + pair + "run 0\n")
+    assert ghosts(run) == [ghosts(expected)[0]] * 2
+
+
+@pytest.mark.parametrize("newton", ["on", "off"])
+def test_changing_box_without_setup(lammps, repulsive_model, newton):
+    """`run ... pre no` sets up communication for a box that changes: with the ghosts that the model needs."""
+    dynamics = "velocity all create 300 5 loop geom\nfix 1 all npt temp 300 300 0.002 iso 0 0 0.02\ntimestep 0.00005\n"
+    system = random_system(atoms=60, lengths=(9, 9, 12), spacing=1.4)
+    runs = "run 20\nrun 20 pre no"
+    reference = lammps.evaluate(system, repulsive_model, after=dynamics, run=runs)
+    run = lammps.evaluate(system, repulsive_model, ranks=2, newton=newton, after=dynamics, run=runs)
+    assert_same(run, reference, tolerance=1e-6)
 
 
 def test_unload(lammps, model):

@@ -145,6 +145,10 @@ def _linear(x: Tensor, weight: Tensor, problem: str) -> Tensor:
     return assemble(blocks, irreps_out, x.shape[0], x)
 
 
+def dense(x, weight):
+    return torch.matmul(x, weight)
+
+
 def linear(x, weight, graph, layer, problem):
     return keep_rows(_linear(x, weight, problem), graph, layer)
 
@@ -210,5 +214,10 @@ def pair_repulsion(edge_vec, graph, types, parameters, problem):
 
 #: Stands in for torch.ops.clebsch in clebsch.export.modules.
 OPS = SimpleNamespace(
-    interaction=interaction, linear=linear, species_linear=species_linear, gate=gate, pair_repulsion=pair_repulsion
+    interaction=interaction,
+    dense=dense,
+    linear=linear,
+    species_linear=species_linear,
+    gate=gate,
+    pair_repulsion=pair_repulsion,
 )

@@ -119,6 +119,8 @@ def test_first_derivatives(graph: dict, layer: int) -> None:
 def test_node_ops_differentiate_twice(graph: dict, layer: int) -> None:
     g, types, random, n = graph["list"], graph["types"], graph["random"], graph["n"]
     cases = [
+        (OPS.dense, (leaf(random(n, 7)), leaf(random(7, 3)))),
+        (OPS.dense, (leaf(random(n, 7)), leaf(random(7)))),
         (lambda x, w: OPS.linear(x, w, g, layer, LINEAR), (leaf(random(n, 23)), leaf(random(38)))),
         (lambda x, w: OPS.species_linear(x, w, types, g, layer, LINEAR), (leaf(random(n, 23)), leaf(random(2, 38)))),
         (lambda x: OPS.gate(x, g, layer, GATE), (leaf(random(n, 29)),)),
@@ -127,6 +129,27 @@ def test_node_ops_differentiate_twice(graph: dict, layer: int) -> None:
     for function, inputs in cases:
         assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
         assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
+
+
+def test_dense_is_a_product_of_matrices(graph: dict) -> None:
+    random, n = graph["random"], graph["n"]
+    for shape in ((7, 3), (7,), (1, 1), (40, 33)):
+        x, weight = random(n, shape[0]), random(*shape)
+        same(OPS.dense(x, weight), x @ weight)
+        assert OPS.dense(x[:0], weight).shape == (0, *shape[1:])
+        assert OPS.dense(x.to("meta"), weight.to("meta")).shape == (n, *shape[1:])
+    x, weight = random(7, n).T, random(3, 7).T  # neither needs to be contiguous
+    same(OPS.dense(x, weight), x @ weight)
+    for x, weight in (
+        (random(n, 7), random(6, 3)),
+        (random(n, 7), random(7, 3, 1)),
+        (random(7), random(7, 3)),
+        (random(n, 7), random(7, 0)),
+        (random(n, 7).float(), random(7, 3)),
+        (random(n, 7).half(), random(7, 3).half()),
+    ):
+        with pytest.raises(RuntimeError, match="clebsch::(dense|linear).*expected"):
+            OPS.dense(x, weight)
 
 
 def test_second_derivatives_that_do_not_exist_are_refused(graph: dict) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from untrusted import Edit, changed, good_file, load, records, refused
+from untrusted import SHIPPED, Edit, argument_changes, changed, good_file, load, records, refused
 
 pytestmark = pytest.mark.usefixtures("needs_library")
 MAIN = "code/__torch__/clebsch/export/backend.py"
@@ -257,6 +257,23 @@ def test_flipped_content(good: Path, tmp_path: Path) -> None:
                 load(path)
             except RuntimeError as error:
                 assert "bad.pt" in str(error)
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.stem)
+def test_refused_without_a_word(shipped: Path, tmp_path: Path, capfd) -> None:
+    """Ops of a shipped file called with what they do not take: an exception, and nothing on the terminal."""
+    refusals = 0
+    edits = argument_changes(shipped)
+    assert len(edits) >= 4
+    for edit in edits:
+        path = changed(shipped, tmp_path, edit)
+        try:
+            torch.classes.clebsch.Model(str(path), {"table_pieces": "16"})
+        except RuntimeError as error:
+            assert path.name in str(error)
+            refusals += 1
+    assert refusals >= len(edits) // 2
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_not_there(tmp_path: Path) -> None:

@@ -120,6 +120,34 @@ TEST_P(EveryModel, TablesAndFloat32AgreeWithTheExactNetwork) {
   EXPECT_NEAR(single.energy, exact.energy, 30 * 1e-5);
 }
 
+TEST_P(EveryModel, InteractionEnergiesAreThoseWithoutIsolatedAtoms) {
+  const System s = make_system(12, 5.0, 4);
+  for (const char* device : {"cpu", "cpu:padded"}) {
+    LoadOptions options;
+    options.dtype = Dtype::float64;
+    options.device = device;
+    const auto total = Model::load(model_path(GetParam()), options);
+    options.energy = EnergyReference::interaction;
+    const auto model = Model::load(model_path(GetParam()), options);
+    const std::vector<double>& isolated = model->isolated_energies();
+    ASSERT_EQ(isolated.size(), model->metadata().type_names.size());
+    EXPECT_EQ(isolated, total->isolated_energies());
+    const Graph graph = folded_graph(s, kCutoff, model->metadata().layers);
+    Result expected, result;
+    total->compute(graph.view(), everything(), expected);
+    model->compute(graph.view(), everything(), result);
+    double sum = 0;
+    for (int i = 0; i < graph.n_local; ++i) {
+      const double reference = isolated[graph.types[i]];
+      EXPECT_NEAR(result.atomic_energy[i], expected.atomic_energy[i] - reference, 1e-12);
+      sum += reference;
+    }
+    EXPECT_NEAR(result.energy, expected.energy - sum, 1e-11);
+    EXPECT_EQ(result.forces, expected.forces);
+    EXPECT_EQ(result.centroid_virial, expected.centroid_virial);
+  }
+}
+
 TEST_P(EveryModel, GhostsGiveWhatFoldingGives) {
   const auto model = load(GetParam(), Dtype::float64);
   const int layers = model->metadata().layers, n = 10;

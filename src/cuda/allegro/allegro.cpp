@@ -23,7 +23,7 @@ struct Plan {
   AllegroChunks chunks;
   std::optional<DenseMath> dense;
 
-  /// 3xTF32 where the device can: as accurate and faster (docs/kernels.md).
+  /// 3xTF32 where the device can: as accurate and faster (docs/developers/kernels.md).
   DenseMath dense_on(const DeviceLimits& limits) const {
     return dense.value_or(limits.arch >= 80 ? DenseMath::tf32x3 : DenseMath::fp32);
   }

@@ -25,8 +25,8 @@ std::string density_parameters();
 
 class InteractionEdges {
  public:
-  /// density: one more radial function is summed by receiver, `density` in docs/kernels.md. The thread that makes an
-  /// edge's geometry evaluates it: no warp reads it, so it is in no row.
+  /// density: one more radial function is summed by receiver, `density` in docs/developers/kernels.md. The thread that
+  /// makes an edge's geometry evaluates it: no warp reads it, so it is in no row.
   InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false);
 
   /// struct Slot, struct Edges, group_barrier(group), fill_chunk(edges, first, count) and, backward,

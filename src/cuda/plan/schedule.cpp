@@ -38,8 +38,9 @@ void check(const Problem& problem) {
   }
 }
 
-/// Stages of the ring where none are asked for. Measured on an H200 (docs/kernels.md): only a backward pass with few
-/// warps a multiprocessor, whose weights are not fetched ahead either, gains from copies that pass the registers by.
+/// Stages of the ring where none are asked for. Measured on an H200 (docs/developers/kernels.md): only a backward pass
+/// with few warps a multiprocessor, whose weights are not fetched ahead either, gains from copies that pass the
+/// registers by.
 int default_stages(const Schedule& schedule, int blocks) {
   const bool few = blocks * schedule.warps() < kFewWarps;
   return schedule.pass == Pass::backward && schedule.scalar == Scalar::f32 && schedule.ahead == 0 && few ? 2 : 0;

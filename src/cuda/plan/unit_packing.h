@@ -54,7 +54,7 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units);
 
 /// What a packing costs an edge and receiver, in issue slots: a multiprocessor has four schedulers, warp w belongs to
 /// scheduler w mod 4. Units beyond 128 registers leave too few warps to hide memory, and each further kind of unit
-/// competes for the instruction cache; both weights are fitted to measurements (docs/kernels.md).
+/// competes for the instruction cache; both weights are fitted to measurements (docs/developers/kernels.md).
 double score(const Problem& problem, const UnitPacking& packing, Pass pass, Scalar scalar, int receivers);
 
 }  // namespace clebsch::cuda

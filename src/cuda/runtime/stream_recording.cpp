@@ -8,7 +8,7 @@
 namespace clebsch::cuda {
 namespace {
 
-constexpr int kThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kThreadLocal = 1, kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL and _RELAXED
 
 /// Apart from driver.cpp's part of the interface, so that a driver that lacks these still runs models.
 struct GraphInterface {
@@ -19,7 +19,8 @@ struct GraphInterface {
         instantiate(library.function<decltype(instantiate)>("cuGraphInstantiateWithFlags")),
         launch(library.function<decltype(launch)>("cuGraphLaunch")),
         destroy(library.function<decltype(destroy)>("cuGraphDestroy")),
-        destroy_executable(library.function<decltype(destroy_executable)>("cuGraphExecDestroy")) {}
+        destroy_executable(library.function<decltype(destroy_executable)>("cuGraphExecDestroy")),
+        exchange_mode(library.function<decltype(exchange_mode)>("cuThreadExchangeStreamCaptureMode")) {}
   SharedLibrary library;
   int (*begin)(Stream, int);
   int (*end)(Stream, void**);
@@ -27,6 +28,7 @@ struct GraphInterface {
   int (*launch)(void*, Stream);
   int (*destroy)(void*);
   int (*destroy_executable)(void*);
+  int (*exchange_mode)(int*);
 };
 
 const GraphInterface& interface() {
@@ -71,6 +73,12 @@ void StreamRecording::abandon(Stream stream) noexcept {
 void StreamRecording::launch(Stream stream) const {
   check_driver(interface().launch(executable_, stream), "cuGraphLaunch");
 }
+
+BesideRecordings::BesideRecordings() : before_(kRelaxed) {
+  check_driver(interface().exchange_mode(&before_), "cuThreadExchangeStreamCaptureMode");
+}
+
+BesideRecordings::~BesideRecordings() { interface().exchange_mode(&before_); }
 
 std::string driver_version() {
   const SharedLibrary library("libcuda, the NVIDIA driver", {"libcuda.so.1", "libcuda.so"});

@@ -27,6 +27,19 @@ class StreamRecording {
   void* executable_ = nullptr;
 };
 
+/// While it lives, this thread may do what would otherwise break a recording that another thread has under way on a
+/// stream of its own, freeing memory for one: the driver takes the caller's word that the two have nothing in common.
+class BesideRecordings {
+ public:
+  BesideRecordings();
+  ~BesideRecordings();
+  BesideRecordings(const BesideRecordings&) = delete;
+  BesideRecordings& operator=(const BesideRecordings&) = delete;
+
+ private:
+  int before_;
+};
+
 /// "13.0", the newest CUDA that the driver supports.
 std::string driver_version();
 

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "core/errors.h"
+#include "model/run/impl.h"
 
 // The pool needs torch's CUDA headers, and they CUDA's, which come in two packages; nothing of either library is
 // linked.
@@ -74,9 +75,23 @@ struct CudaGraph::Impl {
   void in_pool(c10::Stream stream, const std::function<void()>& work) {
     CUDAAllocator* torch = allocator();
     require(torch != nullptr, "cuda graph: torch's allocator was not found");
-    const PoolScope scope(*torch, device, pool, native(stream));
-    ++uses;
-    work();
+    const auto once = [&] {
+      const PoolScope scope(*torch, device, pool, native(stream));
+      ++uses;
+      work();
+    };
+    try {
+      return once();
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+    }
+    // For an allocation that fails torch gives back what it caches and tries again, but not while a pool is in use. A
+    // model of a million atoms that is loaded again would find its memory in that cache.
+    {
+      const cuda::BesideRecordings beside;
+      torch->emptyCache();
+    }
+    once();
   }
 };
 
@@ -92,11 +107,13 @@ CudaGraph::~CudaGraph() {
   impl_->recording = {};
   CUDAAllocator* torch = allocator();
   if (!torch || impl_->uses == 0) return;
-  for (int i = 0; i < impl_->uses; ++i) torch->releasePool(impl_->device, impl_->pool);
-  // torch frees a released pool when memory runs out, but not while another graph's pool is in use: a model of a
-  // million atoms that is loaded again would find the first one's memory taken.
   try {
-    torch->emptyCache();
+    for (int i = 0; i < impl_->uses; ++i) torch->releasePool(impl_->device, impl_->pool);
+    // torch would keep a released pool's memory, which no other pool can use, until an allocation of its own fails.
+    // Those of the next pool, of Kokkos and of other processes would fail for good. The rest of torch's cache is not
+    // ours.
+    const cuda::BesideRecordings beside;
+    torch->emptyCache(impl_->pool);
   } catch (...) {  // a broken device has nothing left to free
   }
 }

@@ -9,7 +9,9 @@
 namespace clebsch {
 
 /// A recorded piece of work. Memory that torch hands out while it is recorded comes from a pool of its own, which lives
-/// as long as this object: addresses in the recording stay valid whatever others allocate.
+/// as long as this object: addresses in the recording stay valid whatever others allocate. The pool's memory, and no
+/// other that torch caches, goes back to the device with it. When memory runs out, work is done once more after torch
+/// has given back what it caches.
 class CudaGraph {
  public:
   /// Whether this build and this process can record; `reason` says why not.
@@ -21,7 +23,7 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   /// Runs work with its memory from the pool: before it is recorded, so that kernels, handles and workspaces exist and
-  /// the recording uses the memory that this frees.
+  /// the recording uses the memory that this frees. Work may be begun twice.
   void warm_up(c10::Stream stream, const std::function<void()>& work);
   /// Records work, which runs on the stream, without doing it. Throws Error, and nothing stays recorded, when work does
   /// something that cannot be recorded.

@@ -15,6 +15,7 @@
 #include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_forces.h"
+#include "cuda/runtime/stream_recording.h"
 #include "torch/cuda_tensors.h"
 #endif
 
@@ -29,6 +30,21 @@ constexpr int kSmallSteps = 8;
 double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
+
+/// Memory is asked for and given back in its lifetime; another thread may be recording a graph.
+class Allocating {
+ public:
+  explicit Allocating([[maybe_unused]] c10::Device device) {
+#ifdef CLEBSCH_HAS_CUDA
+    if (!device.is_cpu()) beside_.emplace();
+#endif
+  }
+
+ private:
+#ifdef CLEBSCH_HAS_CUDA
+  std::optional<cuda::BesideRecordings> beside_;
+#endif
+};
 
 bool allowed_by_environment() {
   const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
@@ -82,6 +98,7 @@ void DeviceRun::make_buffers(const Capacity& need) {
   const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
   const bool recorded = graph_ && graph_->recorded();
+  const Allocating allocating(device);
   // What the old buffers hold is freed before the new ones are made.
   forget_recording();
   buffers_.reset();
@@ -119,7 +136,7 @@ void DeviceRun::evaluate(bool gradients) {
   last_.reset();
   auto made = std::make_unique<Evaluation>(
       Evaluation{run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_)), {}});
-  const at::Tensor energy = atomic_energies(model_, made->outputs, capacity.rows);
+  const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), capacity.rows);
   const at::Tensor energies = results_.narrow(0, 9, capacity.rows);
   energies.copy_(energy.detach());
   if (gradients) {
@@ -313,6 +330,7 @@ void DeviceRun::fit_points(const PairListView& list) {
   // Ghosts and pairs come and go with every list.
   const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
   const Metadata& metadata = model_.metadata.shown;
+  const Allocating allocating(model_.device.device);
   forget_recording();
   points_.reset();
   points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),

@@ -22,7 +22,9 @@ struct Model::Impl {
   Dtype dtype = Dtype::float32;
   RunDevice device;
   int threads = 0;
-  std::vector<bool> in_use;         ///< (T): types with tables
+  std::vector<bool> in_use;               ///< (T): types with tables
+  std::vector<double> isolated_energies;  ///< (T) eV
+  at::Tensor reference;  ///< (T) fp64 on the device, energies from which atoms' energies count; undefined: from zero
   std::vector<RadialLayer> radial;  ///< empty with RadialMode::exact
   std::vector<std::size_t> table_bytes;
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
@@ -38,5 +40,8 @@ struct Model::Impl {
 
 /// Message of an exception thrown through torch, without the interpreter's traceback.
 std::string plain_message(const std::exception& error);
+
+/// Whether an exception thrown through torch says that a device has no memory left.
+bool is_out_of_memory(const std::exception& error);
 
 }  // namespace clebsch

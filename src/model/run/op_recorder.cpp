@@ -25,19 +25,15 @@ bool same(const cuda::OpCall& a, const cuda::OpCall& b) {
          a.deterministic == b.deterministic && a.splines == b.splines;
 }
 
-/// Reads the arguments by the names that ops.schema gives them.
-std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) {
-  if (recording == nullptr) return nullptr;
-  const auto schema = function.operator_schema();
-  if (!schema || schema->operator_name().getNamespace() != "clebsch") return nullptr;
+/// Reads the arguments by the names that ops.schema gives them. Throws when they are not what an op takes.
+void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IValue> inputs) {
   cuda::OpCall call;
-  call.op = schema->name().substr(schema->name().find("::") + 2);
+  call.op = schema.name().substr(schema.name().find("::") + 2);
   call.scalar = cuda::Scalar::f64;
   int64_t tables = 0;  // of an interaction
-  const auto& arguments = schema->arguments();
+  const auto& arguments = schema.arguments();
   // An interpreter shows its whole stack; the arguments are the last of it.
-  auto inputs = function.inputs();
-  if (inputs.size() < arguments.size()) return nullptr;
+  if (inputs.size() < arguments.size()) return;
   inputs = inputs.slice(inputs.size() - arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i].name();
@@ -59,7 +55,7 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
       const auto radial = inputs[i].toTensorVector();
       const bool exact = radial.empty() || radial[0].numel() == 0;
       // Made of ops that are recorded.
-      if (exact && (fused || call.op == "interaction")) return nullptr;
+      if (exact && (fused || call.op == "interaction")) return;
       if (!exact && name == "radial") tables = radial[0].size(0);
     }
     if (name == "mask") {
@@ -74,6 +70,17 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
   }
   const auto alike = [&](const cuda::OpCall& other) { return same(call, other); };
   if (std::none_of(recording->begin(), recording->end(), alike)) recording->push_back(std::move(call));
+}
+
+std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) {
+  if (recording == nullptr) return nullptr;
+  const auto schema = function.operator_schema();
+  if (!schema || schema->operator_name().getNamespace() != "clebsch") return nullptr;
+  try {
+    record_call(*schema, function.inputs());
+  } catch (const std::exception&) {
+    // torch would print it. The op, which runs next, refuses the same arguments and says why.
+  }
   return nullptr;
 }
 

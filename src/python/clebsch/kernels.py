@@ -58,7 +58,7 @@ def describe(kernel: dict[str, Any]) -> str:
 
 @dataclass
 class Compiled:
-    """What compile_file did: one entry a kernel and architecture (docs/architecture.md, compile_kernels)."""
+    """What compile_file did: one entry a kernel and architecture (docs/developers/map.md, compile_kernels)."""
 
     folder: str
     kernels: list[dict[str, Any]] = field(default_factory=list)

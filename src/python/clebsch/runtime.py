@@ -1,4 +1,4 @@
-"""Running a model: a thin wrapper of torch.classes.clebsch.Model (docs/architecture.md, "Python-visible class")."""
+"""Running a model: a thin wrapper of torch.classes.clebsch.Model (docs/developers/map.md, "Python-visible class")."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Model:
         centroid_virial: bool = False,
         outputs: Sequence[str] = (),
     ) -> dict[str, Tensor]:
-        """Energies, forces and virials of one graph, as float64 CPU tensors (docs/architecture.md).
+        """Energies, forces and virials of one graph, as float64 CPU tensors (docs/developers/map.md).
 
         edge_vec (E, 3) = x[sender] - x[receiver] in Angstrom; types (M,); receivers, senders (E,); edges in any order.
         """

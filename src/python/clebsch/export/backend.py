@@ -1,4 +1,4 @@
-"""From the neutral description to the TorchScript file (docs/architecture.md, "Model file"). Needs torch alone."""
+"""From the neutral description to the TorchScript file (docs/developers/map.md, "Model file"). Needs torch alone."""
 
 from __future__ import annotations
 

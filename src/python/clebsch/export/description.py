@@ -192,7 +192,7 @@ class ProductReadout:
 
 @dataclass
 class PairRepulsion:
-    """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/architecture.md, "Pair term").
+    """ZBL: scale * Zi Zj / r * psi * cutoff_p(r / rc), eV, per directed edge (docs/developers/map.md, "Pair term").
 
     cutoffs (T, T), if they are not those of the model; screening: exponent, length, four times weight and rate.
     """

@@ -173,7 +173,7 @@ class ProductReadout(torch.nn.Module):
         self.register_buffer("shift", shift)
 
     def forward(self, x: Tensor, types: Tensor) -> Tensor:
-        energy = torch.matmul(x, self.direct)
+        energy = ops.dense(x, self.direct)
         if self.has_hidden:
-            energy = energy + torch.matmul(torch.ops.aten.silu(self.hidden(x)), self.last)
+            energy = energy + ops.dense(torch.ops.aten.silu(self.hidden(x)), self.last)
         return self.shift.index_select(0, types) + self.scale.index_select(0, types) * energy

@@ -131,7 +131,7 @@ class Dense(torch.nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.matmul(x, self.weight)
+        return ops.dense(x, self.weight)
 
 
 class Readout(torch.nn.Module):
@@ -148,7 +148,7 @@ class Readout(torch.nn.Module):
         # The list of modules is unrolled when scripted.
         for dense in self.hidden:
             x = torch.ops.aten.silu(dense(x))
-        energy = torch.matmul(x, self.last)
+        energy = ops.dense(x, self.last)
         return self.shift.index_select(0, types) + self.scale.index_select(0, types) * energy
 
 
