@@ -39,7 +39,7 @@ class Path:
 
 
 class Problem:
-    """The text form of core/problem/problem.h ("conv in1=... in2=... out=... paths=..."); in2 has blocks of one channel."""
+    """The text form of core/problem/problem.h ("conv in1=... in2=... out=... paths=..."); in2 of one channel."""
 
     def __init__(self, text):
         self.text = text

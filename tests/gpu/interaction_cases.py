@@ -16,7 +16,7 @@ TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial/radial_table.h
 PIECES = 96  # kTablePieces of the same file
 SPLINE_PIECES = 64  # kPiecesOfSplines of src/model/run/radial_tables.cpp
 NONE = torch.zeros(0, dtype=torch.int32)
-# 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces of core/radial/radial_spline.h).
+# 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces, core/radial/radial_spline.h).
 SPLINE = [
     [1, -5, 10, -10, 5, -1],
     [26, -50, 20, 20, -20, 5],
