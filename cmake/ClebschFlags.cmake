@@ -7,7 +7,7 @@ if(CLEBSCH_SANITIZE)
   target_link_options(clebsch_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
-# clebsch_glue: for code that checks, dispatches and hands on, most of it torch's templates. What takes time in a step lies
-# in src/cpu and in the GPU's kernels, so further optimization costs a third of the compile time and gains nothing.
-add_library(clebsch_glue INTERFACE)
-target_compile_options(clebsch_glue INTERFACE $<$<CONFIG:Release>:-O1>)
+# clebsch_cold: for code in which a step spends no time: checks, dispatch, tests, most of them torch's and gtest's templates.
+# What a step waits for lies in src/core, src/cpu and in the GPU's kernels.
+add_library(clebsch_cold INTERFACE)
+target_compile_options(clebsch_cold INTERFACE $<$<CONFIG:Release>:-O1>)

@@ -140,7 +140,7 @@ std::string sign_table() {
       "# l1 l2 l3 m1 m2 m3 value: the largest entry of every coupling of src/core/coupling.cpp, components counted "
       "from "
       "0.\n"
-      "# For Python without the library. Written by CLEBSCH_WRITE_TABLE=1 core_coupling_test.\n";
+      "# For Python without the library. Written by CLEBSCH_WRITE_TABLE=1 core_tests.\n";
   for_all_triples([&](int l1, int l2, int l3) {
     const CouplingEntry* largest = nullptr;
     for (const CouplingEntry& e : wigner_3j(l1, l2, l3)) {
@@ -158,7 +158,7 @@ TEST(Coupling, TableOfSignsIsOurs) {
   if (std::getenv("CLEBSCH_WRITE_TABLE")) std::ofstream(CLEBSCH_SIGN_TABLE) << sign_table();
   std::ifstream file(CLEBSCH_SIGN_TABLE);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  EXPECT_EQ(text, sign_table()) << "CLEBSCH_WRITE_TABLE=1 core_coupling_test writes " << CLEBSCH_SIGN_TABLE;
+  EXPECT_EQ(text, sign_table()) << "CLEBSCH_WRITE_TABLE=1 core_tests writes " << CLEBSCH_SIGN_TABLE;
 }
 
 }  // namespace

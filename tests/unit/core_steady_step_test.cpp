@@ -1,6 +1,7 @@
 // What a caller does every step with graphs and neighbour lists asks the heap for nothing once buffers have their size.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -10,7 +11,7 @@
 
 namespace {
 
-long allocations = 0;
+std::atomic<long> allocations{0};  ///< of all threads and tests of the executable
 
 void* counted(std::size_t bytes) {
   ++allocations;

@@ -67,7 +67,7 @@ void each_launch(const Schedule& schedule, F&& f) {
   for (int unit = 0; unit < static_cast<int>(schedule.units.size()); unit += schedule.units_per_launch()) f(unit);
 }
 
-int64_t blocks(const Schedule& schedule, int64_t rows) {
+inline int64_t blocks(const Schedule& schedule, int64_t rows) {
   return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
 }
 
@@ -75,7 +75,7 @@ constexpr double kUntouched = 12345.0;
 
 /// The tables' splines as the kernels read them, table after table; the tables' own pieces become those splines, so
 /// that the reference evaluates the same functions.
-Values take_splines(reference::Tables& tables, int64_t columns) {
+inline Values take_splines(reference::Tables& tables, int64_t columns) {
   const auto size = static_cast<size_t>((tables.pieces + 1) * kTableOrder * columns);
   Values splines;
   for (size_t first = 0; first < tables.values.size(); first += size) {

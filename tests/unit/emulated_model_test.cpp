@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
