@@ -27,7 +27,8 @@ class Communication : protected LAMMPS_NS::Pointers {
   void find_owners(LAMMPS_NS::Pair* pair);
   const std::vector<int>& owner() const { return forwarded_; }
 
-  /// Brings ghosts the types of their owners, as LAMMPS does with each of its neighbour lists. Not beside owner().
+  /// Gives ghosts the types of their owners, as LAMMPS does only with a new neighbour list. Overwrites owner(): a style
+  /// uses one of the two.
   void refresh_ghost_types(LAMMPS_NS::Pair* pair);
 
   /// Zeroes the reverse buffer: `width` numbers for every local and ghost atom.

@@ -8,7 +8,7 @@
 namespace clebsch_lammps {
 namespace {
 
-/// Room for `size` entries, which are not kept: views grow by 1.3, so that a steady step allocates nothing.
+/// Makes room for `size` entries; their values are lost. Views grow by 1.3, so that a steady step allocates nothing.
 template <class View>
 void make_room(View& view, std::int64_t size, const char* name) {
   if (static_cast<std::int64_t>(view.extent(0)) >= size) return;
@@ -89,7 +89,8 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
   const auto type = step_.type;
   const auto list_atoms = list_atoms_;
   Kokkos::deep_copy(Execution(), node_of, -1);
-  // Between steps with the same list it is zero again: every edge that is written is taken off.
+  // With the same list this need not be repeated: whoever writes an edge takes it off, so every count is zero again
+  // after a step.
   Kokkos::deep_copy(Execution(), sent_, 0);
   int owned = 0;
   Kokkos::parallel_scan(
@@ -156,7 +157,8 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
             count);
         Kokkos::single(Kokkos::PerThread(team), [&]() {
           offset[node] = count;
-          // A position that is not a number is out of every cutoff: the atom would quietly count as isolated.
+          // A position that is not a number compares as beyond every cutoff: without this check the atom would quietly
+          // count as isolated.
           const double sum = xi + yi + zi;
           if (!(sum - sum == 0.0)) Kokkos::atomic_or(&faults[0], std::int64_t{kBadPosition});
         });
@@ -243,8 +245,8 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
   const std::int64_t* const faults = faults_.data();
   const int stride = stride_;
   const bool fold = step_.fold;
-  // Not the whole of `graph`: a kernel with more than 512 bytes of operands goes through Kokkos's one constant buffer,
-  // for which the host waits.
+  // The kernel takes these pointers and not the whole of `graph`: with more than 512 bytes of operands Kokkos would
+  // send them through its one constant buffer, for which the host waits.
   int *const senders = graph.senders, *const receivers = graph.receivers;
   int* const unordered = kOnHost ? graph.col_edge : places_.data();
   const int *const row_ptr = graph.row_ptr, *const col_ptr = graph.col_ptr;
@@ -280,8 +282,8 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
       });
 }
 
-// The transpose: fill_edges() has handed out a sender's places by atomics, in any order. A graph that does not fit is
-// left without edges, which is a valid one.
+// Orders the transpose: fill_edges() gave each sender's places to its edges by atomics, so they came in any order. A
+// graph that does not fit is left without edges, which makes it a valid one.
 template <class DeviceType>
 void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
   const clebsch::DeviceGraph g = graph;
@@ -306,8 +308,8 @@ void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
           }
         });
   } else {
-    // An edge's rank is the number of smaller edges of its sender. A lane ranks several at a time: each edge that it
-    // reads is compared with all of them.
+    // The rank of an edge is the number of smaller edges of the same sender. A lane ranks several edges at a time: it
+    // compares each edge that it reads with all of them.
     constexpr int kSeveral = 4;
     const int* const unordered = places_.data();
     Kokkos::parallel_for(

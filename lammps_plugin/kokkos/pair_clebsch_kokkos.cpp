@@ -140,7 +140,7 @@ void PairClebschKokkos<DeviceType>::find_owners() {
   Kokkos::parallel_for(
       "clebsch:owners", Kokkos::RangePolicy<Execution>(0, all),
       KOKKOS_LAMBDA(const int i) { owner(i) = i < local ? i : -1; });
-  // Swaps come in order, so a ghost made from a ghost receives an index that is already resolved.
+  // LAMMPS calls the swaps in order: when a ghost is a copy of another ghost, that one has its owner's index already.
   comm->forward_comm(this, clebsch_lammps::Communication::kForwardSize);
   owner_.template sync<DeviceType>();
 }

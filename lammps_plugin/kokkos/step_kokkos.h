@@ -87,11 +87,12 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   last_step_ = update->ntimestep;
   lap(StepTimes::kModel);
 
-  // Every rank comes through here, also without atoms: with newton off the sums below are collective.
+  // Ranks without atoms come through here as well: with newton off the sums below are collective.
   const bool only_check_energies = !eflag_global && !eflag_atom;
   add_to_atoms(atom_kokkos_->k_f.template view<DeviceType>(), there_.forces, 3, clebsch_lammps::kBadForce,
                only_check_energies ? there_.atomic_energy : nullptr);
-  // run and minimize do the same after the call; fixes and computes that call the style themselves do not.
+  // After the call run and minimize mark the data as modified too, but fixes and computes that call the style
+  // themselves do not.
   atom_kokkos_->modified(execution_space, eflag || vflag ? datamask_modify : F_MASK);
   if (!only_check_energies) add_energies();
   if (vflag_global) add_virial();
@@ -104,7 +105,8 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
     add_to_atoms(k_cvatom_.template view<DeviceType>(), there_.centroid_virial, 9, 0);
     k_cvatom_.template sync<LMPHostType>();
   }
-  // Where the host has waited anyway a fault stops this step; on a GPU it otherwise comes to light with the next one.
+  // When the host has waited for the device anyway, a fault stops this step. Otherwise, on a GPU, it stops the next
+  // one, whose totals the host reads.
   if (eflag_global || !stream()) stop_at_faults(graph_.read_faults(), true);
   lap(StepTimes::kForces);
   if (!update->setupflag) return;
@@ -112,7 +114,8 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   times_.reset();
 }
 
-/// Whether nodes are numbered anew: the neighbour list is new, or `other_nodes` follow from the types of this step.
+/// Finds the nodes of this step. Returns whether it numbered them anew: because the neighbour list is new, or because
+/// the types of this step make other atoms nodes (`other_nodes`).
 template <class DeviceType>
 bool PairClebschKokkos<DeviceType>::find_nodes(bool other_nodes) {
   typename clebsch_lammps::GraphKokkos<DeviceType>::Step step;
@@ -131,14 +134,15 @@ bool PairClebschKokkos<DeviceType>::find_nodes(bool other_nodes) {
   return step.new_list;
 }
 
-/// False when types have changed so that other atoms are nodes: the step is to be done again, with nodes numbered anew.
+/// Returns false when the types have changed so that other atoms are nodes: the step has to be done again with nodes
+/// numbered anew.
 template <class DeviceType>
 bool PairClebschKokkos<DeviceType>::evaluate_here(bool new_list) {
   using clebsch_lammps::kOtherNodes;
   there_ = {};
   const auto counts = graph_.counts();
-  // Between two lists the number of edges changes little: the step is started as if they fitted, and done again when
-  // the host learns, while the model runs, that they did not.
+  // With an old list the number of edges changes little, so the model starts as if they fitted. While it runs, the host
+  // learns whether they did, and does the step again if not.
   std::int64_t edges = new_list ? graph_.count_edges() : counts.edges;
   if (counts.owned == 0) {
     result_.outputs.clear();
@@ -213,8 +217,8 @@ void PairClebschKokkos<DeviceType>::add_virial() {
   for (int c = 0; c < 6; ++c) virial[c] += energy_factor_ * voigt[c];
 }
 
-/// Adds (nodes, width) numbers to atoms' rows; those that are not finite set `fault`, and owned nodes' `energies` that
-/// are not (null: not looked at) kBadEnergy.
+/// Adds (nodes, width) numbers to the rows of the atoms. A number that is not finite sets `fault`; an energy of an
+/// owned node that is not finite sets kBadEnergy (`energies` null: they are not checked).
 template <class DeviceType>
 template <class Target>
 void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const double* source, int width,
@@ -244,8 +248,8 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
         for (int c = 0; c < width; ++c) {
           const double value = factor * values[c];
           probe += value;
-          // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody
-          // does.
+          // With newton on LAMMPS adds the ghosts' rows of f, vatom and cvatom to their owners. With newton off nobody
+          // else does, so it is done here.
           if (send && node >= owned) {
             reverse(static_cast<std::size_t>(i) * width + c) += value;
           } else {
@@ -264,7 +268,8 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
       KOKKOS_LAMBDA(const int k) { to(k / width, k % width) += reverse(k); });
 }
 
-/// Stops when a step has gone wrong. `same_atoms`: nodes are still numbered as when it was computed.
+/// Stops with a message when `faults` says that a step has gone wrong. `same_atoms`: the nodes still have the numbers
+/// that they had in that step.
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::stop_at_faults(std::int64_t faults, bool same_atoms) {
   if (faults == 0) return;

@@ -58,7 +58,8 @@ void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* 
     const int i = list->ilist[k];
     if (model_type_[type[i]] < 0) continue;
     const double* x = atom->x[i];
-    // A position that is not a number compares as out of every cutoff: the atom would quietly count as isolated.
+    // A position that is not a number compares as beyond every cutoff: without this check the atom would quietly count
+    // as isolated.
     if (!std::isfinite(x[0] + x[1] + x[2])) {
       const bigint id = atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1;
       error->one(FLERR,

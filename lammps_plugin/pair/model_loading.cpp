@@ -51,7 +51,8 @@ struct BlasCheck {
 BlasCheck check_blas_of_process() {
   try {
     const std::string message = clebsch::check_blas();
-    // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
+    // Another library may do torch's products as well as its own. Forces are computed only when the check says that the
+    // results are right.
     const bool right = message.empty() || message.find("results are right") != std::string::npos;
     return right ? BlasCheck{message, ""} : BlasCheck{"", message};
   } catch (const std::exception& error) {
@@ -85,8 +86,9 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
 
 std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device, int taken) {
   if (device == "cpu" || device == "cpu:padded") return device;
-  // Partitions share the GPUs of a node, but each reads its input alone, so that only the ranks of this one can be
-  // asked. The launcher has counted all; without its numbers, partitions are taken to fill nodes one after the other.
+  // The partitions of a job share the GPUs of a node, but each reads its input alone, so only the ranks of this
+  // partition can be asked. The launcher has numbered all ranks of the node. Where its numbers are unknown, partitions
+  // are taken to fill nodes one after the other.
   int place = place_by_launcher();
   if (place < 0 && lmp->universe->nworlds > 1) place = lmp->universe->me;
   MPI_Comm node = node_communicator(lmp->world);
@@ -115,7 +117,8 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
 void check_blas(LAMMPS_NS::LAMMPS* lmp) {
   static const BlasCheck found = check_blas_of_process();
   static bool warned = false;
-  // At every call: another LAMMPS of this process may have ranks whose first call this is.
+  // The ranks meet at every call, not only at the first: for ranks of another LAMMPS in this process it may be the
+  // first.
   stop_together(lmp, found.error);
   if (found.warning.empty() || warned || lmp->comm->me != 0) return;
   warned = true;

@@ -32,8 +32,8 @@ PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), pairs_(lmp), c
   // Forces on folded ghosts sit on their owners, so sum(f . r) over atoms is not the virial: it is always explicit.
   no_virial_fdotr_compute = 1;
   centroidstressflag = CENTROID_AVAIL;
-  // Set here and not later: pair style hybrid copies them when it reads its settings, and LAMMPS sizes its buffers by
-  // them without looking again.
+  // These sizes are set in the constructor because pair style hybrid copies them when it reads its settings, and LAMMPS
+  // sizes its buffers by them without looking again.
   comm_forward = Communication::kForwardSize;
   comm_reverse = Communication::kReverseSize;
   comm_reverse_off = Communication::kReverseSize;
@@ -66,7 +66,7 @@ void PairClebsch::allocate() {
 void PairClebsch::settings(int narg, char** arg) {
   const auto before = settings_;
   settings_ = clebsch_lammps::parse_pair_settings(lmp, narg, arg);
-  // LAMMPS keeps this object when the style is named again; the model is that of the old options then.
+  // LAMMPS keeps this object when the input names the style again. The model was loaded with the old options then.
   if (model_ && !settings_.same_model(before)) forget_model();
   fold_ = settings_.comm == CommMode::automatic && comm->nprocs == 1;
   ghostneigh = fold_ ? 0 : 1;  // here for the same reason as the sizes above
@@ -173,7 +173,7 @@ void PairClebsch::init_style() {
   check_model();
   energy_factor_ = clebsch_lammps::energy_factor(lmp);
   clebsch_lammps::check_pair_modify(lmp, offset_flag != 0, tail_flag != 0);
-  // A hybrid style that was set up from a restart file has not seen the constructor's sizes of this one.
+  // A hybrid style that was set up from a restart file has not copied the sizes that the constructor set here.
   force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
   force->pair->comm_reverse = std::max(force->pair->comm_reverse, comm_reverse);
   force->pair->comm_reverse_off = std::max(force->pair->comm_reverse_off, comm_reverse_off);

@@ -25,7 +25,8 @@ void PairClebsch::begin_step() {
     clebsch_lammps::warn_exclusions(lmp);
     check_run_ = false;
   }
-  // After `run ... pre no` LAMMPS's ghosts have the types of the last neighbour list still. Folded ones are not asked.
+  // After `run ... pre no` LAMMPS's ghosts still have the types of the last neighbour list. For folded ghosts the
+  // owner's type is used, so they need none.
   if (!fold_ && update->whichflag == 1 && update->ntimestep == update->firststep + 1) refresh_ghost_types();
   if (cvflag_atom) warn_centroid();
   request_.virial = vflag_global != 0;
@@ -44,7 +45,7 @@ void PairClebsch::compute(int eflag, int vflag) {
   last_step_ = update->ntimestep;
   times_.lap(StepTimes::kModel);
 
-  // Every rank comes through here, also without atoms: with newton off the sums below are collective.
+  // Ranks without atoms come through here as well: with newton off the sums below are collective.
   add_to_atoms(atom->f, result_.forces, 3);
   if (eflag_global) eng_vdwl += energy_factor_ * result_.energy;
   if (vflag_global) {
@@ -89,8 +90,8 @@ void PairClebsch::build_graph() {
   builder_.build(list, type, fold_ ? communication_.owner().data() : nullptr, comm->nthreads);
 }
 
-/// LAMMPS's type of every atom. LAMMPS itself brings ghosts their types with a new neighbour list alone, but the owner
-/// of a folded ghost is here.
+/// LAMMPS's type of every atom. LAMMPS gives ghosts their types only with a new neighbour list; for folded ghosts the
+/// type is taken from the owner, which is on this rank.
 const int* PairClebsch::types_of_step() {
   if (!fold_) return atom->type;
   const std::vector<int>& owner = communication_.owner();
@@ -99,7 +100,8 @@ const int* PairClebsch::types_of_step() {
   return types_.data();
 }
 
-/// The list of a style under hybrid holds atoms by their types when LAMMPS built it.
+/// Under hybrid the style's list has the atoms that had the style's types when LAMMPS built it: stops when an atom that
+/// has such a type now is not in it.
 void PairClebsch::check_list(const int* type) const {
   int missing = 0;
   for (int i = 0; i < atom->nlocal; ++i) missing += model_type_[type[i]] >= 0;
@@ -167,7 +169,7 @@ bigint PairClebsch::atom_id(int i) const { return atom->tag_enable ? static_cast
 void PairClebsch::stop_at_node(int bad, const std::string& what) {
   const int atom_of_bad = node_atoms()[bad];
   if (finds_edges_) build_graph();
-  // Message passing spreads a number that is not one to many atoms; the closest pair is usually where it began.
+  // Message passing spreads a number that is not finite to many atoms. The closest pair is usually where it began.
   const auto& graph = builder_.graph();
   double shortest = INFINITY;
   int first = -1, second = -1;
@@ -189,7 +191,8 @@ void PairClebsch::add_to_atoms(double** target, const std::vector<double>& sourc
   const int nodes = owned == 0 ? 0 : node_counts().all;
   if (own_reverse_) communication_.begin_reverse(width);
   for (int node = 0; node < nodes; ++node) {
-    // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody does.
+    // With newton on LAMMPS adds the ghosts' rows of f, vatom and cvatom to their owners. With newton off nobody else
+    // does, so it is done here.
     const bool send = own_reverse_ && node >= owned;
     double* row = send ? communication_.row(atoms[node]) : target[atoms[node]];
     const double* values = &source[static_cast<std::size_t>(node) * width];

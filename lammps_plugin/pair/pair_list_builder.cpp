@@ -50,7 +50,7 @@ void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, c
         const int j = neighbours[k] & NEIGHMASK;
         if (model_type_[type[j]] < 0) continue;
         if (owner && j >= atom->nlocal) {
-          // Images come after all nodes, whose number is known in the end.
+          // Images are numbered after all nodes, so they wait until the number of nodes is known.
           if (number_[j] < 0) {
             number_[j] = static_cast<int>(images_.size());
             images_.push_back(j);

@@ -60,7 +60,7 @@ std::array<double, 3> box_heights(const LAMMPS_NS::Domain* domain) {
           1.0 / h[2]};
 }
 
-/// The shortest of periodic directions; infinity without any.
+/// The shortest height of the periodic directions; infinity when there is none.
 double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
   const auto heights = box_heights(domain);
   double shortest = INFINITY;
@@ -69,7 +69,7 @@ double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
   return shortest;
 }
 
-/// Comm tells the group of comm_modify to its children alone.
+/// The group of comm_modify is a protected member of Comm: a class derived from it may read it.
 struct BorderGroup : Comm {
   static int of(const Comm* comm) { return comm->*(&BorderGroup::bordergroup); }
 };
@@ -153,7 +153,7 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
 void check_ghosts(LAMMPS* lmp, double cutoff) {
   const auto heights = box_heights(lmp->domain);
   for (int d = 0; d < 3; ++d) {
-    // With a triclinic box LAMMPS has fractions of the heights.
+    // In a triclinic box LAMMPS gives the depth of ghosts as fractions of the box's heights.
     const double depth = lmp->comm->cutghost[d] * (lmp->domain->triclinic ? heights[d] : 1.0);
     if (depth < cutoff * (1 - 1e-6))
       lmp->error->all(FLERR,

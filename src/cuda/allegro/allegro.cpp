@@ -203,7 +203,8 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
                        &bins, &counts, &energy, &gradient});
   if (o.edges == 0) return;
   const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
-  // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
+  // Blocks take receivers in turn. There are twice as many blocks as a chunk has receivers on average, since some
+  // chunks have more.
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
   const DenseTiling tiling = dense_tiling(scalar_, math_);
   const auto dense = [&](const std::vector<int>& calls) {

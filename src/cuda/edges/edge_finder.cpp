@@ -9,8 +9,8 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 }  // namespace
 
-// Pairs are looked at twice, once to count and once to write: a list and its positions lie in the cache, and nothing a
-// pair needs memory.
+// The kernels go through the pairs twice, once to count and once to write. That is cheap because the list and the
+// positions stay in the cache, and a pair needs no memory of its own in between.
 std::string edge_finder_source() {
   SourceWriter w;
   w.line("constexpr int kThreads = {}, kWarps = {}, kScanThreads = {};", kThreads, kWarps, kScanThreads);

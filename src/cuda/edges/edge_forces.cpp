@@ -18,7 +18,7 @@ Cubin compile_edge_forces(int arch, const CubinCache& cache) {
 
 std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limits) {
   return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
-             // What every step on a device needs beside the ops.
+             // The kernels that every step on a device needs besides those of its ops.
              return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kEdgeForceThreads, 1},
                                               {compile_graph_transpose(arch, cache), "", 256, 1},
                                               {compile_edge_finder(arch, cache), "", 256, 1}};

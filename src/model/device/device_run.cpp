@@ -22,16 +22,17 @@
 namespace clebsch {
 namespace {
 
-/// Steps with the same buffers before one is recorded: by then kernels are loaded and libraries have their workspaces.
+/// How many steps run with the same buffers before one is recorded: by then kernels are loaded and libraries have their
+/// workspaces.
 constexpr int kWarmSteps = 1;
-/// Graphs far below the capacities, one after the other, before the buffers shrink.
+/// How many graphs in a row must be far below the capacities before the buffers shrink.
 constexpr int kSmallSteps = 8;
 
 double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-/// Memory is asked for and given back in its lifetime; another thread may be recording a graph.
+/// To be alive while device memory is allocated or freed, which must not happen while another thread records a graph.
 class Allocating {
  public:
   explicit Allocating([[maybe_unused]] c10::Device device) {
@@ -60,7 +61,8 @@ DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
     wants_graph_ = false;
     return;
   }
-  // A stream of its own: recording needs one that is not the default, and the buffers are then torch's on that stream.
+  // The model runs on a stream of its own, because the default stream cannot be recorded. Memory that torch allocates
+  // for the buffers belongs to that stream too.
   stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
@@ -99,7 +101,7 @@ void DeviceRun::make_buffers(const Capacity& need) {
   const c10::Device device = model_.device.device;
   const bool recorded = graph_ && graph_->recorded();
   const Allocating allocating(device);
-  // What the old buffers hold is freed before the new ones are made.
+  // The old buffers are freed before the new ones are made, so that both need not fit side by side.
   forget_recording();
   buffers_.reset();
   points_.reset();
@@ -151,7 +153,7 @@ void DeviceRun::evaluate(bool gradients) {
                     nullptr);
     }
   }
-  // Values alone are kept: the graph of the gradient would hold every layer's features.
+  // Outputs are detached: the graph behind them, which torch keeps for gradients, would hold every layer's features.
   for (const auto& output : made->outputs) made->outputs.insert_or_assign(output.key(), output.value().detach());
   last_ = std::move(made);
 }
@@ -234,7 +236,7 @@ void DeviceRun::run(bool gradients) {
     graph_->replay(*stream_);
     report_.replayed = true;
   } else if (graph_) {
-    // In the recording's own memory, so that the recording reuses what these steps free.
+    // The steps before a recording use its memory pool as well, so that the recording reuses what they free.
     graph_->warm_up(*stream_, [&] { evaluate(gradients); });
   } else {
     evaluate(gradients);
@@ -298,7 +300,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
   take_edges_from(true);
   Capacity need{list.n_rows, list.n_nodes, 0};
   if (outgrown(need)) {
-    // How many edges there are is known on the device alone; for its first buffers it is found here.
+    // Only the device counts edges, and it needs buffers for that. For the first ones the host counts them once.
     std::vector<int32_t> row_ptr(static_cast<std::size_t>(list.n_rows) + 1);
     const Metadata& metadata = model_.metadata.shown;
     need.edges = count_edges(list, points, metadata.pair_cutoffs.data(), static_cast<int>(metadata.type_names.size()),
@@ -317,7 +319,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
     uploaded = Clock::now();
     run_to_the_end(request);
     if (points_->found() <= buffers_->capacity().edges) break;
-    // The last rows lost edges: again with more room.
+    // There were more edges than room, so the last rows lost some: the step is done again with more room.
     need.edges = points_->found();
     make_buffers(need);
   }
@@ -327,7 +329,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
 void DeviceRun::fit_points(const PairListView& list) {
   const int64_t rows = buffers_->capacity().rows;
   if (points_ && points_->holds(list, rows)) return;
-  // Ghosts and pairs come and go with every list.
+  // The numbers of ghosts and pairs change with every list, so the buffers get an eighth more than needed.
   const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
   const Metadata& metadata = model_.metadata.shown;
   const Allocating allocating(model_.device.device);

@@ -32,7 +32,7 @@ void check_indices(const DeviceBuffers& buffers, int64_t types, bool on_cpu) {
 
 }  // namespace
 
-/// The caller's stream before ours, which is torch's current one, or after it.
+/// Makes our stream (torch's current one) wait for the caller's when `before`, else the caller's wait for ours.
 void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bool before) {
 #ifdef CLEBSCH_HAS_CUDA
   if (!stream_) return;
