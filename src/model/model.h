@@ -211,7 +211,8 @@ class Model {
   /// Evaluates the graph in the reserved arrays. Starts when what is on `stream` now has ended; later work on `stream`
   /// waits for the results; the host does not wait, unless named outputs were asked for. Those, of a graph of `rows`
   /// rows, are in result.outputs; nothing else of `result` is written. Neither the graph nor the results are checked:
-  /// energies or forces that are not finite are the caller's to find.
+  /// energies or forces that are not finite are the caller's to find. With CLEBSCH_CUDA_CHECK=1 in the environment the
+  /// graph's indices and types are looked at, which makes the host wait; throws Error naming one that is out of range.
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
 
   ~Model();

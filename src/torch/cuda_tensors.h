@@ -19,7 +19,8 @@ cuda::Scalar scalar_of(const char* op, const at::Tensor& x);
 /// layer_rows[layer] of a graph list as a tensor (1) on the device of x; undefined for layer -1.
 at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer);
 
-/// A graph list on a device. Indices are trusted: looking at them would make the host wait.
+/// A graph list on a device. Its indices are trusted, since looking at them makes the host wait, unless
+/// checks_device_indices() (torch/index_check.h).
 struct CudaGraph {
   const int32_t* row_ptr = nullptr;
   const int32_t* senders = nullptr;

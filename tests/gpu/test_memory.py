@@ -14,7 +14,7 @@ from model_cases import Structure, diamond, evaluate, load
 
 MODEL = "carbon-mace"
 MB = 1 << 20
-#: Pools of recorded steps have ids from here on (src/model/cuda_graph.cpp).
+#: Pools of recorded steps have ids from here on (src/model/device/cuda_graph.cpp).
 FIRST_POOL = 0x436C656273636800
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

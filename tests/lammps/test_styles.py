@@ -1,5 +1,8 @@
 """What users combine a pair style with: hybrid, NULL types, minimisation, barostats, rerun, restart, clear."""
 
+import re
+import subprocess
+
 import numpy as np
 import pytest
 from lammps_runs import DUMP, RESULT, THERMO, System, assert_same, random_system
@@ -187,6 +190,28 @@ def test_restart_holds_the_users_cutoff(lammps, model, when):
     restart = next(folder.glob("state.restart*"))
     run = lammps(f'plugin load "{lammps.plugin}"\nread_restart {restart}\n' + NEXT_STYLE + pair + "run 0\n")
     assert ghosts(run) == [ghosts(expected)[0]] * 2
+
+
+def test_commands_without_fixes(lammps, lmp, model):
+    """dynamical_matrix sets up communication without asking fixes: it needs the cutoff by hand, and is told which."""
+    if "dynamical_matrix" not in subprocess.run([lmp, "-h"], capture_output=True, text=True).stdout:
+        pytest.skip("this LAMMPS lacks the package PHONON")
+    system = random_system(atoms=12, lengths=(9.0, 9.0, 9.0))
+    pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
+    matrix = "dynamical_matrix all regular 1e-4 file matrix.txt\n"
+
+    def matrix_of(text, **rest):
+        run = lammps(
+            lammps.header(system, before="atom_modify map yes") + text + pair + matrix,
+            files={"system.data": system},
+            **rest,
+        )
+        return run, np.loadtxt(run.folder / "matrix.txt") if run.returncode == 0 else None
+
+    run, _ = matrix_of("", ranks=2, check=False)
+    remedy = re.search(r"give `(comm_modify cutoff [\d.]+)` before it", " ".join(run.output.split()))
+    assert run.returncode != 0 and remedy, run.output
+    assert np.allclose(matrix_of(remedy[1] + "\n", ranks=2)[1], matrix_of("")[1], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("newton", ["on", "off"])

@@ -178,22 +178,25 @@ def test_switches_stay_as_they_were(model: str, path) -> None:
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
-@pytest.mark.parametrize("model", [*SHIPPED, *TINY])
-def test_environment(model: str, path, plain, tmp_path: Path) -> None:
+def test_environment(path, plain, tmp_path: Path) -> None:
     """TORCH_ALLOW_TF32_CUBLAS_OVERRIDE counts for a whole process, LAMMPS's as well."""
+    files = {model: str(path(model)) for model in (*SHIPPED, *TINY)}
     script = (
         "import sys, numpy as np\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "import conftest, test_switches as t\n"
-        "import torch; torch.set_num_threads(min(2, torch.get_num_threads()))\n"
-        f"values = t.answers({str(path(model))!r}, t.structure({model!r}))\n"
-        f"np.savez({str(tmp_path / 'values.npz')!r}, **{{f'{{s}}{{k}}': x for s, v in enumerate(values) "
-        "for k, x in enumerate(v)})\n"
+        "import conftest, torch\n"
+        "import test_switches as t\n"
+        f"torch.set_num_threads({torch.get_num_threads()})\n"
+        f"for model, file in {files!r}.items():\n"
+        "    steps = t.answers(file, t.structure(model))\n"
+        "    values = {f'{s}{k}': x for s, step in enumerate(steps) for k, x in enumerate(step)}\n"
+        f"    np.savez({str(tmp_path)!r} + f'/{{model}}.npz', **values)\n"
     )
     environment = os.environ | {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
-    values = np.load(tmp_path / "values.npz")
-    same([tuple(values[f"{s}{k}"] for k in range(3)) for s in range(STEPS)], plain(model))
+    for model in files:
+        values = np.load(tmp_path / f"{model}.npz")
+        same([tuple(values[f"{s}{k}"] for k in range(3)) for s in range(STEPS)], plain(model))
 
 
 @pytest.mark.parametrize("radial", ["table", "exact"])

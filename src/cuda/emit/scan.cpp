@@ -3,7 +3,7 @@
 namespace clebsch::cuda {
 namespace {
 
-/// Counts of a tile that a thread takes, one after another.
+/// Counts of a tile that a thread takes, kScanThreads apart.
 constexpr int kCountsEach = 8;
 constexpr int kTile = kScanThreads * kCountsEach;
 
@@ -62,26 +62,29 @@ void write_scan(SourceWriter& w) {
       "offsets,\n"
       "int* __restrict__ total) {\n"
       "__shared__ int sums[32];\n"
-      "const int first = blockIdx.x * kScanTile + threadIdx.x * kCountsEach;\n"
-      "int own[kCountsEach], sum = 0, before = 0, all;\n"
+      "const int first = blockIdx.x * kScanTile + threadIdx.x;\n"
+      "int own[kCountsEach], before = 0;\n"
       "#pragma unroll\n"
       "for (int k = 0; k < kCountsEach; ++k) {\n"
-      "own[k] = first + k < count ? counts[first + k] : 0;\n"
-      "sum += own[k];\n"
+      "const int i = first + k * kScanThreads;\n"
+      "own[k] = i < count ? counts[i] : 0;\n"
       "}\n"
       "for (int tile = threadIdx.x; tile < static_cast<int>(blockIdx.x); tile += kScanThreads) before += tiles[tile];\n"
       "before = block_sum(before, sums);\n"
-      "int place = before + sum_before(sum, sums, &all);\n"
       "#pragma unroll\n"
       "for (int k = 0; k < kCountsEach; ++k) {\n"
-      "if (first + k >= count) break;\n"
-      "offsets[first + k] = min(place, most);\n"
-      "counts[first + k] = 0;\n"
-      "place += own[k];\n"
+      "const int i = first + k * kScanThreads;\n"
+      "int all;\n"
+      "const int place = before + sum_before(own[k], sums, &all);\n"
+      "if (i < count) {\n"
+      "offsets[i] = min(place, most);\n"
+      "counts[i] = 0;\n"
+      "}\n"
+      "before += all;\n"
       "}\n"
       "if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {\n"
-      "offsets[count] = min(before + all, most);\n"
-      "if (total) *total = before + all;\n"
+      "offsets[count] = min(before, most);\n"
+      "if (total) *total = before;\n"
       "}\n"
       "}");
 }
