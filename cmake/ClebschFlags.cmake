@@ -11,3 +11,15 @@ endif()
 # What a step waits for lies in src/core, src/cpu and in the GPU's kernels.
 add_library(clebsch_cold INTERFACE)
 target_compile_options(clebsch_cold INTERFACE $<$<CONFIG:Release>:-O1>)
+
+# clebsch_precompile(<target> <header>...): parses the headers once for all files of the target. Files still include what
+# they use: with CLEBSCH_PCH=OFF they compile the same. Headers in <> keep paths of this machine out of the precompiled
+# header, so that ccache finds it from any folder.
+function(clebsch_precompile target)
+  if(NOT CLEBSCH_PCH)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  # ccache reads a file's preprocessed text, where gcc names the precompiled header only when asked to.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
