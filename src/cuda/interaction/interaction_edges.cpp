@@ -4,7 +4,7 @@
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
 #include "cuda/emit/harmonics_source.h"
-#include "cuda/emit/table_place.h"
+#include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 
@@ -71,7 +71,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   }
   w.text("}");
   w.blank();
-  write_table_place(w);
+  w.text(embedded_source("table_place.cuh"));
   w.blank();
   if (density_) {
     density_function(w);
@@ -136,7 +136,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
   w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
-  w.line("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});", first_knot());
+  w.text("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - kFirstKnot);");
   w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
   w.line("const real* row = s.rows + i * {};", row_);
@@ -225,7 +225,7 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   // An infinite vector must show in the result, as one that is not a number does.
   w.text("if (r >= cutoff && r - r == 0) return (1u << 31) + i;");
   w.text("const int table = __ldg(s.table_index + pair);");
-  w.line("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - {}));", first_knot());
+  w.text("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - kFirstKnot));");
   if (sums) {
     w.line("{}density += density_of(s, u, pair);", schedule_.launches > 1 ? "if (s.first_launch) " : "");
   }

@@ -62,7 +62,7 @@ template <typename Arguments>
 class KernelOf {
  public:
   KernelOf() = default;
-  explicit KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
+  KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
   void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
     static_assert(std::is_trivially_copyable_v<Arguments>, "a kernel gets a copy of the bytes");
     kernel_.launch(grid_x, 1, threads, stream, {const_cast<Arguments*>(&arguments)});
