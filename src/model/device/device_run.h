@@ -48,6 +48,8 @@ class DeviceRun {
   void fit_points(const PairListView& list);
   /// What was recorded is not what the next step does.
   void forget_recording();
+  /// Gives back all memory.
+  void release();
   /// Where a step's edges come from, an uploaded graph or positions.
   void take_edges_from(bool points);
   /// Forward, gradient, and the results that every step wants, into results_.
