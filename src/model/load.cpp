@@ -12,6 +12,7 @@
 #include "core/problem/allegro_problem.h"
 #include "core/problem/problem.h"
 #include "model/device/device_run.h"
+#include "model/device/device_scope.h"
 #include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/guards.h"
@@ -382,6 +383,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
   find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);
+  const DeviceScope scope(model->impl_->device.device, std::nullopt);
   if (options.energy == EnergyReference::interaction) {
     model->impl_->reference = at::tensor(model->impl_->isolated_energies, at::kDouble).to(model->impl_->device.device);
   }

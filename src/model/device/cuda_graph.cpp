@@ -122,6 +122,7 @@ void CudaGraph::warm_up(c10::Stream stream, const std::function<void()>& work) {
 
 void CudaGraph::record(c10::Stream stream, const std::function<void()>& work) {
   impl_->in_pool(stream, [&] {
+    const cuda::WhileRecording checked;
     cuda::StreamRecording::begin(native(stream));
     try {
       work();

@@ -3,8 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -12,10 +10,10 @@
 #include <cstring>
 
 #include "core/errors.h"
+#include "model/device/device_scope.h"
 #include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_forces.h"
-#include "cuda/runtime/stream_recording.h"
 #include "torch/cuda_tensors.h"
 #endif
 
@@ -31,21 +29,6 @@ constexpr int kSmallSteps = 8;
 double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
-
-/// To be alive while device memory is allocated or freed, which must not happen while another thread records a graph.
-class Allocating {
- public:
-  explicit Allocating([[maybe_unused]] c10::Device device) {
-#ifdef CLEBSCH_HAS_CUDA
-    if (!device.is_cpu()) beside_.emplace();
-#endif
-  }
-
- private:
-#ifdef CLEBSCH_HAS_CUDA
-  std::optional<cuda::BesideRecordings> beside_;
-#endif
-};
 
 bool allowed_by_environment() {
   const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
@@ -68,10 +51,11 @@ DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
 
 DeviceRun::~DeviceRun() {
   try {
+    const DeviceScope scope(model_.device.device, stream_);
     synchronize();
+    release();
   } catch (...) {  // a broken device has nothing left to wait for
   }
-  forget_recording();
 }
 
 void DeviceRun::synchronize() const {
@@ -89,6 +73,13 @@ void DeviceRun::forget_recording() {
   warm_steps_ = 0;
 }
 
+void DeviceRun::release() {
+  forget_recording();
+  buffers_.reset();
+  points_.reset();
+  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+}
+
 void DeviceRun::take_edges_from(bool points) {
   if (points == from_points_) return;
   forget_recording();
@@ -100,12 +91,7 @@ void DeviceRun::make_buffers(const Capacity& need) {
   const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
   const bool recorded = graph_ && graph_->recorded();
-  const Allocating allocating(device);
-  // The old buffers are freed before the new ones are made, so that both need not fit side by side.
-  forget_recording();
-  buffers_.reset();
-  points_.reset();
-  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+  release();  // before the new ones are made
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
   auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
                                                  static_cast<int32_t>(in_use - model_.in_use.begin()));
@@ -279,8 +265,7 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
 }
 
 void DeviceRun::compute(const GraphView& graph, const Request& request, Result& result) {
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
   take_edges_from(false);
@@ -293,8 +278,7 @@ void DeviceRun::compute(const GraphView& graph, const Request& request, Result& 
 
 void DeviceRun::compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
                         const Request& request, Result& result) {
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   synchronize();
   const Clock::time_point start = Clock::now();
   take_edges_from(true);
@@ -332,7 +316,6 @@ void DeviceRun::fit_points(const PairListView& list) {
   // The numbers of ghosts and pairs change with every list, so the buffers get an eighth more than needed.
   const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
   const Metadata& metadata = model_.metadata.shown;
-  const Allocating allocating(model_.device.device);
   forget_recording();
   points_.reset();
   points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),
@@ -366,8 +349,7 @@ void DeviceRun::finish(Clock::time_point start, Clock::time_point uploaded, cons
 
 double DeviceRun::time(int repeats) {
   require(buffers_ != nullptr, "model {}: expected a step before it is timed", model_.name);
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   run(true);
   synchronize();
   const Clock::time_point start = Clock::now();

@@ -48,6 +48,8 @@ class DeviceRun {
   void fit_points(const PairListView& list);
   /// Drops the recording, because the next step does something else than what was recorded.
   void forget_recording();
+  /// Gives back all memory.
+  void release();
   /// Says where the next step's edges come from: positions and a pair list, or else an uploaded graph.
   void take_edges_from(bool points);
   /// Forward, gradient, and the results that every step wants, into results_.
