@@ -23,3 +23,14 @@ function(clebsch_precompile target)
   # ccache reads a file's preprocessed text, where gcc names the precompiled header only when asked to.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
+
+# clebsch_compile_together(<target> <group> <file>...): one compilation of small files, in which most of the time goes to
+# what torch's headers instantiate, once for all. Names in their anonymous namespaces must differ; each file still includes
+# what it uses: with CLEBSCH_UNITY=OFF they compile the same.
+function(clebsch_compile_together target group)
+  if(NOT CLEBSCH_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
+endfunction()
