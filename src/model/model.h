@@ -233,6 +233,9 @@ std::vector<int> kernel_architectures();
 /// Version of this library and of the torch it was built for, e.g. "0.1.0", "2.11.0".
 const char* version();
 const char* torch_version();
+/// The instruction set of the CPU ops in this process: "baseline", "avx2" or "avx512". Throws Error when CLEBSCH_ISA in
+/// the environment names another, or one that the machine lacks.
+std::string instruction_set();
 
 /// Where torch's BLAS symbols resolve to and whether a small GEMM through torch is right (another BLAS in the process
 /// can capture sgemm_). Returns an empty string when all is well, else a message with the library's path.
