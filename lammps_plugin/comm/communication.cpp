@@ -6,11 +6,13 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "force.h"
 #include "pair.h"
 
 namespace clebsch_lammps {
 
 void Communication::find_owners(LAMMPS_NS::Pair* pair) {
+  if (!folds()) return;
   forwarded_.resize(atom->nlocal + atom->nghost);
   std::iota(forwarded_.begin(), forwarded_.begin() + atom->nlocal, 0);
   // LAMMPS calls the swaps in order: when a ghost is a copy of another ghost, that one has its owner's index already.
@@ -18,10 +20,21 @@ void Communication::find_owners(LAMMPS_NS::Pair* pair) {
 }
 
 void Communication::refresh_ghost_types(LAMMPS_NS::Pair* pair) {
+  if (folds()) return;
   forwarded_.assign(atom->type, atom->type + atom->nlocal + atom->nghost);
   comm->forward_comm(pair, kForwardSize);
   std::copy(forwarded_.begin() + atom->nlocal, forwarded_.end(), atom->type + atom->nlocal);
 }
+
+const int* Communication::types() {
+  if (!folds()) return atom->type;
+  // LAMMPS brings ghosts their types with a new neighbour list alone, but the owner of a folded ghost is here.
+  types_.resize(forwarded_.size());
+  for (std::size_t i = 0; i < forwarded_.size(); ++i) types_[i] = atom->type[forwarded_[i]];
+  return types_.data();
+}
+
+bool Communication::sums_ghosts() const { return !folds() && !force->newton_pair; }
 
 void Communication::begin_reverse(int width) {
   width_ = width;
@@ -51,7 +64,8 @@ void Communication::unpack_reverse(int n, const int* list, const double* buf) {
 }
 
 double Communication::memory_usage() const {
-  return static_cast<double>(forwarded_.capacity() * sizeof(int) + buffer_.capacity() * sizeof(double));
+  return static_cast<double>((forwarded_.capacity() + types_.capacity()) * sizeof(int) +
+                             buffer_.capacity() * sizeof(double));
 }
 
 }  // namespace clebsch_lammps

@@ -11,6 +11,12 @@ class Pair;
 
 namespace clebsch_lammps {
 
+/// What stands for atoms beyond those that a rank owns.
+enum class GhostMode {
+  fold,    ///< one rank: ghosts are images of their owners, which are all here
+  expand,  ///< ghosts are nodes of their own, as deep as the layers of the model reach
+};
+
 /// Two exchanges, both collective:
 ///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here), or
 ///    its owner's type (several ranks);
@@ -23,13 +29,22 @@ class Communication : protected LAMMPS_NS::Pointers {
 
   explicit Communication(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
 
-  /// owner()[i] for every local and ghost atom; to be called after each neighbour list build.
-  void find_owners(LAMMPS_NS::Pair* pair);
-  const std::vector<int>& owner() const { return forwarded_; }
+  void set_mode(GhostMode mode) { mode_ = mode; }
+  GhostMode mode() const { return mode_; }
+  bool folds() const { return mode_ == GhostMode::fold; }
 
-  /// Gives ghosts the types of their owners, as LAMMPS does only with a new neighbour list. Overwrites owner(): a style
-  /// uses one of the two.
+  /// To be called with each new neighbour list: the owners of ghosts that are folded.
+  void find_owners(LAMMPS_NS::Pair* pair);
+  /// Local index of the owner of every local and ghost atom; null where ghosts are nodes.
+  const int* owners() const { return folds() ? forwarded_.data() : nullptr; }
+
+  /// Where ghosts are nodes: brings them the types of their owners, as LAMMPS does with each of its neighbour lists.
   void refresh_ghost_types(LAMMPS_NS::Pair* pair);
+  /// LAMMPS's type of every local and ghost atom at this step; valid until the next call.
+  const int* types();
+
+  /// Whether the sums of ghosts' rows are this class's to make: newton off, and ghosts are nodes.
+  bool sums_ghosts() const;
 
   /// Zeroes the reverse buffer: `width` numbers for every local and ghost atom.
   void begin_reverse(int width);
@@ -45,7 +60,9 @@ class Communication : protected LAMMPS_NS::Pointers {
   double memory_usage() const;
 
  private:
+  GhostMode mode_ = GhostMode::fold;
   std::vector<int> forwarded_;
+  std::vector<int> types_;  ///< types() where ghosts are folded
   std::vector<double> buffer_;
   int width_ = 0;
 };

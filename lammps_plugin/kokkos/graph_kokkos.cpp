@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "kokkos/edge_order.h"
+
 namespace clebsch_lammps {
 namespace {
 
@@ -132,7 +134,7 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
   const int stride = stride_;
   const bool fold = step_.fold;
   Kokkos::parallel_for(
-      "clebsch:count_rows", row_policy(end - begin), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+      "clebsch:count_rows", Rows::policy(end - begin), KOKKOS_LAMBDA(const typename Rows::Policy::member_type& team) {
         const int node = begin + team.league_rank() * team.team_size() + team.team_rank();
         if (node >= end) return;
         const int i = atoms[node];
@@ -197,10 +199,12 @@ std::int64_t GraphKokkos<DeviceType>::count_edges() {
 template <class DeviceType>
 void GraphKokkos<DeviceType>::fill(const clebsch::DeviceGraph& graph) {
   graph_ = graph;
-  if (!kOnHost) make_room(places_, graph.edges, "clebsch:places");
+  if (!Rows::kOnHost) make_room(places_, graph.edges, "clebsch:places");
   fill_nodes(graph);
   fill_edges(graph);
-  order_edges(graph);
+  order_edges<DeviceType>(graph, places_.data(), faults_.data() + 1);
+  Kokkos::deep_copy(Execution(), totals_, faults_);
+  filled_.record(Execution());
 }
 
 // One sum for the first edge of every receiver (upper half of the number) and of every sender (lower half).
@@ -248,12 +252,12 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
   // The kernel takes these pointers and not the whole of `graph`: with more than 512 bytes of operands Kokkos would
   // send them through its one constant buffer, for which the host waits.
   int *const senders = graph.senders, *const receivers = graph.receivers;
-  int* const unordered = kOnHost ? graph.col_edge : places_.data();
+  int* const unordered = Rows::kOnHost ? graph.col_edge : places_.data();
   const int *const row_ptr = graph.row_ptr, *const col_ptr = graph.col_ptr;
   double* const edge_vec = graph.edge_vec;
   const std::int64_t room = graph.edges;
   Kokkos::parallel_for(
-      "clebsch:edges", row_policy(rows), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+      "clebsch:edges", Rows::policy(rows), KOKKOS_LAMBDA(const typename Rows::Policy::member_type& team) {
         const int node = team.league_rank() * team.team_size() + team.team_rank();
         if (node >= rows || faults[1] > room) return;
         const int i = atoms[node];
@@ -282,70 +286,6 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
       });
 }
 
-// Orders the transpose: fill_edges() gave each sender's places to its edges by atomics, so they came in any order. A
-// graph that does not fit is left without edges, which makes it a valid one.
-template <class DeviceType>
-void GraphKokkos<DeviceType>::order_edges(const clebsch::DeviceGraph& graph) {
-  const clebsch::DeviceGraph g = graph;
-  const std::int64_t* const faults = faults_.data();
-  if constexpr (kOnHost) {
-    // Nearly in order already: an insertion sort is one pass.
-    Execution().fence();
-    const bool fits = faults[1] <= g.edges;
-    Kokkos::parallel_for(
-        "clebsch:order_edges", Kokkos::RangePolicy<Execution>(0, g.nodes + 1), KOKKOS_LAMBDA(const int node) {
-          if (!fits) {
-            g.col_ptr[node] = 0;
-            if (node <= g.rows) g.row_ptr[node] = 0;
-            return;
-          }
-          if (node == g.nodes) return;
-          for (int k = g.col_ptr[node] + 1; k < g.col_ptr[node + 1]; ++k) {
-            const int edge = g.col_edge[k];
-            int to = k;
-            for (; to > g.col_ptr[node] && g.col_edge[to - 1] > edge; --to) g.col_edge[to] = g.col_edge[to - 1];
-            g.col_edge[to] = edge;
-          }
-        });
-  } else {
-    // The rank of an edge is the number of smaller edges of the same sender. A lane ranks several edges at a time: it
-    // compares each edge that it reads with all of them.
-    constexpr int kSeveral = 4;
-    const int* const unordered = places_.data();
-    Kokkos::parallel_for(
-        "clebsch:order_edges", row_policy(g.nodes + 1), KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-          const int node = team.league_rank() * team.team_size() + team.team_rank();
-          if (node > g.nodes) return;
-          if (faults[1] > g.edges) {
-            g.col_ptr[node] = 0;
-            if (node <= g.rows) g.row_ptr[node] = 0;
-            return;
-          }
-          if (node == g.nodes) return;
-          const int begin = g.col_ptr[node], end = g.col_ptr[node + 1];
-          const int lanes = kLanes;
-          for (int from = begin; from < end; from += kSeveral * lanes) {
-            Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, lanes), [&](const int lane) {
-              int edge[kSeveral], rank[kSeveral];
-              for (int m = 0; m < kSeveral; ++m) {
-                const int k = from + m * lanes + lane;
-                edge[m] = k < end ? unordered[k] : -1;
-                rank[m] = 0;
-              }
-              for (int k = begin; k < end; ++k) {
-                const int other = unordered[k];
-                for (int m = 0; m < kSeveral; ++m) rank[m] += other < edge[m] ? 1 : 0;
-              }
-              for (int m = 0; m < kSeveral; ++m)
-                if (edge[m] >= 0) g.col_edge[begin + rank[m]] = edge[m];
-            });
-          }
-        });
-  }
-  Kokkos::deep_copy(Execution(), totals_, faults_);
-  filled_.record(Execution());
-}
-
 template <class DeviceType>
 typename GraphKokkos<DeviceType>::Counts GraphKokkos<DeviceType>::totals() {
   filled_.wait();
@@ -371,11 +311,11 @@ void GraphKokkos<DeviceType>::forget_faults() {
 }
 
 template <class DeviceType>
-typename GraphKokkos<DeviceType>::Pair GraphKokkos<DeviceType>::closest_pair() const {
+ClosestPair GraphKokkos<DeviceType>::closest_pair() const {
   using Reducer = Kokkos::MinLoc<double, int>;
   const clebsch::DeviceGraph g = graph_;
   const int edges = static_cast<int>(counts_.edges);
-  Pair result;
+  ClosestPair result;
   if (edges == 0 || g.edge_vec == nullptr) return result;
   typename Reducer::value_type best;
   Kokkos::parallel_reduce(

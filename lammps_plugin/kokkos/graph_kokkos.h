@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "kokkos/cuda_event.h"
+#include "kokkos/row_policy.h"
 #include "kokkos_type.h"
 #include "model/model.h"
 #include "neigh_list_kokkos.h"
+#include "pair/step_errors.h"
 
 namespace clebsch_lammps {
 
@@ -78,12 +80,8 @@ class GraphKokkos {
   std::int64_t read_faults();
   /// Clears the faults that count() and fill() have found, so that count() can be called again in the same step.
   void forget_faults();
-  /// LAMMPS's indices of the closest pair of the last graph, -1 when there is none. Slow: for messages.
-  struct Pair {
-    int first = -1, second = -1;
-    double distance = 0;
-  };
-  Pair closest_pair() const;
+  /// Of the last graph. Slow: for messages.
+  ClosestPair closest_pair() const;
 
   /// LAMMPS's index of each node.
   const Ints& atoms() const { return atoms_; }
@@ -97,15 +95,9 @@ class GraphKokkos {
   int number_marked(int end);
   void fill_nodes(const clebsch::DeviceGraph& graph);
   void fill_edges(const clebsch::DeviceGraph& graph);
-  void order_edges(const clebsch::DeviceGraph& graph);
 
  private:
-  /// A row each for `rows` teams' threads; vector lanes over neighbours.
-  using Policy = Kokkos::TeamPolicy<Execution>;
-  static constexpr bool kOnHost =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename DeviceType::memory_space>::accessible;
-  static constexpr int kTeam = kOnHost ? 1 : 4, kLanes = kOnHost ? 1 : 32;
-  static Policy row_policy(int rows) { return Policy((rows + kTeam - 1) / kTeam, kTeam, kLanes); }
+  using Rows = RowPolicy<DeviceType>;
 
   Ints model_type_;
   Kokkos::View<double*, DeviceType> cutoff_squared_;  ///< (ntypes+1, ntypes+1) [centre][neighbour], by LAMMPS type

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "kokkos/pair_clebsch_kokkos.h"
 
-#include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include "atom_kokkos.h"
 #include "atom_masks.h"
 #include "comm.h"
+#include "comm/rank_device.h"
 #include "error.h"
 #include "force.h"
 #include "kokkos.h"
-#include "kokkos/step_kokkos.h"
 #include "memory_kokkos.h"
 #include "neigh_request.h"
 #include "neighbor.h"
-#include "pair/model_loading.h"
+#include "update.h"
 
 static_assert(std::is_same_v<X_FLOAT, double> && std::is_same_v<F_FLOAT, double>,
               "pair_style clebsch/kk: expected Kokkos's precision double (LMP_PRECISION 2)");
@@ -32,7 +30,7 @@ constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename 
 
 template <class DeviceType>
 PairClebschKokkos<DeviceType>::PairClebschKokkos(LAMMPS* lmp)
-    : PairClebsch(lmp), atom_kokkos_(static_cast<AtomKokkos*>(atom)) {
+    : PairClebsch(lmp), atom_kokkos_(static_cast<AtomKokkos*>(atom)), exchange_(lmp) {
   kokkosable = 1;
   reverse_comm_device = 1;
 }
@@ -40,45 +38,52 @@ PairClebschKokkos<DeviceType>::PairClebschKokkos(LAMMPS* lmp)
 template <class DeviceType>
 PairClebschKokkos<DeviceType>::~PairClebschKokkos() {
   if (copymode) return;
-  Kokkos::fence();  // kernels may still read the model's arrays
+  Kokkos::fence();  // kernels may still write to the arrays of atoms
   free_per_atom();
 }
 
 template <class DeviceType>
 std::string PairClebschKokkos<DeviceType>::choose_model_device() {
-  padded_ = false;
   if constexpr (on_host<DeviceType>) {
-    padded_ = settings_.device != "cuda";  // auto: where Kokkos computes
-    return padded_ ? "cpu:padded" : PairClebsch::choose_model_device();
+    // auto: where Kokkos computes
+    return settings_.device == "cuda" ? PairClebsch::choose_model_device() : "cpu:padded";
   } else {
     return clebsch_lammps::choose_device(lmp, settings_.device, Kokkos::device_id());
   }
 }
 
 template <class DeviceType>
+void PairClebschKokkos<DeviceType>::make_source(const std::string& device) {
+  const bool in_place = on_host<DeviceType> == (model_->device() == "cpu");
+  if (in_place) {
+    device_ = std::make_unique<clebsch_lammps::DeviceSource<DeviceType>>(lmp, model_, model_type_, times_);
+  } else {
+    PairClebsch::make_source(device);
+  }
+}
+
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::forget_model() {
+  device_.reset();
+  PairClebsch::forget_model();
+}
+
+template <class DeviceType>
 void PairClebschKokkos<DeviceType>::init_style() {
   check_model();
-  here_ = on_host<DeviceType> ? padded_ : model_->device() != "cpu";
-  execution_space = here_ ? ExecutionSpaceFromDevice<DeviceType>::space : Host;
-  datamask_read = here_ ? X_MASK | F_MASK | TYPE_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
-  datamask_modify = here_ ? F_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
-  if (!here_ && !on_host<DeviceType> && comm->me == 0)
+  execution_space = device_ ? ExecutionSpaceFromDevice<DeviceType>::space : Host;
+  datamask_read = device_ ? X_MASK | F_MASK | TYPE_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
+  datamask_modify = device_ ? F_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
+  if (!device_ && !on_host<DeviceType> && comm->me == 0)
     error->warning(FLERR, "Pair style clebsch/kk: the model runs on the CPU, and every step copies atoms to the host");
   PairClebsch::init_style();
-  const auto& meta = model_->metadata();
-  using Graph = clebsch_lammps::GraphKokkos<DeviceType>;
-  if (meta.layers > Graph::kMostLayers)
-    error->all(FLERR, "Pair style clebsch/kk: expected a model of at most {} layers, got {}", Graph::kMostLayers,
-               meta.layers);
-  graph_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
-  there_ = {};
-  laps_.forget();
+  if (device_) device_->init_run();
 }
 
 template <class DeviceType>
 NeighRequest* PairClebschKokkos<DeviceType>::request_list(bool ghost_rows) {
   NeighRequest* request = PairClebsch::request_list(ghost_rows);
-  if (here_) {
+  if (device_) {
     constexpr bool device = std::is_same_v<DeviceType, LMPDeviceType>;
     request->set_kokkos_host(!device);
     request->set_kokkos_device(device);
@@ -87,22 +92,20 @@ NeighRequest* PairClebschKokkos<DeviceType>::request_list(bool ghost_rows) {
 }
 
 template <class DeviceType>
-PairClebsch::NodeCounts PairClebschKokkos<DeviceType>::node_counts() const {
-  if (!here_) return PairClebsch::node_counts();
-  const auto& counts = graph_.counts();
-  return {counts.owned, counts.nodes};
+const clebsch_lammps::StepSource* PairClebschKokkos<DeviceType>::source() const {
+  return device_ ? device_.get() : PairClebsch::source();
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::finish() {
-  if (here_) stop_at_faults(graph_.read_faults(), true);
+  if (device_) device_->check();
   times();
   PairClebsch::finish();
 }
 
 template <class DeviceType>
-const clebsch_lammps::StepTimes& PairClebschKokkos<DeviceType>::times() {
-  measure([&] { laps_.collect(times_); });
+const StepTimes& PairClebschKokkos<DeviceType>::times() {
+  if (device_) device_->collect_times();
   return times_;
 }
 
@@ -119,138 +122,216 @@ void PairClebschKokkos<DeviceType>::free_per_atom() {
 
 template <class DeviceType>
 double PairClebschKokkos<DeviceType>::memory_usage() {
-  return PairClebsch::memory_usage() + graph_.memory_usage() +
-         static_cast<double>(owner_.extent(0) * sizeof(int) + reverse_.extent(0) * sizeof(double));
+  return PairClebsch::memory_usage() + exchange_.memory_usage();
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::make_forward_room() {
-  const int all = atom->nlocal + atom->nghost;
-  if (static_cast<int>(owner_.extent(0)) < all)
-    owner_ = DAT::tdual_int_1d("clebsch:owner", static_cast<std::size_t>(1.3 * all) + 16);
-  owner_.clear_sync_state();
-  owner_.template modify<DeviceType>();
+void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
+  if (!device_) {
+    free_per_atom();
+    atom_kokkos_->sync(execution_space, datamask_read);
+    PairClebsch::compute(eflag, vflag);
+    atom_kokkos_->modified(execution_space, datamask_modify);
+    return;
+  }
+  ev_init(eflag, vflag, 0);
+  if (check_run_) atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
+  begin_step();
+  grow_per_atom();
+  device_->start_clock();
+  device_->compute(static_cast<NeighListKokkos<DeviceType>*>(list), step_of_arrays(), request_, result_);
+  last_step_ = update->ntimestep;
+  device_->lap(StepTimes::kModel);
+  const clebsch::DeviceResult& there = device_->there();
+
+  // Every rank comes through here, also without atoms: with newton off the sums below are collective.
+  const bool only_check_energies = !eflag_global && !eflag_atom;
+  add_to_atoms(atom_kokkos_->k_f.template view<DeviceType>(), there.forces, 3, clebsch_lammps::kBadForce,
+               only_check_energies ? there.atomic_energy : nullptr);
+  // run and minimize do the same after the call; fixes and computes that call the style themselves do not.
+  atom_kokkos_->modified(execution_space, eflag || vflag ? datamask_modify : F_MASK);
+  if (!only_check_energies) add_energies();
+  if (vflag_global) add_virial();
+  if (eflag_atom) k_eatom_.template sync<LMPHostType>();
+  if (vflag_atom) {
+    add_to_atoms(k_vatom_.template view<DeviceType>(), there.atom_virial, 6, 0);
+    k_vatom_.template sync<LMPHostType>();
+  }
+  if (cvflag_atom) {
+    add_to_atoms(k_cvatom_.template view<DeviceType>(), there.centroid_virial, 9, 0);
+    k_cvatom_.template sync<LMPHostType>();
+  }
+  // Where the host has waited anyway a fault stops this step; on a GPU it otherwise comes to light with the next one.
+  if (eflag_global || !device_->stream()) device_->check();
+  device_->lap(StepTimes::kForces);
+  if (!update->setupflag) return;
+  device_->forget_times();  // the evaluation before the first step is not in LAMMPS's loop time
+  times_.reset();
+}
+
+/// LAMMPS's arrays of this step, synchronised.
+template <class DeviceType>
+typename clebsch_lammps::GraphKokkos<DeviceType>::Step PairClebschKokkos<DeviceType>::step_of_arrays() {
+  typename clebsch_lammps::GraphKokkos<DeviceType>::Step step;
+  step.local = atom->nlocal;
+  step.all = atom->nlocal + atom->nghost;
+  step.new_list = list_watch_.is_new(lmp);
+  step.fold = communication_.folds();
+  if (step.fold && step.new_list) exchange_.find_owners(this);
+  if (step.fold) step.owner = exchange_.owners();
+  atom_kokkos_->sync(execution_space, datamask_read);
+  step.x = atom_kokkos_->k_x.template view<DeviceType>();
+  step.type = atom_kokkos_->k_type.template view<DeviceType>();
+  return step;
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::find_owners() {
-  make_forward_room();
-  const int local = atom->nlocal, all = local + atom->nghost;
-  const auto owner = owner_.template view<DeviceType>();
+void PairClebschKokkos<DeviceType>::grow_per_atom() {
+  const auto grow = [&](bool wanted, auto& view, auto*& rows, int room, const char* name) {
+    if (!wanted) return;
+    if (static_cast<int>(view.extent(0)) < room) {
+      if (view.extent(0) > 0) {
+        memoryKK->destroy_kokkos(view, rows);
+      } else {
+        memory->destroy(rows);  // of the base class
+      }
+      memoryKK->create_kokkos(view, rows, room, name);
+    }
+    Kokkos::deep_copy(Execution(), view.template view<DeviceType>(), 0.0);
+    view.clear_sync_state();
+    view.template modify<DeviceType>();
+  };
+  grow(eflag_atom, k_eatom_, eatom, maxeatom, "pair:eatom");
+  grow(vflag_atom, k_vatom_, vatom, maxvatom, "pair:vatom");
+  grow(cvflag_atom, k_cvatom_, cvatom, maxcvatom, "pair:cvatom");
+}
+
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::add_energies() {
+  const double* const energies = device_->there().atomic_energy;
+  const int owned = energies ? device_->counts().owned : 0;
+  const auto faults = device_->faults();
+  const auto atoms = device_->device_atoms();
+  const double factor = energy_factor_;
+  const bool per_atom = eflag_atom != 0;
+  const auto eatom_view = k_eatom_.template view<DeviceType>();
+  if (owned == 0) return;
+  double sum = 0;
+  Kokkos::parallel_reduce(
+      "clebsch:energies", Kokkos::RangePolicy<Execution>(0, owned),
+      KOKKOS_LAMBDA(const int node, double& total) {
+        const double energy = energies[node];
+        total += energy;
+        if (per_atom) eatom_view(atoms(node)) += factor * energy;
+        if (!(energy - energy == 0.0)) Kokkos::atomic_or(&faults(0), std::int64_t{clebsch_lammps::kBadEnergy});
+      },
+      sum);
+  if (eflag_global) eng_vdwl += factor * sum;
+}
+
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::add_virial() {
+  const double* const there = device_->there().virial;
+  if (!there) return;
+  double v[9];
+  Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(v, 9),
+                    Source(there, 9));
+  const double voigt[6] = {v[0], v[4], v[8], 0.5 * (v[1] + v[3]), 0.5 * (v[2] + v[6]), 0.5 * (v[5] + v[7])};
+  for (int c = 0; c < 6; ++c) virial[c] += energy_factor_ * voigt[c];
+}
+
+/// Adds (nodes, width) numbers to atoms' rows; those that are not finite set `fault`, and owned nodes' `energies` that
+/// are not (null: not looked at) kBadEnergy.
+template <class DeviceType>
+template <class Target>
+void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const double* source, int width,
+                                                 std::int64_t fault, const double* energies) {
+  const auto counts = device_->counts();
+  const int owned = source ? counts.owned : 0, nodes = source ? counts.all : 0;
+  const int local = atom->nlocal;
+  const bool send = communication_.sums_ghosts();
+  if (send) exchange_.begin_reverse(width);
+  const auto reverse = exchange_.rows();
+  const auto atoms = device_->device_atoms();
+  const auto faults = device_->faults();
+  const double factor = energy_factor_;
+  const Target to = target;
   Kokkos::parallel_for(
-      "clebsch:owners", Kokkos::RangePolicy<Execution>(0, all),
-      KOKKOS_LAMBDA(const int i) { owner(i) = i < local ? i : -1; });
-  // LAMMPS calls the swaps in order: when a ghost is a copy of another ghost, that one has its owner's index already.
-  comm->forward_comm(this, clebsch_lammps::Communication::kForwardSize);
-  owner_.template sync<DeviceType>();
+      "clebsch:add_to_atoms", Kokkos::RangePolicy<Execution>(0, nodes), KOKKOS_LAMBDA(const int node) {
+        const int i = atoms(node);
+        const double* values = source + static_cast<std::size_t>(node) * width;
+        double probe = 0;
+        for (int c = 0; c < width; ++c) {
+          const double value = factor * values[c];
+          probe += value;
+          // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody
+          // does.
+          if (send && node >= owned) {
+            reverse(static_cast<std::size_t>(i) * width + c) += value;
+          } else {
+            to(i, c) += value;
+          }
+        }
+        if (!(probe - probe == 0.0)) Kokkos::atomic_or(&faults(0), fault);
+        if (energies && node < owned && !(energies[node] - energies[node] == 0.0))
+          Kokkos::atomic_or(&faults(0), std::int64_t{clebsch_lammps::kBadEnergy});
+      });
+  if (!send) return;
+  exchange_.reverse(this);
+  Kokkos::parallel_for(
+      "clebsch:add_reversed", Kokkos::RangePolicy<Execution>(0, local * width),
+      KOKKOS_LAMBDA(const int k) { to(k / width, k % width) += reverse(k); });
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::refresh_ghost_types() {
-  if (!here_) {
+  if (!device_) {
     PairClebsch::refresh_ghost_types();
-    return;
+  } else if (!communication_.folds()) {
+    exchange_.refresh_ghost_types(this, execution_space);
   }
-  make_forward_room();
-  const int local = atom->nlocal, all = local + atom->nghost;
-  atom_kokkos_->sync(execution_space, TYPE_MASK);
-  const auto type = atom_kokkos_->k_type.template view<DeviceType>();
-  const auto forwarded = owner_.template view<DeviceType>();
-  Kokkos::parallel_for(
-      "clebsch:types", Kokkos::RangePolicy<Execution>(0, all), KOKKOS_LAMBDA(const int i) { forwarded(i) = type(i); });
-  comm->forward_comm(this, clebsch_lammps::Communication::kForwardSize);
-  owner_.template sync<DeviceType>();
-  Kokkos::parallel_for(
-      "clebsch:ghost_types", Kokkos::RangePolicy<Execution>(local, all),
-      KOKKOS_LAMBDA(const int i) { type(i) = forwarded(i); });
-  atom_kokkos_->modified(execution_space, TYPE_MASK);
 }
 
 template <class DeviceType>
 int PairClebschKokkos<DeviceType>::pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) {
-  if (!here_) return PairClebsch::pack_forward_comm(n, list, buf, pbc_flag, pbc);
-  owner_.sync_host();
-  for (int k = 0; k < n; ++k) buf[k] = owner_.h_view(list[k]);
-  return n;
+  return device_ ? exchange_.pack_forward(n, list, buf) : PairClebsch::pack_forward_comm(n, list, buf, pbc_flag, pbc);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_forward_comm(int n, int first, double* buf) {
-  if (!here_) return PairClebsch::unpack_forward_comm(n, first, buf);
-  owner_.sync_host();
-  for (int k = 0; k < n; ++k) owner_.h_view(first + k) = static_cast<int>(buf[k]);
-  owner_.modify_host();
+  device_ ? exchange_.unpack_forward(n, first, buf) : PairClebsch::unpack_forward_comm(n, first, buf);
 }
 
 template <class DeviceType>
 int PairClebschKokkos<DeviceType>::pack_reverse_comm(int n, int first, double* buf) {
-  if (!here_) return PairClebsch::pack_reverse_comm(n, first, buf);
-  reverse_.sync_host();
-  const double* from = reverse_.h_view.data() + static_cast<std::size_t>(first) * width_;
-  std::copy(from, from + static_cast<std::size_t>(n) * width_, buf);
-  return n * width_;
+  return device_ ? exchange_.pack_reverse(n, first, buf) : PairClebsch::pack_reverse_comm(n, first, buf);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_reverse_comm(int n, int* list, double* buf) {
-  if (!here_) return PairClebsch::unpack_reverse_comm(n, list, buf);
-  reverse_.sync_host();
-  for (int k = 0; k < n; ++k)
-    for (int c = 0; c < width_; ++c)
-      reverse_.h_view(static_cast<std::size_t>(list[k]) * width_ + c) += buf[k * width_ + c];
-  reverse_.modify_host();
+  device_ ? exchange_.unpack_reverse(n, list, buf) : PairClebsch::unpack_reverse_comm(n, list, buf);
 }
 
 template <class DeviceType>
-int PairClebschKokkos<DeviceType>::pack_forward_comm_kokkos(int n, DAT::tdual_int_1d sendlist,
-                                                            DAT::tdual_xfloat_1d& buf, int, int*) {
-  owner_.template sync<DeviceType>();
-  const auto owner = owner_.template view<DeviceType>();
-  const auto list = sendlist.template view<DeviceType>();
-  const auto to = buf.template view<DeviceType>();
-  Kokkos::parallel_for(
-      "clebsch:pack_owners", Kokkos::RangePolicy<Execution>(0, n),
-      KOKKOS_LAMBDA(const int k) { to(k) = owner(list(k)); });
-  return n;
+int PairClebschKokkos<DeviceType>::pack_forward_comm_kokkos(int n, DAT::tdual_int_1d list, DAT::tdual_xfloat_1d& buf,
+                                                            int, int*) {
+  return exchange_.pack_forward(n, list, buf);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_forward_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) {
-  owner_.template sync<DeviceType>();
-  const auto owner = owner_.template view<DeviceType>();
-  const auto from = buf.template view<DeviceType>();
-  Kokkos::parallel_for(
-      "clebsch:unpack_owners", Kokkos::RangePolicy<Execution>(0, n),
-      KOKKOS_LAMBDA(const int k) { owner(first + k) = static_cast<int>(from(k)); });
-  owner_.template modify<DeviceType>();
+  exchange_.unpack_forward(n, first, buf);
 }
 
 template <class DeviceType>
 int PairClebschKokkos<DeviceType>::pack_reverse_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) {
-  reverse_.template sync<DeviceType>();
-  const auto reverse = reverse_.template view<DeviceType>();
-  const auto to = buf.template view<DeviceType>();
-  const std::size_t begin = static_cast<std::size_t>(first) * width_;
-  Kokkos::parallel_for(
-      "clebsch:pack_reverse", Kokkos::RangePolicy<Execution>(0, n * width_),
-      KOKKOS_LAMBDA(const int k) { to(k) = reverse(begin + k); });
-  return n * width_;
+  return exchange_.pack_reverse(n, first, buf);
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d sendlist,
+void PairClebschKokkos<DeviceType>::unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d list,
                                                                DAT::tdual_xfloat_1d& buf) {
-  reverse_.template sync<DeviceType>();
-  const auto reverse = reverse_.template view<DeviceType>();
-  const auto list = sendlist.template view<DeviceType>();
-  const auto from = buf.template view<DeviceType>();
-  const int width = width_;
-  // An atom is in a swap's list once, so nobody else adds to its row.
-  Kokkos::parallel_for(
-      "clebsch:unpack_reverse", Kokkos::RangePolicy<Execution>(0, n * width), KOKKOS_LAMBDA(const int k) {
-        reverse(static_cast<std::size_t>(list(k / width)) * width + k % width) += from(k);
-      });
-  reverse_.template modify<DeviceType>();
+  exchange_.unpack_reverse(n, list, buf);
 }
 
 namespace LAMMPS_NS {

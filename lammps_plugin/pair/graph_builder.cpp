@@ -9,9 +9,6 @@
 #include "atom.h"
 #include "error.h"
 #include "neigh_list.h"
-#include "update.h"
-
-using LAMMPS_NS::bigint;
 
 namespace clebsch_lammps {
 
@@ -30,26 +27,20 @@ void GraphBuilder::set_types(const std::vector<int>& model_type, const std::vect
 }
 
 void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int threads) {
-  node_of_.assign(atom->nlocal + atom->nghost, -1);
-  atoms_.clear();
+  nodes_.start(atom->nlocal + atom->nghost);
   add_owned_nodes(list, type);
-
-  graph_.n_local = static_cast<int>(atoms_.size());
   graph_.row_ptr.assign(1, 0);
-  graph_.layer_rows.resize(layers_);
-  int begin = 0, end = graph_.n_local;
-  for (int hop = 0; hop < layers_; ++hop) {
-    graph_.layer_rows[layers_ - 1 - hop] = end;
+  nodes_.expand(layers_, [&](int begin, int end) {
     const int edge_begin = graph_.row_ptr.back();
     add_rows(list, type, begin, end, threads);
     number_senders(owner, edge_begin, graph_.row_ptr.back());
-    begin = end;
-    end = static_cast<int>(atoms_.size());
-  }
-  graph_.n_rows = begin;
-  graph_.n_nodes = end;
-  graph_.types.resize(end);
-  for (int node = 0; node < end; ++node) graph_.types[node] = model_type_[type[atoms_[node]]];
+  });
+  graph_.layer_rows.assign(nodes_.layer_rows().begin(), nodes_.layer_rows().end());
+  graph_.n_local = nodes_.owned();
+  graph_.n_rows = nodes_.rows();
+  graph_.n_nodes = nodes_.nodes();
+  graph_.types.resize(graph_.n_nodes);
+  for (int node = 0; node < graph_.n_nodes; ++node) graph_.types[node] = model_type_[type[atoms()[node]]];
   graph_.finish();
 }
 
@@ -58,17 +49,9 @@ void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* 
     const int i = list->ilist[k];
     if (model_type_[type[i]] < 0) continue;
     const double* x = atom->x[i];
-    // A position that is not a number compares as beyond every cutoff: without this check the atom would quietly count
-    // as isolated.
-    if (!std::isfinite(x[0] + x[1] + x[2])) {
-      const bigint id = atom->tag_enable ? static_cast<bigint>(atom->tag[i]) : i + 1;
-      error->one(FLERR,
-                 "Pair style clebsch: expected finite coordinates, got {} {} {} for atom ID {} at step {}; check the "
-                 "starting structure, the timestep and the model's range of validity",
-                 x[0], x[1], x[2], id, update->ntimestep);
-    }
-    node_of_[i] = static_cast<int>(atoms_.size());
-    atoms_.push_back(i);
+    // A position that is not a number compares as out of every cutoff: the atom would quietly count as isolated.
+    if (!std::isfinite(x[0] + x[1] + x[2])) stop_at_position(lmp, i);
+    nodes_.number(i);
   }
 }
 
@@ -77,7 +60,7 @@ void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, i
   const int* numneigh = list->numneigh;
   int* const* firstneigh = list->firstneigh;
   auto visit = [&](int node, auto&& take) {
-    const int i = atoms_[node];
+    const int i = atoms()[node];
     const double* cutoff = &cutoff_squared_[static_cast<std::size_t>(type[i]) * stride_];
     for (int k = 0; k < numneigh[i]; ++k) {
       const int j = firstneigh[i][k] & NEIGHMASK;
@@ -122,23 +105,33 @@ void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, i
 void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end) {
   for (int e = edge_begin; e < edge_end; ++e) {
     const int j = owner ? owner[graph_.senders[e]] : graph_.senders[e];
-    if (node_of_[j] < 0) {
-      if (owner)
-        error->one(FLERR,
-                   "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for "
-                   "local index {}; please report this",
-                   j);
-      node_of_[j] = static_cast<int>(atoms_.size());
-      atoms_.push_back(j);
-    }
-    graph_.senders[e] = node_of_[j];
+    if (owner && nodes_.find(j) < 0)
+      error->one(FLERR,
+                 "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for "
+                 "local index {}; please report this",
+                 j);
+    graph_.senders[e] = nodes_.number(j);
   }
+}
+
+ClosestPair GraphBuilder::closest_pair() const {
+  ClosestPair closest;
+  double shortest = INFINITY;
+  for (int node = 0; node < graph_.n_rows; ++node)
+    for (int e = graph_.row_ptr[node]; e < graph_.row_ptr[node + 1]; ++e) {
+      const double* v = &graph_.edge_vec[3 * static_cast<std::size_t>(e)];
+      const double distance = std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+      if (distance >= shortest) continue;
+      shortest = distance;
+      closest = {atoms()[node], atoms()[graph_.senders[e]], distance};
+    }
+  return closest;
 }
 
 double GraphBuilder::memory_usage() const {
   const std::size_t ints = graph_.row_ptr.capacity() + graph_.senders.capacity() + graph_.receivers.capacity() +
                            graph_.col_ptr.capacity() + graph_.col_edge.capacity() + graph_.types.capacity() +
-                           atoms_.capacity() + node_of_.capacity();
+                           nodes_.capacity();
   return static_cast<double>(ints * sizeof(int) + graph_.edge_vec.capacity() * sizeof(double));
 }
 

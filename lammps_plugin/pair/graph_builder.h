@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "pair/node_numbering.h"
+#include "pair/step_errors.h"
 #include "pointers.h"
 
 namespace LAMMPS_NS {
@@ -12,10 +14,8 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// Builds the graph of one step. Nodes are numbered breadth first: owned atoms, then the ghosts one hop away, then two
-/// hops, ... along edges within the cutoff at this step. Rows of layer k are therefore a prefix of the nodes, and
-/// ghosts that feed no owned atom, or sit in the skin, never become nodes. Buffers keep their capacity from step to
-/// step.
+/// Builds the graph of one step. Nodes are numbered along edges within the cutoff at this step: ghosts in the skin
+/// never become nodes. Buffers keep their capacity from step to step.
 class GraphBuilder : protected LAMMPS_NS::Pointers {
  public:
   explicit GraphBuilder(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
@@ -32,7 +32,10 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   void set_transpose(bool wanted) { graph_.with_transpose = wanted; }
   const clebsch::Graph& graph() const { return graph_; }
   /// LAMMPS's index of each node.
-  const std::vector<int>& atoms() const { return atoms_; }
+  const std::vector<int>& atoms() const { return nodes_.atoms(); }
+  const NodeNumbering& nodes() const { return nodes_; }
+  /// Of the last build(). Slow: for messages.
+  ClosestPair closest_pair() const;
   double memory_usage() const;
 
  private:
@@ -45,8 +48,7 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   int stride_ = 0;
   int layers_ = 1;
   clebsch::Graph graph_;
-  std::vector<int> atoms_;    ///< node -> LAMMPS index
-  std::vector<int> node_of_;  ///< LAMMPS index -> node or -1
+  NodeNumbering nodes_;
 };
 
 }  // namespace clebsch_lammps

@@ -12,7 +12,6 @@
 #include "comm/device_reports.h"
 #include "comm/node_turn.h"
 #include "error.h"
-#include "universe.h"
 #include "utils.h"
 
 namespace clebsch_lammps {
@@ -44,22 +43,6 @@ std::string find_and_read(const std::string& file, std::string& message) {
   }
 }
 
-struct BlasCheck {
-  std::string warning, error;
-};
-
-BlasCheck check_blas_of_process() {
-  try {
-    const std::string message = clebsch::check_blas();
-    // Another library may do torch's products as well as its own. Forces are computed only when the check says that the
-    // results are right.
-    const bool right = message.empty() || message.find("results are right") != std::string::npos;
-    return right ? BlasCheck{message, ""} : BlasCheck{"", message};
-  } catch (const std::exception& error) {
-    return {"", error.what()};
-  }
-}
-
 }  // namespace
 
 void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
@@ -84,23 +67,6 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
   return model;
 }
 
-std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device, int taken) {
-  if (device == "cpu" || device == "cpu:padded") return device;
-  // The partitions of a job share the GPUs of a node, but each reads its input alone, so only the ranks of this
-  // partition can be asked. The launcher has numbered all ranks of the node. Where its numbers are unknown, partitions
-  // are taken to fill nodes one after the other.
-  int place = place_by_launcher();
-  if (place < 0 && lmp->universe->nworlds > 1) place = lmp->universe->me;
-  MPI_Comm node = node_communicator(lmp->world);
-  const auto reports = gather_reports(lmp->world, node, place, taken, clebsch::visible_gpus);
-  MPI_Comm_free(&node);
-  const DeviceChoices choices = choose_devices(device, reports);
-  if (!choices.error.empty()) lmp->error->all(FLERR, "Pair style clebsch: {}", choices.error);
-  if (!choices.warning.empty() && lmp->comm->me == 0)
-    lmp->error->warning(FLERR, "Pair style clebsch: {}", choices.warning);
-  return choices.devices[lmp->comm->me];
-}
-
 void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
   MPI_Comm node = node_communicator(lmp->world);
   const TurnOutcome outcome =
@@ -112,17 +78,6 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
                         "Pair style clebsch: every rank compiles the GPU kernels for itself: {}. Set CLEBSCH_CACHE_DIR "
                         "to a folder of yours that every node can write",
                         outcome.notice);
-}
-
-void check_blas(LAMMPS_NS::LAMMPS* lmp) {
-  static const BlasCheck found = check_blas_of_process();
-  static bool warned = false;
-  // The ranks meet at every call, not only at the first: for ranks of another LAMMPS in this process it may be the
-  // first.
-  stop_together(lmp, found.error);
-  if (found.warning.empty() || warned || lmp->comm->me != 0) return;
-  warned = true;
-  lmp->error->warning(FLERR, "Pair style clebsch: {}", found.warning);
 }
 
 }  // namespace clebsch_lammps

@@ -17,18 +17,9 @@ void stop_together(LAMMPS_NS::LAMMPS* lmp, const std::string& message);
 std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::string& file,
                                            const clebsch::LoadOptions& options);
 
-/// Collective: `device` (auto, cpu or cuda) for this rank, as LoadOptions::device takes it; device_choice.h has the
-/// rules. `taken`: the GPU that the host program has chosen for this rank, -1 for none. Rank 0 warns when ranks share a
-/// GPU, or stay on the CPU because of one of them; all stop together when a rank's GPU does not start.
-std::string choose_device(LAMMPS_NS::LAMMPS* lmp, const std::string& device, int taken = -1);
-
 /// Collective: the GPU kernels of a loaded model for each rank's current device. The first rank of a node compiles
 /// those that are not in the cache on disk, then the others find them there. All ranks stop together when a kernel
 /// cannot be compiled; a cache that cannot be written costs a warning.
 void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model);
-
-/// Collective: torch's BLAS may have been captured by another library of the process. Warns, once a process, or stops
-/// when a product comes out wrong.
-void check_blas(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

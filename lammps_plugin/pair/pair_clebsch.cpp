@@ -2,29 +2,26 @@
 #include "pair/pair_clebsch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <exception>
 
 #include "atom.h"
 #include "comm.h"
-#include "cpu/dispatch.h"
+#include "comm/rank_device.h"
 #include "error.h"
 #include "force.h"
 #include "memory.h"
-#include "neigh_list.h"
 #include "neighbor.h"
-#include "pair/fix_ghost_cutoff.h"
+#include "pair/blas_check.h"
 #include "pair/model_loading.h"
-#include "update.h"
-#include "utils.h"
+#include "pair/run_checks.h"
+#include "pair/units.h"
 
 using namespace LAMMPS_NS;
 using clebsch_lammps::CommMode;
 using clebsch_lammps::Communication;
-using clebsch_lammps::StepTimes;
+using clebsch_lammps::GhostMode;
 
-PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), pairs_(lmp), communication_(lmp), times_(lmp) {
+PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp), notices_(lmp) {
   single_enable = 0;
   restartinfo = 0;
   one_coeff = 1;
@@ -41,7 +38,7 @@ PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), builder_(lmp), pairs_(lmp), c
 
 PairClebsch::~PairClebsch() {
   if (copymode) return;
-  FixGhostCutoff::remove(lmp);
+  ghost_cutoff_.forget();
   if (!allocated) return;
   memory->destroy(setflag);
   memory->destroy(cutsq);
@@ -68,8 +65,9 @@ void PairClebsch::settings(int narg, char** arg) {
   settings_ = clebsch_lammps::parse_pair_settings(lmp, narg, arg);
   // LAMMPS keeps this object when the input names the style again. The model was loaded with the old options then.
   if (model_ && !settings_.same_model(before)) forget_model();
-  fold_ = settings_.comm == CommMode::automatic && comm->nprocs == 1;
-  ghostneigh = fold_ ? 0 : 1;  // here for the same reason as the sizes above
+  const bool fold = settings_.comm == CommMode::automatic && comm->nprocs == 1;
+  communication_.set_mode(fold ? GhostMode::fold : GhostMode::expand);
+  ghostneigh = fold ? 0 : 1;  // here for the same reason as the sizes above
 }
 
 void PairClebsch::map_types(int narg, char** arg) {
@@ -124,18 +122,21 @@ void PairClebsch::coeff(int narg, char** arg) {
   forget_model();
   model_ = clebsch_lammps::load_model(lmp, model_file_, options);
   if (model_->device() != "cpu") clebsch_lammps::prepare_kernels(lmp, *model_);
-  builder_.set_transpose(model_->device() == "cpu");
   map_types(narg - 3, arg + 3);
   map_element2type(narg - 3, arg + 3);
-  const auto& meta = model_->metadata();
-  builder_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
-  pairs_.set_types(model_type_, meta.layers);
-  finds_edges_ = options.device != "cpu" && (model_->device() != "cpu" || options.device == "cpu:padded");
-  known_atoms_ = -1;
-  reported_ = false;
+  make_source(options.device);
+  list_watch_.forget();
+  notices_.forget_model();
+}
+
+void PairClebsch::make_source(const std::string& device) {
+  const bool finds_edges = model_->device() != "cpu" || device == "cpu:padded";
+  const auto make = finds_edges ? clebsch_lammps::make_pair_list_source : clebsch_lammps::make_graph_source;
+  host_ = make(lmp, model_, model_type_);
 }
 
 void PairClebsch::forget_model() {
+  host_.reset();
   model_.reset();
   last_step_ = -1;  // results are the old model's
   const int n = atom->ntypes + 1;
@@ -150,12 +151,6 @@ std::string PairClebsch::choose_model_device() { return clebsch_lammps::choose_d
 
 NeighRequest* PairClebsch::request_list(bool ghost_rows) {
   return neighbor->add_request(this, NeighConst::REQ_FULL | (ghost_rows ? NeighConst::REQ_GHOST : 0));
-}
-
-PairClebsch::NodeCounts PairClebsch::node_counts() const {
-  if (finds_edges_) return {pairs_.view().n_local, pairs_.view().n_nodes};
-  const auto& graph = builder_.graph();
-  return {graph.n_local, graph.n_nodes};
 }
 
 double PairClebsch::init_one(int i, int j) {
@@ -173,65 +168,30 @@ void PairClebsch::init_style() {
   check_model();
   energy_factor_ = clebsch_lammps::energy_factor(lmp);
   clebsch_lammps::check_pair_modify(lmp, offset_flag != 0, tail_flag != 0);
-  // A hybrid style that was set up from a restart file has not copied the sizes that the constructor set here.
+  grow_hybrid_buffers();
+  const auto& meta = model_->metadata();
+  ghost_cutoff_.init(communication_.mode(), meta);
+  request_list(clebsch_lammps::GhostCutoff::needs_rows(communication_.mode(), meta));
+  model_->set_threads(comm->nthreads);
+  forget_run();
+  if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();
+  notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.folds());
+}
+
+/// A hybrid style that was set up from a restart file has not seen the constructor's sizes of this one.
+void PairClebsch::grow_hybrid_buffers() {
   force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
   force->pair->comm_reverse = std::max(force->pair->comm_reverse, comm_reverse);
   force->pair->comm_reverse_off = std::max(force->pair->comm_reverse_off, comm_reverse_off);
-
-  const auto& meta = model_->metadata();
-  const double ghosts = (fold_ ? 1 : meta.layers) * meta.r_max + neighbor->skin;
-  const bool ghost_rows = !fold_ && meta.layers > 1;
-  clebsch_lammps::check_communication(lmp, ghosts, ghost_rows);
-  ghosts_ = fold_ ? 0 : ghosts;
-  FixGhostCutoff::ask(lmp, ghosts_);
-  if (ghosts_ > comm->cutghostuser && ghosts_ != told_ghosts_ && comm->me == 0)
-    utils::logmesg(
-        lmp, "Pair style clebsch: communication cutoff set to {:.6g} Angstrom = {} layers x {:.6g} + skin {:.6g}\n",
-        ghosts, meta.layers, meta.r_max, neighbor->skin);
-  told_ghosts_ = ghosts_;
-  own_reverse_ = !fold_ && !force->newton_pair;
-
-  request_list(ghost_rows);
-  model_->set_threads(comm->nthreads);
-  request_.outputs.clear();  // computes ask again when they initialise
-  measures_ = settings_.timing;
-  check_run_ = true;
-  known_atoms_ = -1;
-  last_step_ = -1;
-  times_.reset();
-  if (settings_.energy == clebsch::EnergyReference::total && !monte_carlo_warned_)
-    monte_carlo_warned_ = clebsch_lammps::warn_monte_carlo(lmp);
-  if (!reported_) report();
-  reported_ = true;
 }
 
-void PairClebsch::report() const {
-  if (comm->me != 0) return;
-  const auto& meta = model_->metadata();
-  std::string types, tables;
-  for (int t = 1; t <= atom->ntypes; ++t)
-    types += " " + (model_type_[t] < 0 ? std::string("NULL") : meta.type_names[model_type_[t]]);
-  for (const auto& table : model_->tables())
-    tables += fmt::format(
-        "  layer {}: {} radial tables of {} pieces, {:.1f} kB, relative error {:.1e} (slope {:.1e})\n", table.layer,
-        table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
-  if (tables.empty()) tables = "  radial functions evaluated exactly\n";
-  if (settings_.energy == clebsch::EnergyReference::interaction) {
-    tables += "  energies relative to isolated atoms, in eV:";
-    for (std::size_t t = 0; t < meta.type_names.size(); ++t)
-      if (std::find(model_type_.begin() + 1, model_type_.end(), static_cast<int>(t)) != model_type_.end())
-        tables += fmt::format(" {} {:.10g}", meta.type_names[t], model_->isolated_energies()[t]);
-    tables += "\n";
-  }
-  utils::logmesg(lmp,
-                 "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
-                 "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",
-                 meta.family, model_file_, types, meta.r_max, meta.layers,
-                 model_->dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
-                 model_->device() == "cpu" ? std::string("CPU ") + clebsch::cpu::isa_name(clebsch::cpu::isa())
-                                           : "GPU " + model_->device() + " (rank 0)",
-                 tables, fold_ ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion",
-                 comm->nthreads, force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
+void PairClebsch::forget_run() {
+  request_.outputs.clear();  // computes ask again when they initialise
+  check_run_ = true;
+  list_watch_.forget();
+  last_step_ = -1;
+  times_.set_wanted(settings_.timing);
+  times_.reset();
 }
 
 void PairClebsch::finish() {
@@ -267,5 +227,5 @@ int PairClebsch::pack_reverse_comm(int n, int first, double* buf) { return commu
 void PairClebsch::unpack_reverse_comm(int n, int* list, double* buf) { communication_.unpack_reverse(n, list, buf); }
 
 double PairClebsch::memory_usage() {
-  return Pair::memory_usage() + builder_.memory_usage() + pairs_.memory_usage() + communication_.memory_usage();
+  return Pair::memory_usage() + communication_.memory_usage() + (source() ? source()->memory_usage() : 0.0);
 }

@@ -8,16 +8,17 @@
 #include "comm/communication.h"
 #include "model/model.h"
 #include "pair.h"
-#include "pair/graph_builder.h"
-#include "pair/pair_list_builder.h"
+#include "pair/ghost_cutoff.h"
+#include "pair/list_watch.h"
+#include "pair/notices.h"
 #include "pair/pair_settings.h"
-#include "pair/run_checks.h"
+#include "pair/step_source.h"
 #include "pair/step_times.h"
 
 namespace LAMMPS_NS {
 
-/// The pair style only translates: LAMMPS's neighbour list into a graph, the model's energies, forces and virials into
-/// LAMMPS's arrays.
+/// The pair style only translates: LAMMPS's commands and flags into what a step needs, energies, forces and virials of
+/// a clebsch_lammps::StepSource into LAMMPS's arrays.
 class PairClebsch : public Pair {
  public:
   explicit PairClebsch(LAMMPS* lmp);
@@ -47,25 +48,26 @@ class PairClebsch : public Pair {
   const clebsch::Result::Named* output(const std::string& name) const;
   /// The step of the last compute(). It is -1 before the first step of a run, and after the model was given anew.
   bigint last_step() const { return last_step_; }
-  /// Nodes of the last step's graph.
-  struct NodeCounts {
-    int owned = 0, all = 0;
-  };
-  virtual NodeCounts node_counts() const;
+  /// Nodes of the last step's graph that are owned atoms.
+  int owned_nodes() const { return source()->counts().owned; }
   /// LAMMPS's index of each owned node: the order of per-atom outputs.
-  virtual const std::vector<int>& node_atoms() const { return finds_edges_ ? pairs_.atoms() : builder_.atoms(); }
-  int owned_nodes() const { return node_counts().owned; }
+  const std::vector<int>& node_atoms() const { return source()->atoms(); }
   /// Whether the graph is the whole system, without ghosts.
-  bool has_whole_graph() const { return fold_; }
+  bool has_whole_graph() const { return communication_.folds(); }
   /// Asks for the times of parts from the next step on, as `timing yes` does.
-  void request_times() { measures_ = true; }
+  void request_times() { times_.set_wanted(true); }
   virtual const clebsch_lammps::StepTimes& times() { return times_; }
 
  protected:
   /// Collective: where the model runs, as LoadOptions::device takes it.
   virtual std::string choose_model_device();
+  /// The source of the steps of a model that was loaded for `device`.
+  virtual void make_source(const std::string& device);
+  /// The source of the steps; null without a model.
+  virtual const clebsch_lammps::StepSource* source() const { return host_.get(); }
   /// Stops when there is no model: pair_coeff failed, or pair_style was given again with other options.
   void check_model() const;
+  virtual void forget_model();
   /// The neighbour list of init_style().
   virtual class NeighRequest* request_list(bool ghost_rows);
   /// Sets the request of a step from LAMMPS's flags, and does the checks that come before the first step of a run.
@@ -73,51 +75,35 @@ class PairClebsch : public Pair {
   /// Collective. Gives ghosts the types of their owners at the first step of a run, since the input may have changed
   /// types before it.
   virtual void refresh_ghost_types() { communication_.refresh_ghost_types(this); }
-  /// Stops: LAMMPS's neighbour list lacks atoms of this style.
-  [[noreturn]] void stop_at_missing_atoms(int missing) const;
-  /// Stops: `what` of LAMMPS's atom i is not finite. first, second: the atoms of the closest pair, or -1.
-  [[noreturn]] void stop_at_atom(int i, const std::string& what, int first, int second, double distance) const;
 
  private:
   void allocate();
-  void forget_model();
   void map_types(int narg, char** arg);
-  void report() const;
+  void grow_hybrid_buffers();
+  void forget_run();
+  void check_run() const;
+  void update_source();
   void evaluate();
   void check_forces();
-  [[noreturn]] void stop_at_node(int node, const std::string& what);
-  void make_graph();
-  void build_graph();
-  const int* types_of_step();
-  void check_list(const int* type) const;
-  bigint atom_id(int i) const;
-  void add_to_atoms(double** target, const std::vector<double>& source, int width);
-  void warn_centroid();
+  [[noreturn]] void stop_at_node(int node, const std::string& what) const;
+  void add_to_atoms(double** target, const std::vector<double>& rows, int width);
 
  protected:
   clebsch_lammps::PairSettings settings_;
   std::shared_ptr<clebsch::Model> model_;
   std::string model_file_;
-  std::vector<int> model_type_;  ///< by LAMMPS type, -1: not of this style
+  std::vector<int> model_type_;                       ///< by LAMMPS type, -1: not of this style
+  std::unique_ptr<clebsch_lammps::HostSource> host_;  ///< null where a derived style has a source of its own
   clebsch::Request request_;
   clebsch::Result result_;
-  clebsch_lammps::GraphBuilder builder_;
-  clebsch_lammps::PairListBuilder pairs_;
   clebsch_lammps::Communication communication_;
+  clebsch_lammps::GhostCutoff ghost_cutoff_;
+  clebsch_lammps::ListWatch list_watch_;
   clebsch_lammps::StepTimes times_;
+  clebsch_lammps::Notices notices_;
   double energy_factor_ = 1;
-  double ghosts_ = 0;         ///< how deep ghosts must be, Angstrom; 0: as LAMMPS has them
-  double told_ghosts_ = 0;    ///< the last depth that the log tells
-  bool finds_edges_ = false;  ///< the model finds a step's edges among LAMMPS's pairs
-  bool fold_ = true;          ///< ghosts stand for their owners (one rank)
-  bool own_reverse_ = false;  ///< newton off on several ranks
-  bool check_run_ = true;     ///< before the first step of a run
-  bool reported_ = false, centroid_warned_ = false, monte_carlo_warned_ = false;
-  bool measures_ = false;   ///< somebody wants to know the times of parts
-  std::vector<int> types_;  ///< types_of_step() where it is not LAMMPS's array
-  int known_atoms_ = -1;    ///< local + ghost atoms when the owners were found
+  bool check_run_ = true;  ///< before the first step of a run
   bigint last_step_ = -1;
-  bigint known_list_ = -1;  ///< step of LAMMPS's list that the model has
 };
 
 }  // namespace LAMMPS_NS

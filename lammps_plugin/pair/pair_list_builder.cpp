@@ -15,76 +15,65 @@ void PairListBuilder::set_types(const std::vector<int>& model_type, int layers) 
   layers_ = std::max(layers, 1);
 }
 
-int PairListBuilder::node_of(int i) {
-  if (number_[i] < 0) {
-    number_[i] = static_cast<int>(atoms_.size());
-    atoms_.push_back(i);
-  }
-  return number_[i];
-}
-
 bool PairListBuilder::types_changed(const int* type) const {
   return !std::equal(lammps_types_.begin(), lammps_types_.end(), type);
 }
 
 void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner) {
   lammps_types_.assign(type, type + atom->nlocal + atom->nghost);
-  number_.assign(atom->nlocal + atom->nghost, -1);
-  atoms_.clear();
+  nodes_.start(atom->nlocal + atom->nghost);
+  image_of_.assign(atom->nlocal + atom->nghost, -1);
   images_.clear();
   neighbours_.clear();
   row_ptr_.assign(1, 0);
-  layer_rows_.resize(layers_);
   for (int k = 0; k < list->inum; ++k)
-    if (model_type_[type[list->ilist[k]]] >= 0) node_of(list->ilist[k]);
+    if (model_type_[type[list->ilist[k]]] >= 0) nodes_.number(list->ilist[k]);
+  nodes_.expand(layers_, [&](int begin, int end) {
+    for (int node = begin; node < end; ++node) add_row(list, type, owner, node);
+  });
 
   view_ = {};
-  view_.n_local = static_cast<int>(atoms_.size());
-  int begin = 0, end = view_.n_local;
-  for (int hop = 0; hop < layers_; ++hop) {
-    layer_rows_[layers_ - 1 - hop] = end;
-    for (int node = begin; node < end; ++node) {
-      const int i = atoms_[node];
-      const int* neighbours = list->firstneigh[i];
-      for (int k = 0; k < list->numneigh[i]; ++k) {
-        const int j = neighbours[k] & NEIGHMASK;
-        if (model_type_[type[j]] < 0) continue;
-        if (owner && j >= atom->nlocal) {
-          // Images are numbered after all nodes, so they wait until the number of nodes is known.
-          if (number_[j] < 0) {
-            number_[j] = static_cast<int>(images_.size());
-            images_.push_back(j);
-          }
-          neighbours_.push_back(-1 - number_[j]);
-        } else {
-          neighbours_.push_back(node_of(j));
-        }
-      }
-      if (neighbours_.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-        error->one(FLERR, "Pair style clebsch: expected at most 2147483647 pairs a rank, got more; use more ranks");
-      row_ptr_.push_back(static_cast<int>(neighbours_.size()));
-    }
-    begin = end;
-    end = static_cast<int>(atoms_.size());
-  }
-  view_.n_rows = begin;
-  view_.n_nodes = end;
+  view_.n_local = nodes_.owned();
+  view_.n_rows = nodes_.rows();
+  view_.n_nodes = nodes_.nodes();
   fold_images(owner);
-  types_.resize(end);
-  for (int node = 0; node < end; ++node) types_[node] = model_type_[type[atoms_[node]]];
-  view_.n_points = end + static_cast<int>(images_.size());
+  types_.resize(view_.n_nodes);
+  for (int node = 0; node < view_.n_nodes; ++node) types_[node] = model_type_[type[atoms()[node]]];
+  view_.n_points = view_.n_nodes + static_cast<int>(images_.size());
   view_.row_ptr = row_ptr_.data();
   view_.neighbours = neighbours_.data();
   view_.owners = owners_.data();
-  view_.layer_rows = layer_rows_.data();
+  view_.layer_rows = nodes_.layer_rows().data();
   view_.n_layers = layers_;
   view_.types = types_.data();
+}
+
+void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int node) {
+  const int i = atoms()[node];
+  const int* neighbours = list->firstneigh[i];
+  for (int k = 0; k < list->numneigh[i]; ++k) {
+    const int j = neighbours[k] & NEIGHMASK;
+    if (model_type_[type[j]] < 0) continue;
+    if (owner && j >= atom->nlocal) {
+      // Images come after all nodes, whose number is known in the end.
+      if (image_of_[j] < 0) {
+        image_of_[j] = static_cast<int>(images_.size());
+        images_.push_back(j);
+      }
+      neighbours_.push_back(-1 - image_of_[j]);
+    } else {
+      neighbours_.push_back(nodes_.number(j));
+    }
+  }
+  if (neighbours_.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    error->one(FLERR, "Pair style clebsch: expected at most 2147483647 pairs a rank, got more; use more ranks");
+  row_ptr_.push_back(static_cast<int>(neighbours_.size()));
 }
 
 void PairListBuilder::fold_images(const int* owner) {
   owners_.clear();
   for (const int ghost : images_) {
-    const int node = number_[owner[ghost]];
+    const int node = nodes_.find(owner[ghost]);
     if (node < 0)
       error->one(FLERR,
                  "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
@@ -97,17 +86,17 @@ void PairListBuilder::fold_images(const int* owner) {
 }
 
 clebsch::PointsView PairListBuilder::gather(int threads) {
-  const int nodes = static_cast<int>(atoms_.size()), points = nodes + static_cast<int>(images_.size());
+  const int nodes = nodes_.nodes(), points = nodes + static_cast<int>(images_.size());
   positions_.resize(3 * static_cast<std::size_t>(points));
   const double* const* x = atom->x;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && points > 10000)
   for (int p = 0; p < points; ++p)
-    std::copy_n(x[p < nodes ? atoms_[p] : images_[p - nodes]], 3, &positions_[3 * static_cast<std::size_t>(p)]);
+    std::copy_n(x[p < nodes ? atoms()[p] : images_[p - nodes]], 3, &positions_[3 * static_cast<std::size_t>(p)]);
   return {positions_.data(), nullptr};
 }
 
 double PairListBuilder::memory_usage() const {
-  const std::size_t ints = atoms_.capacity() + images_.capacity() + number_.capacity() + row_ptr_.capacity() +
+  const std::size_t ints = nodes_.capacity() + images_.capacity() + image_of_.capacity() + row_ptr_.capacity() +
                            neighbours_.capacity() + owners_.capacity() + types_.capacity() + lammps_types_.capacity();
   return static_cast<double>(ints * sizeof(int) + positions_.capacity() * sizeof(double));
 }

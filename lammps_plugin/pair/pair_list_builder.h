@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/pair_list.h"
+#include "pair/node_numbering.h"
 #include "pointers.h"
 
 namespace LAMMPS_NS {
@@ -13,8 +14,8 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// Nodes are numbered breadth first as by GraphBuilder, but along all pairs of the list, the skin included: the numbers
-/// hold as long as LAMMPS's list does. Buffers keep their capacity.
+/// Nodes are numbered along all pairs of the list, the skin included: the numbers hold as long as LAMMPS's list does.
+/// Buffers keep their capacity.
 class PairListBuilder : protected LAMMPS_NS::Pointers {
  public:
   explicit PairListBuilder(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
@@ -31,19 +32,20 @@ class PairListBuilder : protected LAMMPS_NS::Pointers {
   /// Where the list's points are now; valid until the next call.
   clebsch::PointsView gather(int threads);
   /// LAMMPS's index of each node.
-  const std::vector<int>& atoms() const { return atoms_; }
+  const std::vector<int>& atoms() const { return nodes_.atoms(); }
+  const NodeNumbering& nodes() const { return nodes_; }
   double memory_usage() const;
 
  private:
-  int node_of(int i);
+  void add_row(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int node);
   void fold_images(const int* owner);
 
   std::vector<int> model_type_;
   int layers_ = 1;
-  std::vector<int> atoms_;   ///< node -> LAMMPS index
-  std::vector<int> images_;  ///< image -> LAMMPS index of the ghost
-  std::vector<int> number_;  ///< LAMMPS index -> node or -1; of ghosts that are images: image or -1
-  std::vector<int> row_ptr_, neighbours_, owners_, layer_rows_, types_;
+  NodeNumbering nodes_;
+  std::vector<int> images_;    ///< image -> LAMMPS index of the ghost
+  std::vector<int> image_of_;  ///< LAMMPS index -> image or -1
+  std::vector<int> row_ptr_, neighbours_, owners_, types_;
   std::vector<int> lammps_types_;  ///< by LAMMPS index, of the last build
   std::vector<double> positions_;  ///< nodes, then images
   clebsch::PairListView view_;

@@ -3,21 +3,13 @@
 
 #include <mpi.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <string>
 #include <utility>
 
 #include "atom.h"
 #include "comm.h"
-#include "core/units.h"
-#include "domain.h"
 #include "error.h"
-#include "fix.h"
 #include "force.h"
 #include "group.h"
-#include "modify.h"
 #include "neigh_list.h"
 #include "neighbor.h"
 #include "pair.h"
@@ -27,19 +19,8 @@
 using LAMMPS_NS::Atom;
 using LAMMPS_NS::Comm;
 using LAMMPS_NS::LAMMPS;
-using LAMMPS_NS::Neighbor;
 
 namespace clebsch_lammps {
-
-double energy_factor(LAMMPS* lmp) {
-  const std::string units = lmp->update->unit_style;
-  if (units == "metal") return 1.0;
-  if (units == "real") return clebsch::kKcalMolPerElectronVolt;
-  lmp->error->all(FLERR,
-                  "Pair style clebsch: expected units metal or real, got {}; put `units metal` at the top of the "
-                  "input",
-                  units);
-}
 
 void check_pair_modify(LAMMPS* lmp, bool shift, bool tail) {
   if (!shift && !tail) return;
@@ -52,48 +33,12 @@ void check_pair_modify(LAMMPS* lmp, bool shift, bool tail) {
 
 namespace {
 
-/// Distances between opposite faces of the box.
-std::array<double, 3> box_heights(const LAMMPS_NS::Domain* domain) {
-  // Rows of the inverse box matrix (LAMMPS order xx yy zz yz xz xy) have length 1 / height.
-  const double* h = domain->h_inv;
-  return {1.0 / std::sqrt(h[0] * h[0] + h[5] * h[5] + h[4] * h[4]), 1.0 / std::sqrt(h[1] * h[1] + h[3] * h[3]),
-          1.0 / h[2]};
-}
-
-/// The shortest height of the periodic directions; infinity when there is none.
-double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
-  const auto heights = box_heights(domain);
-  double shortest = INFINITY;
-  for (int d = 0; d < 3; ++d)
-    if (domain->periodicity[d]) shortest = std::min(shortest, heights[d]);
-  return shortest;
-}
-
-/// The group of comm_modify is a protected member of Comm: a class derived from it may read it.
+/// Comm tells the group of comm_modify to its children alone.
 struct BorderGroup : Comm {
   static int of(const Comm* comm) { return comm->*(&BorderGroup::bordergroup); }
 };
 
 }  // namespace
-
-void check_communication(LAMMPS* lmp, double cutoff, bool expanded) {
-  Comm* comm = lmp->comm;
-  if (expanded && comm->mode != Comm::SINGLE)
-    lmp->error->all(FLERR,
-                    "Pair style clebsch: expected comm_modify mode single on several ranks, got mode multi; use "
-                    "`comm_modify mode single`");
-  if (expanded && lmp->neighbor->style != Neighbor::BIN && lmp->neighbor->style != Neighbor::NSQ)
-    lmp->error->all(FLERR,
-                    "Pair style clebsch: expected neighbor style bin or nsq on several ranks, got multi; use "
-                    "`neighbor {} bin`",
-                    lmp->neighbor->skin);
-  const double height = shortest_periodic_height(lmp->domain);
-  if (comm->style == Comm::TILED && cutoff > height)
-    lmp->error->all(FLERR,
-                    "Pair style clebsch: expected a box of at least {:.6g} Angstrom (the ghost cutoff) in periodic "
-                    "directions with comm_style tiled, got {:.6g}; use `comm_style brick`",
-                    cutoff, height);
-}
 
 void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
   const Atom* atom = lmp->atom;
@@ -150,39 +95,11 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
   }
 }
 
-void check_ghosts(LAMMPS* lmp, double cutoff) {
-  const auto heights = box_heights(lmp->domain);
-  for (int d = 0; d < 3; ++d) {
-    // In a triclinic box LAMMPS gives the depth of ghosts as fractions of the box's heights.
-    const double depth = lmp->comm->cutghost[d] * (lmp->domain->triclinic ? heights[d] : 1.0);
-    if (depth < cutoff * (1 - 1e-6))
-      lmp->error->all(FLERR,
-                      "Pair style clebsch: expected ghost atoms {:.6g} Angstrom deep, got {:.6g} from a command that "
-                      "sets up communication without asking fixes; give `comm_modify cutoff {:.6g}` before it",
-                      cutoff, depth, cutoff);
-  }
-}
-
 void warn_exclusions(LAMMPS* lmp) {
   if (lmp->neighbor->exclude_setting() && lmp->comm->me == 0)
     lmp->error->warning(FLERR,
                         "Pair style clebsch: neigh_modify exclude removes neighbors from the model as well: energies "
                         "and forces of their other neighbors change too");
-}
-
-bool warn_monte_carlo(LAMMPS* lmp) {
-  for (const char* style : {"^gcmc", "^widom", "^charge/regulation"}) {
-    const auto fixes = lmp->modify->get_fix_by_style(style);
-    if (fixes.empty()) continue;
-    if (lmp->comm->me == 0)
-      lmp->error->warning(FLERR,
-                          "Pair style clebsch: fix {} takes the change of energy when it inserts or excludes atoms for "
-                          "that of their interaction, but `energy total` has the energy of isolated atoms in it; use "
-                          "`pair_style clebsch energy interaction`",
-                          fixes.front()->style);
-    return true;
-  }
-  return false;
 }
 
 }  // namespace clebsch_lammps

@@ -11,14 +11,8 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// Factor from eV to LAMMPS's energy unit: 1 for metal, kcal/mol per eV for real; stops for others.
-double energy_factor(LAMMPS_NS::LAMMPS* lmp);
-
 /// Stops on pair_modify options that would be silently ignored. Within hybrid they may be meant for another style.
 void check_pair_modify(LAMMPS_NS::LAMMPS* lmp, bool shift, bool tail);
-
-/// Stops when the communication settings cannot bring ghosts `cutoff` deep.
-void check_communication(LAMMPS_NS::LAMMPS* lmp, double cutoff, bool expanded);
 
 /// Collective. Stops when special_bonds removes bonded neighbours of atoms of this style. To be called once the
 /// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
@@ -32,14 +26,7 @@ void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, 
 /// are left out of neighbour lists or have no ghosts.
 void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
-/// Stops when LAMMPS's ghosts are less than `cutoff` deep.
-void check_ghosts(LAMMPS_NS::LAMMPS* lmp, double cutoff);
-
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
-
-/// Warns when a fix compares energies of different numbers of atoms, in which those of isolated atoms do not cancel;
-/// returns whether there is one.
-bool warn_monte_carlo(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

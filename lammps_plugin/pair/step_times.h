@@ -11,6 +11,10 @@ class StepTimes : protected LAMMPS_NS::Pointers {
 
   explicit StepTimes(LAMMPS_NS::LAMMPS* lmp) : Pointers(lmp) {}
 
+  /// Whether somebody wants to know: where measuring costs time, it is for them alone.
+  void set_wanted(bool wanted) { wanted_ = wanted; }
+  bool wanted() const { return wanted_; }
+
   /// Starts the clock of a step; lap() charges the time since the last call to a part.
   void start();
   void lap(Part part);
@@ -27,6 +31,7 @@ class StepTimes : protected LAMMPS_NS::Pointers {
 
  private:
   double seconds_[kParts] = {0, 0, 0};
+  bool wanted_ = false;
   double last_ = 0;
   long steps_ = 0;
 };

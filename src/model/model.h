@@ -185,8 +185,8 @@ class Model {
   void set_threads(int threads);
 
   /// Compiles the GPU kernels that compute() asks for on a device, of runs with other types in use as well, in parallel
-  /// threads, and keeps them in the cache. No device is needed when options.arch is given, only libnvrtc. Errors of kernels are in the reports; throws Error for
-  /// an architecture whose limits are not known.
+  /// threads, and keeps them in the cache. No device is needed when options.arch is given, only libnvrtc. Errors of
+  /// kernels are in the reports; throws Error for an architecture whose limits are not known.
   std::vector<KernelReport> compile_kernels(const KernelOptions& options) const;
   /// The same for the current device, before the first step. Throws one Error that names all kernels that failed.
   void prepare() const;
@@ -238,6 +238,9 @@ std::vector<int> kernel_architectures();
 /// Version of this library and of the torch it was built for, e.g. "0.1.0", "2.11.0".
 const char* version();
 const char* torch_version();
+/// The instruction set of the CPU ops in this process: "baseline", "avx2" or "avx512". Throws Error when CLEBSCH_ISA in
+/// the environment names another, or one that the machine lacks.
+std::string instruction_set();
 
 /// Where torch's BLAS symbols resolve to and whether a small GEMM through torch is right (another BLAS in the process
 /// can capture sgemm_). Returns an empty string when all is well, else a message with the library's path.

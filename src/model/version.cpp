@@ -1,3 +1,4 @@
+#include "cpu/dispatch.h"
 #include "model/model.h"
 
 namespace clebsch {
@@ -8,5 +9,7 @@ const char kTorchMark[] = "CLEBSCH_TORCH_VERSION=" CLEBSCH_TORCH_VERSION;
 
 const char* version() { return CLEBSCH_VERSION; }
 const char* torch_version() { return kTorchMark + sizeof("CLEBSCH_TORCH_VERSION=") - 1; }
+
+std::string instruction_set() { return cpu::isa_name(cpu::isa()); }
 
 }  // namespace clebsch

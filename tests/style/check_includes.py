@@ -32,13 +32,14 @@ MAY_INCLUDE = {
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],
+    "model/version.cpp": ["cpu", "model"],
     "model/file": [*CORE, "model"],
     "model/run": [*CORE, *CUDA, "torch", "model", "model/file"],
     "model/device": [*CORE, *CUDA, "torch", "model", "model/run"],
     "model": [*CORE, *CUDA, "torch", "model/file", "model/run", "model/device"],
     # The plugin knows a model by model.h, which is all of src/model that is at the folder's root.
     "comm": ["model"],
-    "pair": ["core", "cpu", "model", "comm"],
+    "pair": ["core", "model", "comm"],
     "compute": ["model", "pair"],
     "host": ["pair", "compute"],
     "kokkos": ["core", "model", "comm", "pair", "host"],

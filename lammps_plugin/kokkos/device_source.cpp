@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "kokkos/device_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "atom_kokkos.h"
+#include "atom_masks.h"
+#include "comm.h"
+#include "error.h"
+#include "update.h"
+#include "utils.h"
+
+namespace clebsch_lammps {
+
+template <class DeviceType>
+DeviceSource<DeviceType>::DeviceSource(LAMMPS_NS::LAMMPS* lmp, std::shared_ptr<clebsch::Model> model,
+                                       const std::vector<int>& model_type, StepTimes& times)
+    : lmp_(lmp),
+      atom_(static_cast<LAMMPS_NS::AtomKokkos*>(lmp->atom)),
+      model_(std::move(model)),
+      model_type_(model_type),
+      times_(times) {}
+
+template <class DeviceType>
+DeviceSource<DeviceType>::~DeviceSource() noexcept(false) {
+  Kokkos::fence();  // kernels may still read the model's arrays
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::init_run() {
+  const auto& meta = model_->metadata();
+  if (meta.layers > Graph::kMostLayers)
+    lmp_->error->all(FLERR, "Pair style clebsch/kk: expected a model of at most {} layers, got {}",
+                     static_cast<int>(Graph::kMostLayers), meta.layers);
+  graph_.set_types(model_type_, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
+  there_ = {};
+  laps_.forget();
+}
+
+/// Kokkos's stream of the execution space, which every kernel here is put on; null where there are none.
+template <class DeviceType>
+void* DeviceSource<DeviceType>::stream() const {
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Execution, Kokkos::Cuda>) return Execution().cuda_stream();
+#endif
+  return nullptr;
+}
+
+/// Calls what uses the clock of the device; its errors end as those of a step do.
+template <class DeviceType>
+template <class Call>
+void DeviceSource<DeviceType>::measure(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& failure) {
+    lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
+  }
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::lap(StepTimes::Part part) {
+  if (times_.wanted()) measure([&] { laps_.lap(Execution(), times_, part); });
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::start_clock() {
+  if (times_.wanted()) measure([&] { laps_.start(Execution(), times_); });
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::collect_times() {
+  measure([&] { laps_.collect(times_); });
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::compute(List* list, const typename Graph::Step& step, const clebsch::Request& request,
+                                       clebsch::Result& result) {
+  graph_.count(list, step);
+  if (evaluate(step.new_list, request, result)) return;
+  graph_.forget_faults();
+  auto again = step;
+  again.new_list = true;
+  graph_.count(list, again);
+  evaluate(true, request, result);
+}
+
+/// False when types have changed so that other atoms are nodes: the step is to be done again, with nodes numbered anew.
+template <class DeviceType>
+bool DeviceSource<DeviceType>::evaluate(bool new_list, const clebsch::Request& request, clebsch::Result& result) {
+  there_ = {};
+  const auto counts = graph_.counts();
+  // Between two lists the number of edges changes little: the step is started as if they fitted, and done again when
+  // the host learns, while the model runs, that they did not.
+  std::int64_t edges = new_list ? graph_.count_edges() : counts.edges;
+  if (counts.owned == 0) {
+    result.outputs.clear();
+    lap(StepTimes::kGraph);
+    const std::int64_t faults = graph_.read_faults();
+    if ((faults & kOtherNodes) && !new_list) return false;
+    stop_at_faults(faults, false);
+    return true;
+  }
+  for (bool fits = false; !fits;) {
+    if (edges > std::numeric_limits<std::int32_t>::max() - 65536)
+      lmp_->error->one(FLERR, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got {}; use more ranks",
+                       edges);
+    result.outputs.clear();
+    typename Graph::Counts found;
+    try {
+      const clebsch::DeviceGraph graph = model_->reserve(counts.rows, counts.nodes, edges, stream());
+      graph_.fill(graph);
+      lap(StepTimes::kGraph);
+      there_ = model_->compute_reserved(counts.rows, request, stream(), result);
+      found = graph_.totals();
+      for (const std::string& message : model_->take_messages())
+        if (lmp_->comm->me == 0)
+          LAMMPS_NS::utils::logmesg(lmp_, "Pair style clebsch/kk: step {}: {}\n", lmp_->update->ntimestep, message);
+      fits = found.edges <= graph.edges;
+    } catch (const std::exception& failure) {
+      lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
+    }
+    if ((found.faults & kOtherNodes) && !new_list) return false;
+    if (!fits) lap(StepTimes::kModel);  // of edges that were too many
+    if (found.faults != 0) stop_at_faults(found.faults, fits);
+    edges = found.edges;
+  }
+  if (!request.outputs.empty()) read_atoms(counts.owned);
+  return true;
+}
+
+template <class DeviceType>
+void DeviceSource<DeviceType>::read_atoms(int owned) {
+  using Host = Kokkos::View<int*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  node_atoms_.resize(owned);
+  Kokkos::deep_copy(Host(node_atoms_.data(), owned), Kokkos::subview(graph_.atoms(), std::make_pair(0, owned)));
+}
+
+/// Stops when a step has gone wrong. `same_atoms`: nodes are still numbered as when it was computed.
+template <class DeviceType>
+void DeviceSource<DeviceType>::stop_at_faults(std::int64_t faults, bool same_atoms) {
+  if (faults == 0) return;
+  if (faults & kOtherNodes) {
+    atom_->sync(LAMMPS_NS::Host, TYPE_MASK);
+    int missing = -graph_.counts().owned;
+    for (int i = 0; i < atom_->nlocal; ++i) missing += model_type_[atom_->type[i]] >= 0;
+    stop_at_missing_atoms(lmp_, missing);
+  }
+  if (faults & kNoOwner)
+    lmp_->error->one(
+        FLERR,
+        "Pair style clebsch/kk: expected the owner of every neighbor in the neighbor list, got none for one; "
+        "please report this");
+  atom_->sync(LAMMPS_NS::Host, ALL_MASK);
+  const auto atoms = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), graph_.atoms());
+  const int owned = graph_.counts().owned;
+  if (faults & kBadPosition)
+    for (int node = 0; node < owned; ++node) {
+      const double* x = atom_->x[atoms(node)];
+      if (!std::isfinite(x[0] + x[1] + x[2])) stop_at_position(lmp_, atoms(node));
+    }
+  const bool energy = (faults & kBadEnergy) != 0;
+  if (same_atoms && there_.atomic_energy && there_.forces) {
+    const auto closest = graph_.closest_pair();
+    const auto find = [&](const double* values, int width) {
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
+                                                            Source(values, static_cast<std::size_t>(owned) * width));
+      for (int k = 0; k < owned * width; ++k)
+        if (!std::isfinite(host(k))) stop_at_atom(lmp_, atoms(k / width), width == 1 ? "energy" : "force", closest);
+    };
+    if (energy) find(there_.atomic_energy, 1);
+    find(there_.forces, 3);
+  }
+  lmp_->error->one(
+      FLERR,
+      "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step {} or the one "
+      "before; check for overlapping atoms, the timestep and the model's range of validity",
+      lmp_->update->ntimestep);
+}
+
+template class DeviceSource<LMPDeviceType>;
+#ifdef LMP_KOKKOS_GPU
+template class DeviceSource<LMPHostType>;
+#endif
+
+}  // namespace clebsch_lammps

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "pair/notices.h"
+
+#include <algorithm>
+
+#include "atom.h"
+#include "comm.h"
+#include "error.h"
+#include "fix.h"
+#include "force.h"
+#include "modify.h"
+#include "utils.h"
+
+namespace clebsch_lammps {
+
+void Notices::tell_model(const clebsch::Model& model, const std::string& file, const std::vector<int>& model_type,
+                         clebsch::EnergyReference energy, bool fold) {
+  if (told_model_) return;
+  told_model_ = true;
+  if (comm->me != 0) return;
+  const auto& meta = model.metadata();
+  std::string types, tables;
+  for (int t = 1; t <= atom->ntypes; ++t)
+    types += " " + (model_type[t] < 0 ? std::string("NULL") : meta.type_names[model_type[t]]);
+  for (const auto& table : model.tables())
+    tables += fmt::format(
+        "  layer {}: {} radial tables of {} pieces, {:.1f} kB, relative error {:.1e} (slope {:.1e})\n", table.layer,
+        table.tables, table.pieces, static_cast<double>(table.bytes) / 1e3, table.value_error, table.slope_error);
+  if (tables.empty()) tables = "  radial functions evaluated exactly\n";
+  if (energy == clebsch::EnergyReference::interaction) {
+    tables += "  energies relative to isolated atoms, in eV:";
+    for (std::size_t t = 0; t < meta.type_names.size(); ++t)
+      if (std::find(model_type.begin() + 1, model_type.end(), static_cast<int>(t)) != model_type.end())
+        tables += fmt::format(" {} {:.10g}", meta.type_names[t], model.isolated_energies()[t]);
+    tables += "\n";
+  }
+  LAMMPS_NS::utils::logmesg(
+      lmp,
+      "Pair style clebsch: {} model {}\n  types{}, r_max {:.6g} Angstrom, {} layers, {}, {}\n{}  {}, {} "
+      "thread(s) a rank, newton pair {}, libclebsch {} for torch {}\n",
+      meta.family, file, types, meta.r_max, meta.layers,
+      model.dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
+      model.device() == "cpu" ? std::string("CPU ") + clebsch::instruction_set()
+                              : "GPU " + model.device() + " (rank 0)",
+      tables, fold ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion", comm->nthreads,
+      force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
+}
+
+void Notices::warn_monte_carlo() {
+  if (warned_monte_carlo_) return;
+  for (const char* style : {"^gcmc", "^widom", "^charge/regulation"}) {
+    const auto fixes = modify->get_fix_by_style(style);
+    if (fixes.empty()) continue;
+    if (comm->me == 0)
+      error->warning(FLERR,
+                     "Pair style clebsch: fix {} takes the change of energy when it inserts or excludes atoms for "
+                     "that of their interaction, but `energy total` has the energy of isolated atoms in it; use "
+                     "`pair_style clebsch energy interaction`",
+                     fixes.front()->style);
+    warned_monte_carlo_ = true;
+    return;
+  }
+}
+
+void Notices::warn_centroid(int layers) {
+  if (warned_centroid_) return;
+  warned_centroid_ = true;
+  if (layers > 1 && comm->me == 0)
+    error->warning(
+        FLERR,
+        "Pair style clebsch: centroid per-atom virials give the exact heat flux for strictly local models; "
+        "for this model of {} message passing layers they are approximate: the flux can be wrong by half of itself",
+        layers);
+}
+
+}  // namespace clebsch_lammps
