@@ -185,8 +185,8 @@ class Model {
   void set_threads(int threads);
 
   /// Compiles the GPU kernels that compute() asks for on a device, of runs with other types in use as well, in parallel
-  /// threads, and keeps them in the cache. No device is needed when options.arch is given, only libnvrtc. Errors of kernels are in the reports; throws Error for
-  /// an architecture whose limits are not known.
+  /// threads, and keeps them in the cache. No device is needed when options.arch is given, only libnvrtc. Errors of
+  /// kernels are in the reports; throws Error for an architecture whose limits are not known.
   std::vector<KernelReport> compile_kernels(const KernelOptions& options) const;
   /// The same for the current device, before the first step. Throws one Error that names all kernels that failed.
   void prepare() const;

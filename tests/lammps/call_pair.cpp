@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // A command for LAMMPS, `call_pair`, that computes the pair style as code outside of run and minimize does, such as a
 // fix or compute of forces by displacement. On a GPU the forces come to the host where the style marks them as changed,
-// else the host's zeros stay. Loaded by LD_PRELOAD too, it stands before LAMMPS's AtomKokkos::modified and notes what is
-// marked while the style computes: where host and device are one memory the marks do nothing else.
+// else the host's zeros stay. Loaded by LD_PRELOAD too, it stands before LAMMPS's AtomKokkos::modified and notes what
+// is marked while the style computes: where host and device are one memory the marks do nothing else.
 #include <dlfcn.h>
 
 #include <algorithm>
