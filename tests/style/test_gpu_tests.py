@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = '''
+TESTS = """
 import time
 
 import pytest
@@ -28,7 +28,7 @@ def test_slow(device):
 
 def test_on_a_gpu():
     pass
-'''
+"""
 
 
 @pytest.fixture
@@ -135,3 +135,26 @@ def test_a_sanitizer_must_say_that_it_found_nothing(runner, tmp_path, said, fail
 def test_no_tests_are_a_failure(runner, tmp_path):
     lines = finished(runner, tmp_path, "print('error in conftest')")
     assert [line["outcome"] for line in lines.values()] == ["failed"]
+
+
+def test_records_and_commit_of_a_run(tmp_path):
+    """Rows count and say the largest error of a file; a packed commit is dirty where a source is another."""
+    loader = importlib.machinery.SourceFileLoader("gpu_tests_records", str(ROOT / "scripts/gpu-tests"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    lines = [
+        {"test": "tests/gpu/test_md.py::a[float32]", "outcome": "passed", "error forces": 1e-6, "error energy": 3e-7},
+        {"test": "tests/gpu/test_md.py::b[float32]", "outcome": "failed", "error forces": 1.0},
+    ]
+    rows = {row["name"]: row for row in module.records_of({"commit": "abc", "tests": lines})}
+    assert rows["gpu_tests_md_passed"]["value"] == rows["gpu_tests_md_failed"]["value"] == 1
+    assert rows["gpu_tests_md_fp32_error"]["value"] == 1e-6 and "gpu_tests_md_fp64_error" not in rows
+    import bundle
+
+    version = "100644 {} 0\tVERSION\n"
+    data = (ROOT / "VERSION").read_bytes()
+    sha = bundle.hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    for name, expected in ((sha, "abc"), ("0" * 40, "abc-dirty")):
+        (tmp_path / "commit").write_text("abc\n" + version.format(name))
+        assert bundle.commit_of(tmp_path) == expected
