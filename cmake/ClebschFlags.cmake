@@ -11,3 +11,26 @@ endif()
 # What a step waits for lies in src/core, src/cpu and in the GPU's kernels.
 add_library(clebsch_cold INTERFACE)
 target_compile_options(clebsch_cold INTERFACE $<$<CONFIG:Release>:-O1>)
+
+# clebsch_precompile(<target> <header>...): parses the headers once for all files of the target. Files still include what
+# they use: with CLEBSCH_PCH=OFF they compile the same. Headers in <> keep paths of this machine out of the precompiled
+# header, so that ccache finds it from any folder.
+function(clebsch_precompile target)
+  if(NOT CLEBSCH_PCH)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  # ccache reads a file's preprocessed text, where gcc names the precompiled header only when asked to.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
+
+# clebsch_compile_together(<target> <group> <file>...): one compilation of small files, in which most of the time goes to
+# what torch's headers instantiate, once for all. Names in their anonymous namespaces must differ; each file still includes
+# what it uses: with CLEBSCH_UNITY=OFF they compile the same.
+function(clebsch_compile_together target group)
+  if(NOT CLEBSCH_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
+endfunction()

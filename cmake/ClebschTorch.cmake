@@ -32,15 +32,3 @@ target_include_directories(clebsch_torch SYSTEM INTERFACE ${TORCH_DIR}/include
                                                          ${TORCH_DIR}/include/torch/csrc/api/include)
 target_link_libraries(clebsch_torch INTERFACE ${TORCH_DIR}/lib/libtorch_cpu.so ${TORCH_DIR}/lib/libc10.so)
 target_compile_definitions(clebsch_torch INTERFACE CLEBSCH_TORCH_VERSION="${CLEBSCH_TORCH_VERSION}")
-
-# clebsch_precompile_torch(<target> <header>...): parses the headers once for all files of the target. Files still include
-# what they use: with CLEBSCH_PCH=OFF they compile the same. Headers in <> keep paths of this machine out of the
-# precompiled header, so that ccache finds it from any folder.
-function(clebsch_precompile_torch target)
-  if(NOT CLEBSCH_PCH)
-    return()
-  endif()
-  target_precompile_headers(${target} PRIVATE ${ARGN})
-  # ccache reads a file's preprocessed text, where gcc names the precompiled header only when asked to.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-endfunction()

@@ -8,6 +8,7 @@ benchmarks/run use it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -16,6 +17,38 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+#: What the environment calls the plugins, and their files.
+PLUGINS = {
+    "CLEBSCH_PLUGIN": "clebschplugin.so",
+    "CLEBSCH_KK_PLUGIN": "clebschkkplugin.so",
+    "CLEBSCH_CALL_PAIR": "callpair.so",  # a command of tests/lammps
+}
+
+
+def write_commit(bundle: Path, commit: str) -> None:
+    """Notes the commit, and what git calls the contents of every source of it."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-s"], capture_output=True, text=True, check=True).stdout
+    (bundle / "commit").write_text(f"{commit}\n{listed}")
+
+
+def commit_of(bundle: Path) -> str:
+    """The commit that was packed, ending with "-dirty" where a source of this tree is not that commit's.
+
+    git's own answer is of no use on another machine, whose copy of the tree may have a git that knows an older commit.
+    """
+    commit, *lines = (bundle / "commit").read_text().splitlines()
+    for line in lines:
+        head, name = line.split("\t", 1)
+        mode, sha = head.split()[:2]
+        if not mode.startswith("100") or name.startswith("benchmarks/results/"):  # a link; what runs write
+            continue
+        path = ROOT / name
+        data = path.read_bytes() if path.is_file() else None
+        if data is None or hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() != sha:
+            return commit.removesuffix("-dirty") + "-dirty"
+    return commit
 
 
 def libraries_of_torch() -> str:
@@ -46,8 +79,8 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
-    if (bundle / "commit").exists() and not (ROOT / ".git").exists():  # a copied tree
-        new.setdefault("CLEBSCH_COMMIT", (bundle / "commit").read_text().strip())
+    if (bundle / "commit").exists():
+        new.setdefault("CLEBSCH_COMMIT", commit_of(bundle))
     if (lib / "libclebsch.so").exists():
         new.setdefault("CLEBSCH_LIBRARY", str(lib / "libclebsch.so"))
     new.setdefault("CLEBSCH_LIBRARY", str(ROOT / "build/lib/libclebsch.so"))
@@ -64,8 +97,9 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     programs = [path for path in sorted((work / "lammps").rglob("lmp")) if path.is_file() and path.parent.name != "bin"]
     for name in ("CLEBSCH_LMP", "CLEBSCH_KK_LMP") if programs else ():
         new.setdefault(name, str(programs[0]))
-    for name, file in (("CLEBSCH_PLUGIN", "clebschplugin.so"), ("CLEBSCH_KK_PLUGIN", "clebschkkplugin.so")):
-        places = [lib / file, *sorted((work / "plugins").rglob(file)), *sorted((work / "lammps").rglob(file))]
+    for name, file in PLUGINS.items():
+        # Those of the archives first: they are for the MPI of the LAMMPS beside them.
+        places = [*sorted((work / "plugins").rglob(file)), *sorted((work / "lammps").rglob(file)), lib / file]
         if found := [path for path in places if path.exists()]:
             new.setdefault(name, str(found[0]))
     beside = [str(Path(new[name]).parent) for name in ("CLEBSCH_PLUGIN", "CLEBSCH_LIBRARY") if name in new]

@@ -5,7 +5,8 @@
 lammps_release=4Feb2025
 lammps_next_release=4Jul2026
 
-lammps_packages=(PLUGIN MOLECULE KSPACE MANYBODY RIGID EXTRA-PAIR)
+# MC and PHONON: for tests of what users combine the style with (fix gcmc, dynamical_matrix).
+lammps_packages=(PLUGIN MOLECULE KSPACE MANYBODY RIGID EXTRA-PAIR MC PHONON)
 lammps_options=(
   -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DBUILD_MPI=ON -DBUILD_OMP=ON
   -DFFT=KISS -DWITH_JPEG=OFF -DWITH_PNG=OFF -DWITH_FFMPEG=OFF -DWITH_GZIP=OFF -DWITH_CURL=OFF

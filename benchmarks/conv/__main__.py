@@ -164,7 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libclebsch.so")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--problems", default=SIX, help="names of src/core/registry.cpp, with commas")
+    parser.add_argument("--problems", default=SIX, help="names of src/core/problem/named_problems.cpp, with commas")
     parser.add_argument("--libraries", default="clebsch,cuequivariance,flashtp,openequivariance,e3nn")
     parser.add_argument("--passes", default="forward,backward,double")
     parser.add_argument("--dtypes", default="float32")

@@ -1,6 +1,6 @@
 """The libraries that are compared, each behind the same few attributes.
 
-Operands are drawn in one common layout, Clebsch's own (channel fastest, src/core/irreps.h). A library gets them in the
+Operands are drawn in one common layout, Clebsch's own (channel fastest, core/math/irreps.h). A library gets them in the
 layout and order it likes best, by index tensors, and its results are put back before they are compared: no transpose
 is timed, for anyone.
 """

@@ -15,7 +15,7 @@ void Communication::find_owners(LAMMPS_NS::Pair* pair) {
   if (!folds()) return;
   forwarded_.resize(atom->nlocal + atom->nghost);
   std::iota(forwarded_.begin(), forwarded_.begin() + atom->nlocal, 0);
-  // Swaps come in order, so a ghost made from a ghost receives an index that is already resolved.
+  // LAMMPS calls the swaps in order: when a ghost is a copy of another ghost, that one has its owner's index already.
   comm->forward_comm(pair, kForwardSize);
 }
 

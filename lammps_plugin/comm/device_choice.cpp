@@ -15,7 +15,7 @@ std::string rank_text(const Reports& reports, std::size_t rank) {
   return "rank " + std::to_string(rank) + " (" + reports[rank].host + ")";
 }
 
-/// For the ranks beside the one that a message names.
+/// Words for the ranks other than the one that a message names.
 std::string likewise(std::size_t others) {
   if (others == 0) return "";
   return " (" + std::to_string(others) + (others == 1 ? " more rank" : " more ranks") + " likewise)";
@@ -27,7 +27,7 @@ std::vector<int> places(const Reports& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank) nodes[reports[rank].node].push_back(rank);
   std::vector<int> result(reports.size());
   for (const auto& [node, ranks] : nodes) {
-    // A variable inherited from an outer launcher says the same to all.
+    // Places that are not all different come from a variable that an outer launcher set alike for all ranks.
     std::set<int> different;
     for (const std::size_t rank : ranks)
       if (reports[rank].place >= 0) different.insert(reports[rank].place);
@@ -110,7 +110,8 @@ DeviceChoices choose_devices(const std::string& wanted, const Reports& reports) 
 
 int place_by_launcher() {
   // Open MPI, MVAPICH2, Hydra of MPICH and Intel MPI, others that speak PMI, HPE's PALS and MPT, IBM's JSM, Flux.
-  // Slurm's comes last: an mpirun inside of one task of srun passes it on, the same to all ranks.
+  // Slurm's variable is asked last: an mpirun that runs inside one task of srun passes it on with the same value for
+  // all ranks.
   for (const char* name :
        {"OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
         "PALS_LOCAL_RANKID", "MPT_LRANK", "JSM_NAMESPACE_LOCAL_RANK", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"}) {

@@ -17,7 +17,8 @@ struct DeviceReport {
   clebsch::VisibleGpus gpus;  ///< those a model can be loaded on
 };
 
-/// Equal on all ranks. Of `error` and `warning`, empty when there is none, the first forbids to go on.
+/// The same on all ranks. `error` and `warning` are empty when there is nothing to say; after an error no rank may go
+/// on.
 struct DeviceChoices {
   std::vector<std::string> devices;  ///< by rank, as LoadOptions::device takes them: "cpu", "auto:N" or "cuda:N"
   std::string error, warning;

@@ -21,10 +21,10 @@ struct TurnOutcome {
   std::string notice;  ///< why ranks of a node worked for themselves, of the lowest such node; "" when none did
 };
 
-/// Collective: on each node, the first rank runs `work`; then, unless it failed, the others run it and find what it
-/// left in the cache. Where `cache_problem` of a node's first rank is not empty there is nothing to find: all its ranks
-/// work at once, each for itself. Nobody waits for a rank that failed: whatever `work` throws becomes the outcome's
-/// error.
+/// Collective: on each node the first rank runs `work`; unless that failed, the other ranks then run it and find in the
+/// cache what the first one left. When `cache_problem` of a node's first rank is not empty, nothing can be found there:
+/// all its ranks work at once, each for itself. Nobody waits for a rank that failed: whatever `work` throws becomes the
+/// outcome's error.
 TurnOutcome work_in_turns(MPI_Comm world, MPI_Comm node, const std::string& cache_problem,
                           const std::function<void()>& work);
 

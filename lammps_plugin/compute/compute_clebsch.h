@@ -8,8 +8,8 @@
 
 namespace LAMMPS_NS {
 
-/// Per-atom outputs are summed over the atoms of the group, others are the one rank's. NAME `timing` gives the seconds
-/// of the run so far spent on graph, model and forces.
+/// A per-atom output is summed over the atoms of the group. An output of the system is that of the one rank. NAME
+/// `timing` gives the seconds of the run so far that were spent on graph, model and forces.
 class ComputeClebsch : public Compute {
  public:
   ComputeClebsch(LAMMPS* lmp, int narg, char** arg);

@@ -53,14 +53,15 @@ Registration::Registration(void* lammps, void* handle, void* register_function)
   plugin_.handle = handle;
 }
 
-/// Registers plugin_, whose maker is `make` as the map of styles wants it.
+/// Registers plugin_. `make` is its maker with the type that the map of styles wants.
 template <class Map, class Make>
 void Registration::add(Map& styles, Make make) {
-  // Not lammps_has_style(): with a suffix in force it takes clebsch/kk for clebsch.
+  // lammps_has_style() would not do: with a suffix in force it takes clebsch/kk for clebsch.
   if (styles.count(plugin_.name) > 0) return;
-  // A LAMMPS has its own map of styles, but the list of plugins is one for all LAMMPS of a process, and a style that is
-  // in it LAMMPS does not register again: a second one, made while the first is open, would not know the style. Its
-  // code stays in the process whichever of them closes first (linked with -z nodelete).
+  // Each LAMMPS has a map of styles of its own, but LAMMPS keeps one list of plugins for the whole process, and
+  // registers no style that is in this list already. A second LAMMPS, made while the first is open, would therefore not
+  // know the style, and it is put into its map here. The code of the style stays in the process, whichever LAMMPS
+  // closes first (the plugin is linked with -z nodelete).
   if (in_list_of_plugins(plugin_))
     styles[plugin_.name] = make;
   else

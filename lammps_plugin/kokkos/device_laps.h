@@ -7,8 +7,8 @@
 
 namespace clebsch_lammps {
 
-/// Charges the work of an execution space to the parts of a step. The general case is the host's clock, and the host
-/// waits at every mark.
+/// Charges the work of an execution space to the parts of a step. In the general case the host's clock measures, and
+/// the host waits for the space at every mark.
 template <class Execution>
 class DeviceLaps {
  public:
@@ -20,16 +20,16 @@ class DeviceLaps {
     space.fence();
     times.lap(part);
   }
-  /// Adds what has been measured and not been read yet.
+  /// Adds to the times what has been measured but not read yet.
   void collect(StepTimes&) {}
-  /// Drops it.
+  /// Drops what has been measured but not read yet.
   void forget() {}
 };
 
 #ifdef KOKKOS_ENABLE_CUDA
-/// On a GPU marks are events between the kernels, read several steps later: the host waits for none of them, so a step
-/// that is measured is the step that runs without. A part has the time in which the device had nothing to do because
-/// the host was late with that part. Throws std::runtime_error when CUDA fails.
+/// On a GPU the marks are events between the kernels, and they are read several steps later. The host waits for none of
+/// them, so a measured step is the same as one that is not measured. When the device had nothing to do because the host
+/// was late, that time counts for the part that was late. Throws std::runtime_error when CUDA fails.
 template <>
 class DeviceLaps<Kokkos::Cuda> {
  public:
@@ -57,7 +57,8 @@ class DeviceLaps<Kokkos::Cuda> {
     mark.part = part;
     mark.event.record(space);
   }
-  /// The oldest `marks` of them; one more stays, from which the next is counted.
+  /// Reads the oldest `marks` intervals. The mark at the end of the last one stays, since the next interval begins with
+  /// it.
   void read(StepTimes& times, int marks) {
     for (; marks > 0; --marks, --size_) {
       const Mark& from = ring_[first_];

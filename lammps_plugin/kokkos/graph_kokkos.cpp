@@ -10,7 +10,7 @@
 namespace clebsch_lammps {
 namespace {
 
-/// Room for `size` entries, which are not kept: views grow by 1.3, so that a steady step allocates nothing.
+/// Makes room for `size` entries; their values are lost. Views grow by 1.3, so that a steady step allocates nothing.
 template <class View>
 void make_room(View& view, std::int64_t size, const char* name) {
   if (static_cast<std::int64_t>(view.extent(0)) >= size) return;
@@ -91,7 +91,8 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
   const auto type = step_.type;
   const auto list_atoms = list_atoms_;
   Kokkos::deep_copy(Execution(), node_of, -1);
-  // Between steps with the same list it is zero again: every edge that is written is taken off.
+  // With the same list this need not be repeated: whoever writes an edge takes it off, so every count is zero again
+  // after a step.
   Kokkos::deep_copy(Execution(), sent_, 0);
   int owned = 0;
   Kokkos::parallel_scan(
@@ -158,7 +159,8 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
             count);
         Kokkos::single(Kokkos::PerThread(team), [&]() {
           offset[node] = count;
-          // A position that is not a number is out of every cutoff: the atom would quietly count as isolated.
+          // A position that is not a number compares as beyond every cutoff: without this check the atom would quietly
+          // count as isolated.
           const double sum = xi + yi + zi;
           if (!(sum - sum == 0.0)) Kokkos::atomic_or(&faults[0], std::int64_t{kBadPosition});
         });
@@ -247,8 +249,8 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
   const std::int64_t* const faults = faults_.data();
   const int stride = stride_;
   const bool fold = step_.fold;
-  // Not the whole of `graph`: a kernel with more than 512 bytes of operands goes through Kokkos's one constant buffer,
-  // for which the host waits.
+  // The kernel takes these pointers and not the whole of `graph`: with more than 512 bytes of operands Kokkos would
+  // send them through its one constant buffer, for which the host waits.
   int *const senders = graph.senders, *const receivers = graph.receivers;
   int* const unordered = Rows::kOnHost ? graph.col_edge : places_.data();
   const int *const row_ptr = graph.row_ptr, *const col_ptr = graph.col_ptr;

@@ -13,10 +13,10 @@
 
 namespace clebsch_lammps {
 
-/// Why a step must stop; bits, gathered on the device and read with the next step's totals().
+/// Why a step must stop, as bits. The device gathers them, and the host reads them with the next step's totals().
 enum StepFault : std::int64_t { kBadPosition = 1, kNoOwner = 2, kBadEnergy = 4, kBadForce = 8, kOtherNodes = 16 };
 
-/// A place in what has been put on an execution space, which the host can wait for without what comes after it.
+/// A point in the work of an execution space. The host can wait for it without waiting for what was started after it.
 template <class Execution>
 class Milestone {
  public:
@@ -32,11 +32,12 @@ class Milestone<Kokkos::Cuda> : public CudaEvent {
 };
 #endif
 
-/// Builds the graph of one step as GraphBuilder does, nodes breadth first from the owned atoms, in two goes: count()
-/// finds nodes; fill() writes the graph into arrays that have room for the nodes and, if they are large enough, for the
-/// edges, which only totals() tells: the model can be on its way by then. Ghosts of one hop are in LAMMPS's order and
-/// edges of a row in the neighbour list's, which Kokkos may build in another order each time; the transpose is sorted.
-/// Everything is public because nvcc wants it so of functions with kernels in them.
+/// Builds the graph of one step as GraphBuilder does, nodes breadth first from the owned atoms, in two halves. count()
+/// finds the nodes. fill() writes the graph into arrays that have room for the nodes and, perhaps, for the edges: how
+/// many edges there are is known only from totals(), and by then the model can be running. Ghosts of one hop are in
+/// LAMMPS's order. Edges of a row are in the order of the neighbour list, which Kokkos may build in another order each
+/// time; the transpose is sorted.
+/// Everything is public, because nvcc demands this of functions that contain kernels.
 template <class DeviceType>
 class GraphKokkos {
  public:
@@ -63,21 +64,21 @@ class GraphKokkos {
     int owned = 0, rows = 0, nodes = 0;
     std::int64_t edges = 0, faults = 0;  ///< of the last totals(); also what the step before left in faults()
   };
-  /// First half: owned, rows and nodes of counts(). The host waits where ghosts are nodes or the list is new. With an
-  /// old list, nodes are those of the types that atoms had when it was new: kOtherNodes says that these would be
-  /// others. With a new one it says that the list lacks atoms.
+  /// First half: finds owned, rows and nodes of counts(). The host waits when ghosts are nodes, or when the list is
+  /// new. With an old list the nodes are those that follow from the types at the time when it was new; the fault
+  /// kOtherNodes says that today's types would give others. With a new list kOtherNodes says that the list lacks atoms.
   void count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
   /// The number of edges, for which the host waits; also in counts().
   std::int64_t count_edges();
-  /// Second half: the graph that count() found, and its transpose. Without any edges when there is no room for all of
-  /// them; it may then be called again with more.
+  /// Second half: writes the graph that count() found, and its transpose. When there is no room for all edges it writes
+  /// a graph without any; it may then be called again with more room.
   void fill(const clebsch::DeviceGraph& graph);
-  /// Waits for fill() and not for what was started since. Throws std::runtime_error.
+  /// Waits for fill(), but not for work that was started after it. Throws std::runtime_error.
   Counts totals();
 
-  /// What the last step left in faults().
+  /// The faults of the last step.
   std::int64_t read_faults();
-  /// Takes back what count() and fill() have found, for another count() in the same step.
+  /// Clears the faults that count() and fill() have found, so that count() can be called again in the same step.
   void forget_faults();
   /// Of the last graph. Slow: for messages.
   ClosestPair closest_pair() const;

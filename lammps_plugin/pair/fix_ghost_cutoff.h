@@ -6,16 +6,17 @@
 
 namespace LAMMPS_NS {
 
-/// Raises LAMMPS's communication cutoff while communication is set up, that is from a step's exchange of atoms to the
-/// next neighbour list, and has the user's value in force at all other times: restart files hold that one, and other
-/// commands and pair styles see no other.
+/// Raises LAMMPS's communication cutoff while LAMMPS sets up communication, that is from the exchange of atoms to the
+/// next neighbour list. At all other times the user's value is in force: restart files hold it, and other commands and
+/// pair styles see no other.
 class FixGhostCutoff : public Fix {
  public:
   FixGhostCutoff(LAMMPS* lmp, int narg, char** arg);
   ~FixGhostCutoff() override { lower(); }
 
-  /// For init_style() of a pair style, every time: ghosts at least `cutoff` deep from now to the next init; 0: as
-  /// LAMMPS has them. The fix becomes LAMMPS's last: others may end in between what it raises the cutoff for.
+  /// A pair style calls this in every init_style(): until the next init ghosts are at least `cutoff` deep; with 0 they
+  /// are as deep as LAMMPS makes them. The fix becomes the last of LAMMPS's fixes: if one after it stopped with an
+  /// error, the cutoff would stay raised.
   static void ask(LAMMPS* lmp, double cutoff);
   /// The pair style is gone.
   static void remove(LAMMPS* lmp);

@@ -29,8 +29,8 @@ PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), communication_(lmp), ghost_cu
   // Forces on folded ghosts sit on their owners, so sum(f . r) over atoms is not the virial: it is always explicit.
   no_virial_fdotr_compute = 1;
   centroidstressflag = CENTROID_AVAIL;
-  // Set here and not later: pair style hybrid copies them when it reads its settings, and LAMMPS sizes its buffers by
-  // them without looking again.
+  // These sizes are set in the constructor because pair style hybrid copies them when it reads its settings, and LAMMPS
+  // sizes its buffers by them without looking again.
   comm_forward = Communication::kForwardSize;
   comm_reverse = Communication::kReverseSize;
   comm_reverse_off = Communication::kReverseSize;
@@ -63,7 +63,7 @@ void PairClebsch::allocate() {
 void PairClebsch::settings(int narg, char** arg) {
   const auto before = settings_;
   settings_ = clebsch_lammps::parse_pair_settings(lmp, narg, arg);
-  // LAMMPS keeps this object when the style is named again; the model is that of the old options then.
+  // LAMMPS keeps this object when the input names the style again. The model was loaded with the old options then.
   if (model_ && !settings_.same_model(before)) forget_model();
   const bool fold = settings_.comm == CommMode::automatic && comm->nprocs == 1;
   communication_.set_mode(fold ? GhostMode::fold : GhostMode::expand);

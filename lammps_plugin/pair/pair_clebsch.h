@@ -46,7 +46,7 @@ class PairClebsch : public Pair {
   bool requests_output(const std::string& name) const;
   /// The output as of the last step computed; null when this rank has none (no atoms).
   const clebsch::Result::Named* output(const std::string& name) const;
-  /// Step of the last compute(), -1 before the first of a run and when the model was given anew after it.
+  /// The step of the last compute(). It is -1 before the first step of a run, and after the model was given anew.
   bigint last_step() const { return last_step_; }
   /// Nodes of the last step's graph that are owned atoms.
   int owned_nodes() const { return source()->counts().owned; }
@@ -70,10 +70,10 @@ class PairClebsch : public Pair {
   virtual void forget_model();
   /// The neighbour list of init_style().
   virtual class NeighRequest* request_list(bool ghost_rows);
-  /// The request of a step, from LAMMPS's flags; checks that come before the first step of a run.
+  /// Sets the request of a step from LAMMPS's flags, and does the checks that come before the first step of a run.
   void begin_step();
-  /// Collective: Communication::refresh_ghost_types() for the first step of a run, before which the input may have
-  /// changed types.
+  /// Collective. Gives ghosts the types of their owners at the first step of a run, since the input may have changed
+  /// types before it.
   virtual void refresh_ghost_types() { communication_.refresh_ghost_types(this); }
 
  private:

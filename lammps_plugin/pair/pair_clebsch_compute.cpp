@@ -45,7 +45,7 @@ void PairClebsch::compute(int eflag, int vflag) {
   last_step_ = update->ntimestep;
   times_.lap(StepTimes::kModel);
 
-  // Every rank comes through here, also without atoms: with newton off the sums below are collective.
+  // Ranks without atoms come through here as well: with newton off the sums below are collective.
   add_to_atoms(atom->f, result_.forces, 3);
   if (eflag_global) eng_vdwl += energy_factor_ * result_.energy;
   if (vflag_global) {

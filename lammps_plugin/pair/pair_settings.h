@@ -20,7 +20,7 @@ struct PairSettings {
   bool cuda_graph = true;       ///< replay recorded steps on a GPU
   clebsch::EnergyReference energy = clebsch::EnergyReference::total;
   bool timing = false;  ///< print the split of a step's time after each run
-  /// A model that was loaded with the other's settings is what these ask for.
+  /// Whether a model that was loaded with the other settings is also the one that these ask for.
   bool same_model(const PairSettings& other) const;
 };
 

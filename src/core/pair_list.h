@@ -34,7 +34,8 @@ inline int32_t packed_shift(const int32_t* shift) {
 /// Checks every index, offset, shift and type of a list. Throws Error with expected/got.
 void validate_pairs(const PairListView& list, int types_count);
 
-/// Throws Error naming the first position, or the cell, that is not finite: a comparison would just drop the pair.
+/// Throws Error naming the first position, or the cell, that is not finite. Without this check the comparison with the
+/// cutoff would silently drop the pair.
 void require_finite_points(const PairListView& list, const PointsView& points);
 
 /// The edges of a step: pairs nearer than cutoffs[type of receiver * types + type of sender], Angstrom, in list order,

@@ -14,9 +14,10 @@
 namespace clebsch::cpu {
 namespace {
 
-/// Edges a chunk of receivers aims at: enough rows for the matrix products, few enough to stay in the second cache.
+/// How many edges a chunk of receivers should have: enough rows for the matrix products, and few enough to stay in the
+/// second cache.
 constexpr int32_t kChunkEdges = 96;
-/// And no more receivers than this, which bounds what is kept for each.
+/// The most receivers of a chunk, which bounds the memory that is kept for each.
 constexpr int32_t kChunkReceivers = 32;
 
 /// What all chunks share: packed weights and products in the compute type.
@@ -74,7 +75,7 @@ Plan<T> make_plan(const AllegroProblem& problem, const GraphView& graph, const A
   return plan;
 }
 
-/// One chunk after the other in memory that is kept. Per-edge arrays have `capacity` rows.
+/// Computes one chunk after the other in memory that it keeps. Per-edge arrays have `capacity` rows.
 template <typename T>
 class Workspace {
  public:

@@ -35,7 +35,7 @@ void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size,
     }
     for (int32_t e = 0; e < tile.edges; ++e) sorted[bin[row[e]]++] = e;
   } else {
-    // Many tables: sort (row, edge) packed into one integer.
+    // With many tables, row and edge are packed into one integer and sorted.
     constexpr int kEdgeBits = 32;
     uint64_t* keys = scratch.sort_keys.data();
     for (int32_t e = 0; e < tile.edges; ++e) {
@@ -59,13 +59,14 @@ void sort_by_table_row(EdgeTile<T>& tile, Scratch<T>& scratch, int64_t row_size,
   }
 }
 
-/// The density's function at `point` of a table with `pieces` pieces, or its derivative by r. Knots of both tables are
-/// uniform from the same first to the same last one, so the place in one is that in the other but for a factor.
+/// The density's function, or its derivative by r, at `point`, a place in the interaction's table of `pieces` pieces.
+/// The knots of both tables are uniform between the same ends, so the place in one is the place in the other times a
+/// factor.
 template <typename T>
 double density_at(const RadialTableView<T>& density, int64_t table, const TablePoint& point, int pieces, bool slope) {
   const double ratio = static_cast<double>(density.pieces) / pieces;
   const double u = ratio * (point.piece == 0 ? point.t : point.piece - 1 + point.t);
-  // Below the first knot, and for what is not a number, the first row.
+  // Below the first knot, and when u is not a number, the first row is used.
   const int piece = u >= 0 ? std::min(static_cast<int>(u), density.pieces - 1) : -1;
   const T *c = density.table + (table * (density.pieces + 1) + piece + 1) * kTableOrder,
           t = static_cast<T>(piece < 0 ? u : u - piece);
@@ -140,7 +141,7 @@ int64_t fill_tile(const TileSource<T>& source, int32_t begin, int32_t end, EdgeT
         missing = pair;
         continue;
       }
-      // A vector that is not a number must show in the result, not vanish.
+      // A vector that is not a number must show in the result and not vanish, so its edge is kept.
       const TablePoint point = r < cutoff ? locate(r, cutoff, radial.pieces) : TablePoint{0, r, r};
       if (density != nullptr) {
         const int64_t own = density->radial.table_index[pair];

@@ -10,7 +10,7 @@
 namespace clebsch::cpu {
 namespace {
 
-/// Measured: docs/performance.md, "CPU".
+/// Measured: docs/notebook/interaction_cpu.md.
 constexpr BatchShape kGatherShape{1024, 8192}, kEdgeShape{512, 8192};
 
 template <typename T>

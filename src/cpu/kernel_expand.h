@@ -10,7 +10,7 @@ namespace {
 template <int kVectors, bool kSlope>
 CLEBSCH_INLINE void expand_block(const ExpandArgs<Real>& args, int64_t channel, int lanes) {
   constexpr int kOrder = 6;
-  // Copies: the compiler must take any store for a change of args.
+  // These copies help the compiler, which must assume that any store may change a field of args.
   const int64_t stride = args.stride, out_row = args.out_row, slope_offset = args.slope_offset;
   const int32_t groups = args.groups, *group_first = args.group_first;
   const int64_t* group_row = args.group_row;
@@ -18,7 +18,8 @@ CLEBSCH_INLINE void expand_block(const ExpandArgs<Real>& args, int64_t channel, 
   Real* out = args.out + channel;
   for (int32_t g = 0; g < groups; ++g) {
     const Real* row = table + group_row[g];
-    // A group's rows are strided and come from the second cache or beyond: fetch those of the group after the next.
+    // The rows of a group are strided and come from the second cache or from beyond it, so those of the group after the
+    // next are fetched now.
     if (g + 2 < groups) {
       const Real* ahead = table + group_row[g + 2];
       for (int k = 0; k < kOrder; ++k) {

@@ -155,7 +155,7 @@ void symmetric_forward(const SymmetricArgs<Real>& args) {
 template <typename N, bool X, bool C>
 CLEBSCH_INLINE void walk_leaves(const SymmetricState<N>& s, const SymmetricGroup& group, const N* h, N* sum) {
   constexpr int64_t kOne = SymmetricState<N>::kOne, kAll = SymmetricState<N>::kAll;
-  // Copies: the compiler must take any store for a change of s.
+  // These copies help the compiler, which must assume that any store may change a field of s.
   const Real *features = s.features, *coefficients = s.coefficients;
   Real *grads = s.grads, *coefficient_grads = s.coefficient_grads;
   const int32_t *leaf = s.args.leaf_feature, end = group.end;

@@ -11,8 +11,8 @@
 namespace clebsch::cpu {
 namespace {
 
-/// What a thread takes at a time, a multiple of the rows that the product keeps in registers: enough for a weight that
-/// was fetched to be used often, few enough to stay in the cache for all components.
+/// How many rows a thread takes at a time, a multiple of the rows that the product keeps in registers. They are enough
+/// to use a weight often once it was fetched, and few enough to stay in the cache for all components.
 constexpr int64_t kRowStep = 12, kMostRows = 96;
 
 /// One map: `components` products side by side in a row.

@@ -5,8 +5,8 @@
 namespace clebsch::cpu {
 namespace {
 
-/// Vectors of channels for which a table is expanded at a time: what a gathering kernel does at most at once, and what
-/// keeps W and dW/dt of a tile in cache.
+/// How many vectors of channels a table is expanded for at a time: as many as a gathering kernel takes at once, and few
+/// enough that W and dW/dt of a tile stay in the cache.
 constexpr int64_t kGatherVectors = 4, kEdgeVectors = 4;
 
 int64_t padded(int64_t channels, int width) { return (channels + width - 1) / width * width; }

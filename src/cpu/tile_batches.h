@@ -12,7 +12,7 @@
 
 namespace clebsch::cpu {
 
-/// Edges of a tile, and of a batch (measured: docs/performance.md, "CPU").
+/// Edges of a tile, and of a batch. Measured: docs/notebook/interaction_cpu.md.
 struct BatchShape {
   int64_t tile_edges = 1024, batch_edges = 1024;
 };
@@ -60,7 +60,7 @@ void over_batches(const int32_t* ptr, int32_t nodes, const BatchShape& shape, co
   if (nodes == 0) return;
   TileWorkspace<T>& space = TileWorkspace<T>::of_this_thread();
   threads = std::max(threads, 1);
-  // With several threads each wants a few batches, so that none waits long for the last.
+  // With several threads, each gets a few batches, so that no thread waits long for the last one.
   constexpr int kBatchesPerThread = 3, kSmallestTile = 64;
   const int64_t edges = ptr[nodes] - ptr[0], share = threads == 1 ? edges : edges / (kBatchesPerThread * threads);
   const int64_t tile_edges = std::clamp<int64_t>(share, kSmallestTile, shape.tile_edges);

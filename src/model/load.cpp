@@ -12,6 +12,7 @@
 #include "core/problem/allegro_problem.h"
 #include "core/problem/problem.h"
 #include "model/device/device_run.h"
+#include "model/device/device_scope.h"
 #include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/guards.h"
@@ -230,8 +231,8 @@ std::vector<at::Tensor> set_tables(Model::Impl& model, const std::vector<RadialN
   return splines;
 }
 
-/// All tensors of the model, tables included, of which splines take the place; sizes of what is asked for are in the
-/// error when they do not fit.
+/// Moves all tensors of the model to its device, the tables included; where a layer's kernels read splines, `splines`
+/// replace its tables. When memory does not suffice, the Error says the sizes of what was asked for.
 void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) {
   for (std::size_t k = 0; k < splines.size(); ++k) {
     if (!splines[k].defined()) continue;
@@ -277,8 +278,9 @@ std::vector<double> try_isolated_atoms(Model& model, const std::vector<bool>& in
   return energies;
 }
 
-/// Every output for isolated atoms, one of each type in use, to which `larger` adds a row, another node and an edge:
-/// two ghosts of the first type.
+/// Evaluates every output for isolated atoms, one of each type in use. With `larger` the graph has one more row, one
+/// more node and one edge, between two ghosts of the first type: which outputs then change their shape tells what they
+/// belong to.
 std::vector<Result::Named> try_outputs(Model& model, const std::vector<bool>& in_use, const std::string& name,
                                        bool larger) {
   const Metadata& metadata = model.metadata();
@@ -301,8 +303,9 @@ std::vector<Result::Named> try_outputs(Model& model, const std::vector<bool>& in
   return result.outputs;
 }
 
-/// Fills metadata.kinds of a model on the CPU from its outputs' shapes in two graphs: as many rows as the graph has in
-/// both, or the same shape in both. Throws Error for an output that is neither, or not what the file says.
+/// Fills metadata.kinds of a model on the CPU by evaluating its outputs for two graphs. An output that has as many rows
+/// as the graph in both is the atoms'; one of the same shape in both is the system's. Throws Error for an output that
+/// is neither, or not what the file says.
 void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>& in_use, const std::string& name) {
   auto& kinds = metadata.kinds;
   if (kinds.size() == 1) return;  // energies alone, as in every file of `clebsch export`
@@ -331,7 +334,7 @@ Model::Impl::~Impl() = default;
 
 std::string plain_message(const std::exception& error) {
   std::string text = error.what();
-  // The interpreter puts a traceback of the file's code before the message, torch a C++ one after it.
+  // torch's interpreter puts a traceback of the file's code before the message, and torch's C++ code puts one after it.
   const std::string mark = "RuntimeError: ";
   if (const auto at = text.rfind(mark); at != std::string::npos) text = text.substr(at + mark.size());
   if (const auto at = text.find("\nException raised from"); at != std::string::npos) text.resize(at);
@@ -340,7 +343,7 @@ std::string plain_message(const std::exception& error) {
 }
 
 bool is_out_of_memory(const std::exception& error) {
-  // What the interpreter runs loses its class on the way.
+  // An exception that passes through torch's interpreter arrives as another class: then its text has to tell.
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          plain_message(error).find("out of memory") != std::string::npos;
 }
@@ -371,7 +374,8 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   std::vector<at::Tensor> splines;
   if (options.radial == RadialMode::table) splines = set_tables(*impl, networks, options);
   std::shared_ptr<Model> model(new Model(std::move(impl)));
-  // On the CPU, whatever the device: the file's faults show here, and which kernels a step needs.
+  // The trial runs on the CPU even for a GPU: it shows faults of the file, and the recorder learns which ops, and so
+  // which GPU kernels, a step needs.
   {
     const OpRecorder recorder;
     model->impl_->isolated_energies = try_isolated_atoms(*model, model->impl_->in_use, name);
@@ -379,6 +383,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
   find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);
+  const DeviceScope scope(model->impl_->device.device, std::nullopt);
   if (options.energy == EnergyReference::interaction) {
     model->impl_->reference = at::tensor(model->impl_->isolated_energies, at::kDouble).to(model->impl_->device.device);
   }

@@ -118,10 +118,10 @@ struct RunReport {
   int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
 };
 
-/// Arrays of the next graph in the memory of a model's device (Model::reserve), for a caller that makes the graph there
-/// with kernels of its own. Sizes are capacities R, M, E; N <= R rows, n <= M nodes and e <= E edges of them are the
-/// graph, in the terms of core/graph.h. The rest is the caller's to fill too: rows from N on have no edges, nodes from
-/// n on send nothing and have padding_type; edges from e on are not read.
+/// The arrays of the next graph, in the memory of a model's device, for a caller whose own kernels write the graph
+/// there (Model::reserve). Their sizes are the capacities R, M and E; the graph takes N <= R rows, n <= M nodes and e
+/// <= E edges of them, in the terms of core/graph.h. The caller also fills what is left over: rows from N on have no
+/// edges; nodes from n on send nothing and have padding_type. Edges from e on are not read.
 struct DeviceGraph {
   int32_t rows = 0, nodes = 0;
   int64_t edges = 0;
@@ -184,9 +184,9 @@ class Model {
   std::vector<TableReport> tables() const;
   void set_threads(int threads);
 
-  /// Compiles the GPU kernels that compute() asks for on a device, in parallel threads, and keeps them in the cache. No
-  /// device is needed when options.arch is given, only libnvrtc. Errors of kernels are in the reports; throws Error for
-  /// an architecture whose limits are not known.
+  /// Compiles the GPU kernels that compute() asks for on a device, of runs with other types in use as well, in parallel
+  /// threads, and keeps them in the cache. No device is needed when options.arch is given, only libnvrtc. Errors of
+  /// kernels are in the reports; throws Error for an architecture whose limits are not known.
   std::vector<KernelReport> compile_kernels(const KernelOptions& options) const;
   /// The same for the current device, before the first step. Throws one Error that names all kernels that failed.
   void prepare() const;
@@ -195,24 +195,29 @@ class Model {
   /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
   void compute(const GraphView& graph, const Request& request, Result& result);
 
-  /// A neighbour list for the steps to come, whose edges compute() then finds among its pairs: on a GPU a step uploads
-  /// positions alone. All pairs that may come within their cutoff must be in it until the next list; others may. Host
-  /// pointers, which must stay valid as long as the list is used. Throws Error on an invalid list.
+  /// Gives the model a neighbour list for the steps that follow: compute() of points finds each step's edges among the
+  /// list's pairs, so that on a GPU a step uploads positions alone. The list must have every pair that may come within
+  /// its cutoff before the next list is given; it may have others. Its pointers are the host's and must stay valid as
+  /// long as the list is used. Throws Error on an invalid list.
   void set_neighbours(const PairListView& list);
   /// Energies, forces and virials with the points of the last set_neighbours() at these positions. Forces and per-atom
-  /// virials of images are those of the nodes they stand for. Throws Error as compute() of a graph, and without a list.
+  /// virials of an image are added to the node that it stands for. Throws Error as compute() of a graph does, and when
+  /// no list was given.
   void compute(const PointsView& points, const Request& request, Result& result);
 
-  /// The way of a caller whose data live on the model's device: reserve(), fill the arrays, compute_reserved(). The
-  /// model must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. Arrays keep their
-  /// addresses as long as graphs fit; they grow by 1.3. `stream` is the caller's cudaStream_t (null: the default
-  /// stream; not used on the CPU). Nothing of the caller's may read the last results any more but on that stream.
+  /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model
+  /// must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. The arrays keep their
+  /// addresses as long as graphs fit, and grow by 1.3 when one does not. `stream` is the caller's cudaStream_t (null:
+  /// the default stream; not used on the CPU). The call may free or overwrite the arrays and the last results as soon
+  /// as the work that is on `stream` now has ended. Work of the caller that still reads them must therefore be on
+  /// `stream`, not on another stream.
   DeviceGraph reserve(int32_t rows, int32_t nodes, int64_t edges, void* stream);
-  /// Evaluates the graph in the reserved arrays. Starts when what is on `stream` now has ended; later work on `stream`
-  /// waits for the results; the host does not wait, unless named outputs were asked for. Those, of a graph of `rows`
-  /// rows, are in result.outputs; nothing else of `result` is written. Neither the graph nor the results are checked:
-  /// energies or forces that are not finite are the caller's to find. With CLEBSCH_CUDA_CHECK=1 in the environment the
-  /// graph's indices and types are looked at, which makes the host wait; throws Error naming one that is out of range.
+  /// Evaluates the graph in the reserved arrays. The evaluation waits for the work that is on `stream` now, and later
+  /// work on `stream` waits for the results. The host waits only when named outputs were asked for; these are copied to
+  /// result.outputs, as outputs of `rows` rows, and nothing else of `result` is written. Neither the graph nor the
+  /// results are checked: the caller has to find energies or forces that are not finite. With CLEBSCH_CUDA_CHECK=1 in
+  /// the environment the graph's indices and types are checked, for which the host waits; throws Error naming one that
+  /// is out of range.
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
 
   ~Model();

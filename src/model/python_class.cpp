@@ -220,7 +220,8 @@ class PythonModel : public torch::CustomClassHolder {
             nodes, n_local, n_rows, pairs);
     const int64_t *receiver = receivers.const_data_ptr<int64_t>(), *sender = senders.const_data_ptr<int64_t>();
     const int32_t* shift = shifts.const_data_ptr<int32_t>();
-    // The model reads the last list's arrays until it has taken a new one: a refused list leaves that one whole.
+    // The new list is made beside the old one, because the model reads the old one until it has taken the new one: when
+    // the new list is refused, the old one is still whole.
     std::vector<int32_t> rows(static_cast<std::size_t>(n_rows) + 1, 0), neighbours, offsets, kinds;
     const int64_t* type = types.const_data_ptr<int64_t>();
     for (int64_t i = 0; i < nodes; ++i) {
@@ -293,7 +294,7 @@ class PythonModel : public torch::CustomClassHolder {
 
   std::shared_ptr<Model> model_;
   Graph graph_;
-  // The list that the model reads as long as it is used.
+  // The neighbour list; the model keeps pointers into it.
   std::vector<int32_t> pair_rows_, pair_senders_, pair_shifts_, pair_types_;
   PairListView pairs_;
   Result result_;

@@ -26,8 +26,8 @@ Problem radial_problem(const AllegroProblem& problem) {
   return part;
 }
 
-/// Networks of the pairs of types that are among `types`; each is copied together from its own first matrix and the
-/// layers that all pairs share.
+/// The networks of the pairs of types that are among `types`. Each is put together from its own first matrix and
+/// the layers that all pairs share.
 template <typename T>
 void make_exact(const AllegroProblem& problem, at::TensorList radial, const int32_t* types, int64_t nodes,
                 cpu::AllegroRadial<T>& result) {

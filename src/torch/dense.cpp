@@ -23,18 +23,19 @@ at::Tensor call_linear(const at::Tensor& x, const at::Tensor& weight, at::Tensor
 }
 
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight) {
-  const bool column = weight.dim() == 1;
-  require(x.dim() == 2 && (column || weight.dim() == 2),
-          "clebsch::dense: expected x of 2 dimensions and weight of 1 or 2, got {} and {}", x.dim(), weight.dim());
+  const bool row = x.dim() == 1, column = weight.dim() == 1;
+  require((row || x.dim() == 2) && (column || weight.dim() == 2),
+          "clebsch::dense: expected x and weight of 1 or 2 dimensions, got {} and {}", x.dim(), weight.dim());
   const int64_t in = weight.size(0), out = column ? 1 : weight.size(1);
-  require(in > 0 && out > 0 && x.sym_size(1) == in,
+  require(in > 0 && out > 0 && x.sym_size(-1) == in,
           "clebsch::dense: expected as many columns of x as rows of weight, at least one of both, got {} and ({}, {})",
-          x.size(1), in, out);
+          x.size(-1), in, out);
   // All rows: no tensor of the graph is looked at.
   const std::vector<at::Tensor> graph(7, at::empty({0}, x.options().dtype(at::kInt).requires_grad(false)));
-  const at::Tensor product = call_linear(x.contiguous(), weight.contiguous().view(-1), graph, -1,
-                                         fmt::format("linear in={}x0e out={}x0e", in, out));
-  return column ? product.squeeze(1) : product;
+  at::Tensor product = call_linear(x.contiguous().view({-1, in}), weight.contiguous().view(-1), graph, -1,
+                                   fmt::format("linear in={}x0e out={}x0e", in, out));
+  if (column) product = product.squeeze(1);
+  return row ? product.squeeze(0) : product;
 }
 
 }  // namespace

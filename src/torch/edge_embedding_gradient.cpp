@@ -65,7 +65,8 @@ at::Tensor basis_slope(const at::Tensor& r, const at::Tensor& cutoff, const at::
                        const RadialDescription& radial) {
   const double p = radial.cutoff_p, a = (p + 1) * (p + 2) / 2, b = p * (p + 2), c = p * (p + 1) / 2;
   const at::Tensor inside = r < cutoff;
-  // Outside, any point where everything is finite: masked values must not make NaN gradients.
+  // Outside of the cutoff any point will do where everything is finite: values that are masked later must not make
+  // gradients that are not numbers.
   const at::Tensor x = at::where(inside, r / cutoff, at::ones_like(r) * 0.5);
   const at::Tensor power = at::pow(x, p - 1);
   const at::Tensor value = 1 - power * x * (a - x * (b - x * c));

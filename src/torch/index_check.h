@@ -1,5 +1,5 @@
 #pragma once
-// Indices in the memory of a GPU, which are trusted otherwise, looked at before kernels follow them.
+// Checks of indices that lie in the memory of a GPU, before kernels follow them. By default such indices are trusted.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace clebsch::ops {
 
-/// Whether they are: CLEBSCH_CUDA_CHECK in the environment is neither missing, nor empty, nor "0". The host then waits
-/// for the GPU in every op, so steps cannot be recorded; without the switch nothing is added to a step.
+/// Whether indices on a GPU are checked: CLEBSCH_CUDA_CHECK in the environment is set, not empty and not "0". The host
+/// then waits for the GPU in every op, so steps cannot be recorded. Without the switch nothing is added to a step.
 inline bool checks_device_indices() {
   const char* text = std::getenv("CLEBSCH_CUDA_CHECK");
   return text && *text != '\0' && std::strcmp(text, "0") != 0;

@@ -42,7 +42,7 @@ Arguments check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList 
   return a;
 }
 
-/// The op from its exact parts; every derivative comes from theirs.
+/// The op made of its exact parts; all of its derivatives come from theirs.
 at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                  at::TensorList radial, int64_t layer, std::string_view text) {
   using Embedding = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, at::TensorList, const at::Tensor&,
@@ -57,7 +57,7 @@ at::Tensor exact(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList
   const RadialDescription& description = *problem->radial;
   require(radial.size() == 5, "clebsch::{}: expected radial of 5 tensors, got {}", kOp, radial.size());
   if (!description.plain()) {
-    // The harmonics come with a basis: of one function that nobody reads.
+    // The op that makes the harmonics also makes a radial basis. Nobody reads it, so it has one function.
     Problem bare = *problem;
     bare.radial = RadialDescription{};
     bare.radial->widths = {1, bare.weight_count};

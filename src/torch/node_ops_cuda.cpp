@@ -179,7 +179,7 @@ class GateOnCuda : public torch::autograd::Function<GateOnCuda> {
     const at::Tensor &x = saved[0], &limit = saved[1];
     const std::string text = ctx->saved_data["problem"].toStringRef();
     if (at::GradMode::is_enabled()) {  // the result is to be differentiated again
-      // A gate of zeros is zero, so masking the input masks the output.
+      // The gate of zeros is zero, so it is enough to mask the rows of the input.
       const at::Tensor out = gate_composite(masked(x, limit), x.size(0), *cached_gate_problem(text));
       return {torch::autograd::grad({out}, {x}, {grads[0]}, true, true)[0], {}, {}};
     }

@@ -39,7 +39,7 @@ struct Arguments {
             coefficients.size(0)};
   }
 
-  /// An output with zero rows behind those computed, or nothing.
+  /// Allocates an output whose rows behind those computed are zero; an undefined tensor when it is not wanted.
   at::Tensor rows_of(const at::Tensor& like, int64_t columns, bool wanted) const {
     if (!wanted) return {};
     at::Tensor out = at::empty({like.size(0), columns}, like.options().requires_grad(false));

@@ -16,7 +16,7 @@ from clebsch import library  # noqa: E402
 
 
 def named_problems(start):
-    """The problems of src/core/registry.cpp whose text begins so, longest first: {name: text}; none without libclebsch.
+    """The problems of core/problem/named_problems.cpp whose text begins so, longest first; none without libclebsch.
 
     The longest take longest to compile."""
     library.load()
@@ -39,7 +39,7 @@ class Path:
 
 
 class Problem:
-    """The text form of src/core/problem.h ("conv in1=... in2=... out=... paths=..."); in2 has blocks of one channel."""
+    """The text form of core/problem/problem.h ("conv in1=... in2=... out=... paths=..."); in2 of one channel."""
 
     def __init__(self, text):
         self.text = text
@@ -57,7 +57,7 @@ class Problem:
         self.weight_count = sum(p.weights for p in self.paths)
 
     def blocks(self, irreps):
-        """(offset, stride, mul, dim) of every block in the channel-fastest layout (src/core/irreps.h)."""
+        """(offset, stride, mul, dim) of every block in the channel-fastest layout (src/core/math/irreps.h)."""
         merged, where = [], []
         for mul, ir in irreps:
             if merged and merged[-1][1] == ir:

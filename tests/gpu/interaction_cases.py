@@ -12,11 +12,11 @@ import os
 import torch
 from conv_reference import Problem, block_errors, make_graph, named_problems
 
-TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial_table.h
+TABLE_START = 0.4  # Angstrom, kTableStart of src/core/radial/radial_table.h
 PIECES = 96  # kTablePieces of the same file
-SPLINE_PIECES = 64  # kPiecesOfSplines of src/model/tables.cpp
+SPLINE_PIECES = 64  # kPiecesOfSplines of src/model/run/radial_tables.cpp
 NONE = torch.zeros(0, dtype=torch.int32)
-# 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces of src/core/radial_spline.h).
+# 120 times the quintic B-splines of a piece, coefficients of 1, t .. t^5 (kSplinePieces, core/radial/radial_spline.h).
 SPLINE = [
     [1, -5, 10, -10, 5, -1],
     [26, -50, 20, 20, -20, 5],

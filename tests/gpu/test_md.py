@@ -4,13 +4,15 @@ Each variant is an input that runs some steps of dynamics or none; its last fram
 CPU in float64. Limits: float64 1e-10 without dynamics, 1e-7 after some steps; float32 1e-5 (RMS, forces) and the like.
 
 CLEBSCH_LMP and CLEBSCH_PLUGIN name a LAMMPS and the plugin for it, CLEBSCH_KK_LMP and CLEBSCH_KK_PLUGIN one with Kokkos
-(benchmarks/device/cross_compile_lammps.sh); CLEBSCH_MPIRUN, by default the one beside the Kokkos lmp, runs two ranks.
+(benchmarks/device/cross_compile_lammps.sh), CLEBSCH_CALL_PAIR the command of tests/lammps/call_pair.cpp for it;
+CLEBSCH_MPIRUN, by default the one beside the Kokkos lmp, runs two ranks.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +36,7 @@ LJ = "lj/cut 4.0"
 LMP = os.environ.get("CLEBSCH_LMP") or os.environ.get("CLEBSCH_KK_LMP") or str(ROOT / ".venv/bin/lmp")
 PLUGIN = os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so"))
 LMP_KK, PLUGIN_KK = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
+CALL_PAIR = os.environ.get("CLEBSCH_CALL_PAIR", "")
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 SECONDS = 90  # for one run
 
@@ -125,8 +128,10 @@ dump_modify last sort id format float %.15g
 {shown}"""
 
 
-def run(variant: Variant, style: engine.Style, dtype: str, ranks: int = 1) -> dict[str, np.ndarray]:
-    """What the last frame and the last thermo values say."""
+def run(
+    variant: Variant, style: engine.Style, dtype: str, ranks: int = 1, checked: bool = False
+) -> dict[str, np.ndarray]:
+    """What the last frame, the last thermo values and lines RESULT say. checked: indices on the GPU are looked at."""
     case = CASES[variant.case]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -136,12 +141,13 @@ def run(variant: Variant, style: engine.Style, dtype: str, ranks: int = 1) -> di
         command = [style.program.lmp, *flags, "-in", "in.md", "-log", "log.md"]
         command = engine.launcher(style.program, ranks, os.environ.get("CLEBSCH_MPIRUN", "")) + command
         environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "OMP_PROC_BIND": "false"}
-        environment |= engine.MPI_ENVIRONMENT
+        environment |= engine.MPI_ENVIRONMENT | ({"CLEBSCH_CUDA_CHECK": "1"} if checked else {})
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment)
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-3:]
             raise RuntimeError(f"exit status {done.returncode}: {' '.join(said)[-500:]}")
         values = dict(line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("RESULT "))
+        called = dict(line.split()[1::2] for line in done.stdout.splitlines() if re.match(r"RESULT \w+ = ", line))
         lines = (folder / "last.dump").read_text().splitlines()
         atoms = int(lines[3])
         table = np.array([[float(word) for word in line.split()] for line in lines[-atoms:]])
@@ -151,6 +157,7 @@ def run(variant: Variant, style: engine.Style, dtype: str, ranks: int = 1) -> di
         "forces": table[:, 1:4],
         "pe/atom": table[:, 4],
         "stress/atom": table[:, 5:11],
+        **{key: np.array(float(value)) for key, value in called.items()},
     }
 
 
@@ -218,3 +225,25 @@ def test_as_on_the_cpu(variant, style, dtype, ranks, within):
     chosen = styles(min(2, torch.cuda.device_count()) if ranks > 1 else 1)[style]
     errors = differences(run(variant, chosen, dtype, ranks), on_the_cpu(variant))
     within(errors, {key: limit_of(variant, dtype, key) for key in errors})
+
+
+@pytest.mark.parametrize("style", ["cuda", "kk"])
+def test_with_checked_indices(style, within):
+    """CLEBSCH_CUDA_CHECK=1 refuses no index of a run."""
+    if reason := missing(style, 1):
+        pytest.skip(reason)
+    variant = next(variant for variant in VARIANTS if variant.name == "nve, carbon")
+    errors = differences(run(variant, styles()[style], "float64", checked=True), on_the_cpu(variant))
+    within(errors, {key: limit_of(variant, "float64", key) for key in errors})
+
+
+def test_called_from_outside_of_a_run(within):
+    """Fixes and computes that call clebsch/kk themselves find its forces on the host: it marks what it has changed."""
+    if reason := missing("kk", 1):
+        pytest.skip(reason)
+    if not Path(CALL_PAIR).is_file():
+        pytest.skip("no command call_pair for LAMMPS with Kokkos (CLEBSCH_CALL_PAIR)")
+    variant = Variant("called", "water", run=f'run 0\nplugin load "{CALL_PAIR}"\ncall_pair')
+    found = run(variant, styles()["kk"], "float64")
+    assert found["largest"] > 0.1
+    within({"forces": float(found["difference"] / found["largest"])}, {"forces": 1e-10})

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // A command for LAMMPS, `call_pair`, that computes the pair style as code outside of run and minimize does, such as a
-// fix or compute of forces by displacement. Loaded by LD_PRELOAD too, it stands before LAMMPS's AtomKokkos::modified
-// and notes what is marked while the style computes: where host and device are one memory the marks do nothing else.
+// fix or compute of forces by displacement. On a GPU the forces come to the host where the style marks them as changed,
+// else the host's zeros stay. Loaded by LD_PRELOAD too, it stands before LAMMPS's AtomKokkos::modified and notes what
+// is marked while the style computes: where host and device are one memory the marks do nothing else.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -54,6 +55,7 @@ class CallPair : public Command {
     atoms->modified(Host, F_MASK);
     marked[0] = marked[1] = 0;
     force->pair->compute(1, 0);
+    atoms->sync(Host, F_MASK);
     double difference = 0, largest = 0;
     for (std::size_t k = 0; k < count; ++k) {
       difference = std::max(difference, std::abs(atom->f[0][k] - before[k]));

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from clebsch import cli, kernels
+from clebsch.runtime import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 # With tables a model uses the kernels of `interaction`; the exact path those of the convolution as well.
@@ -71,9 +72,31 @@ def test_options_choose_kernels(needs_library, model):
     assert not any(label.endswith(" float") for label in labels(dtype="float64", radial="exact"))
     assert any("atomic" in label for label in labels(radial="exact", deterministic=False))
     assert not any("atomic" in label for label in labels(radial="exact"))
+    # A table for every cutoff of the model: one, or several as splines, as the types in use say.
     tables = {label for label in labels() if label.startswith(("interaction", "tensor_product_conv"))}
-    gradients = ("x edge_vec", "edge_vec")
-    assert tables == {"interaction float"} | {f"interaction_backward {names} float" for names in gradients}
+    ops = ("interaction", "interaction_backward x edge_vec", "interaction_backward edge_vec")
+    assert tables == {f"{op}{kind} float" for op in ops for kind in ("", " splines")}
+
+
+def test_any_types_in_use(needs_library, tmp_path):
+    """A model with a table for every pair of types: the list has the kernels of runs with one type in use and with all,
+    whichever of them is loaded."""
+    path = tmp_path / "mace.pt"
+    subprocess.run([sys.executable, "-W", "ignore", ROOT / "tests/unit/tiny_mace.py", path], check=True)
+
+    def names(made: list[dict]) -> set[tuple[str, str]]:
+        return {(kernel["kernel"], kernel["problem"]) for kernel in made}
+
+    def listed(types: list[str]) -> set[tuple[str, str]]:
+        return names(Model(path, dtype="float32", types_in_use=types).compile_kernels(90, list_only=True))
+
+    ahead = names(kernels.compile_file(path, [90], dry_run=True, dtype="float32").kernels)
+    assert ahead == listed(["O"]) == listed(["O", "H"])
+    labels = [label for label, _ in ahead if label.startswith("interaction")]
+    assert labels
+    for label in labels:
+        assert label.replace(" splines", "") in labels
+        assert label.replace(" splines", "").replace(" float", " splines float") in labels
 
 
 def test_fills_the_cache_once(filled, model, tmp_path, capsys):

@@ -117,7 +117,7 @@ def test_coupling_sign() -> None:
 
 
 def test_couplings_are_the_library_s() -> None:
-    """Python compares with the file that core_coupling_test.cpp holds against src/core/coupling.cpp; it has no formula."""
+    """Python compares with the file that core_coupling_test.cpp holds against the library's formula; it has none."""
     packaged = Path(coupling_sign.__file__).with_name("coupling_signs.txt")
-    core = mace_environment.ROOT / "src" / "core" / "coupling_signs.txt"
+    core = mace_environment.ROOT / "src" / "core" / "math" / "coupling_signs.txt"
     assert packaged.read_text() == core.read_text()

@@ -136,6 +136,7 @@ def test_dense_is_a_product_of_matrices(graph: dict) -> None:
     for shape in ((7, 3), (7,), (1, 1), (40, 33)):
         x, weight = random(n, shape[0]), random(*shape)
         same(OPS.dense(x, weight), x @ weight)
+        same(OPS.dense(x[0], weight), x[0] @ weight)
         assert OPS.dense(x[:0], weight).shape == (0, *shape[1:])
         assert OPS.dense(x.to("meta"), weight.to("meta")).shape == (n, *shape[1:])
     x, weight = random(7, n).T, random(3, 7).T  # neither needs to be contiguous
@@ -143,7 +144,7 @@ def test_dense_is_a_product_of_matrices(graph: dict) -> None:
     for x, weight in (
         (random(n, 7), random(6, 3)),
         (random(n, 7), random(7, 3, 1)),
-        (random(7), random(7, 3)),
+        (random(n, 7, 1), random(7, 3)),
         (random(n, 7), random(7, 0)),
         (random(n, 7).float(), random(7, 3)),
         (random(n, 7).half(), random(7, 3).half()),

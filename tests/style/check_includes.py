@@ -23,10 +23,11 @@ MAY_INCLUDE = {
     "cpu": CORE,
     "cuda/plan": CORE,
     "cuda/runtime": ["core", "cuda/plan"],
-    "cuda/emit": [*CORE, "cuda/plan", "cuda/runtime"],
+    "cuda/emit": [*CORE, "cuda/plan", "cuda/runtime", "cuda/kernels"],
     # NVRTC compiles these: they have no other headers.
     "cuda/kernels": [],
     "cuda/kernels/embedded_source.cpp": ["core"],
+    "cuda/kernels/fixed_kernels.h": ["cuda/runtime"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.

@@ -137,9 +137,7 @@ TEST(Coupling, RefusesOtherDegrees) {
 /// equals.
 std::string sign_table() {
   std::string text =
-      "# l1 l2 l3 m1 m2 m3 value: the largest entry of every coupling of src/core/coupling.cpp, components counted "
-      "from "
-      "0.\n"
+      "# l1 l2 l3 m1 m2 m3 value: the largest entry of every coupling, components counted from 0.\n"
       "# For Python without the library. Written by CLEBSCH_WRITE_TABLE=1 core_tests.\n";
   for_all_triples([&](int l1, int l2, int l3) {
     const CouplingEntry* largest = nullptr;

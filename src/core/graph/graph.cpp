@@ -15,8 +15,8 @@ void require_index(int64_t value, int64_t count, const char* what, int64_t edge)
   if (value < 0 || value >= count) fail("graph: expected {} of 0 to {}, got {} at {}", what, count - 1, value, edge);
 }
 
-/// All of values[0..count) in [0, bound)? Without a branch, so that the loop vectorises; a caller that gets false looks
-/// for the culprit one by one.
+/// Whether all of values[0..count) are in [0, bound). The loop has no branch, so that it vectorises; when the answer is
+/// no, the caller looks for the culprit one by one.
 template <typename Index>
 bool all_below(const Index* values, int64_t count, int64_t bound) {
   bool inside = true;

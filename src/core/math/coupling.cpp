@@ -89,7 +89,8 @@ std::vector<CouplingEntry> compute(int l1, int l2, int l3) {
     for (int m2 = 0; m2 < d2; ++m2) {
       for (int m3 = 0; m3 < d3; ++m3) {
         const Real value = tensor[(static_cast<size_t>(m1) * d2 + m2) * d3 + m3].real() / norm;
-        // True entries are far larger (above 1e-4 for l <= 7); what is dropped are zeros of the symmetry.
+        // Entries that the symmetry makes zero are dropped. True entries are far larger than this limit (above 1e-4 for
+        // l <= 7).
         if (std::abs(value) >= Real(1e-12)) entries.push_back({m1, m2, m3, static_cast<double>(value)});
       }
     }
@@ -109,7 +110,7 @@ const std::vector<CouplingEntry>& wigner_3j(int l1, int l2, int l3) {
     std::once_flag once;
     std::vector<CouplingEntry> entries;
   };
-  // Never destroyed: kernels may still hold references while the process ends.
+  // The cache is never destroyed, because kernels may still hold references into it while the process ends.
   static auto* slots = new std::array<Slot, kDegrees * kDegrees * kDegrees>;
   Slot& slot = (*slots)[(l1 * kDegrees + l2) * kDegrees + l3];
   std::call_once(slot.once, [&] { slot.entries = compute(l1, l2, l3); });

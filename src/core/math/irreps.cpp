@@ -28,7 +28,7 @@ bool parse_digits(std::string_view text, int64_t& value) {
 }
 
 MulIrrep parse_term(std::string_view term) {
-  // Echoing an untrusted term is bounded, so that a message stays a line.
+  // A message shows only the beginning of an untrusted term, so that it stays one line.
   const auto refuse = [&](const char* expected) {
     fail("irreps: expected {}, got '{}'", expected, term.substr(0, 40));
   };

@@ -138,7 +138,7 @@ void check_path(const Problem& problem, const Path& path, size_t index) {
     require(c.mul == a.mul, "conv problem, path {}: expected output multiplicity {} (uvu), got {}", index, a.mul,
             c.mul);
   } else if (!path.weighted) {
-    // Without weights nothing maps u to w, so the sum over u can only feed one output channel.
+    // A uvw path without weights is refused: nothing would map the channels u to w.
     fail("conv problem, path {}: expected a weighted path (uvw), got a weightless one", index);
   }
 }

@@ -84,7 +84,8 @@ class Planner {
     }
   }
 
-  /// Again and again the head that takes most of the monomials left, heads in use first at equal count.
+  /// Repeats: take the head that covers most of the monomials that are left; of equal ones, a head that is in use
+  /// already.
   void cover(int32_t begin, int32_t end, int degree) {
     std::map<Key, std::map<int32_t, Key>> candidates;  // head -> monomial -> tail
     std::set<int32_t> left;
@@ -111,7 +112,7 @@ class Planner {
     const auto& f = monomials_[k].factors;
     if (monomials_[k].degree == 1) return add(kOne, {f[0], -1}, k);
     if (monomials_[k].degree != 2) return;
-    // A head that is there already saves the pair product.
+    // A head that exists already saves the product of a pair.
     if (leaves_.count({f[0], -1})) return add({f[0], -1}, {f[1], -1}, k);
     if (leaves_.count({f[1], -1})) return add({f[1], -1}, {f[0], -1}, k);
     add(kOne, {f[0], f[1]}, k);

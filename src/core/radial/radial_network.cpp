@@ -68,7 +68,7 @@ Jet cosine_spline(double from, double width, double x) {
 
 Jet operator+(const Jet& a, const Jet& b) { return {a.v + b.v, a.d + b.d, a.dd + b.dd}; }
 
-// g(a) from g's value, slope and curvature at a.v.
+// The composition g(a), from g's value, slope and curvature at a.v.
 Jet chain(const Jet& g, const Jet& a) { return {g.v, g.d * a.d, g.dd * a.d * a.d + g.d * a.dd}; }
 
 Jet power(const Jet& a, double n) {
@@ -186,7 +186,7 @@ RadialNetwork::RadialNetwork(RadialDescription description, std::vector<double> 
 void RadialNetwork::evaluate(double r, double rc, double* value, double* first, double* second) const {
   require(r > 0.0 && rc > 0.0, "radial network: expected r > 0 and rc > 0, got r = {}, rc = {}", r, rc);
   const int64_t columns = description_.columns();
-  // Some last steps need the derivatives below the highest one, whether asked for or not.
+  // Some of the last steps need the derivatives below the highest one, even when nobody asked for those.
   std::vector<double> spare;
   if (description_.density || description_.cutoff_last) {
     spare.resize(kOrders * columns);

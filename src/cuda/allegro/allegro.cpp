@@ -10,14 +10,13 @@
 
 #include "core/errors.h"
 #include "cuda/kernels/allegro_scale.h"
-#include "cuda/kernels/embedded_source.h"
+#include "cuda/kernels/fixed_kernels.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
 namespace {
 
 constexpr const char* kVariable = "CLEBSCH_CUDA_ALLEGRO";
-constexpr int kWarps = kAllegroThreads / 32;
 
 struct Plan {
   AllegroChunks chunks;
@@ -74,19 +73,15 @@ struct Parts {
       end = begin + ceil_div(bytes, 256) * 256;
       return begin;
     };
-    chunks = take(cut.count * int64_t{16});
+    chunks = take(cut.count * static_cast<int64_t>(sizeof(AllegroChunk)));
     counts = take(cut.bins * int64_t{4});
     starts = take((cut.bins + 1) * int64_t{4});
     tiles = take(Scan::workspace(cut.bins) * 4);
-    places = take(cut.capacity * 8);
+    places = take(cut.capacity * static_cast<int64_t>(sizeof(AllegroPlace)));
     order = take(cut.capacity * 4);
     work = end;
   }
 };
-
-Cubin compile_scale(int arch, const CubinCache& cache) {
-  return cached_compile(cache, embedded_source("allegro_scale.cu"), "allegro_scale_rows", arch);
-}
 
 }  // namespace
 
@@ -107,9 +102,10 @@ CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, De
 
 std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limits) {
   if (call.op == "allegro_energy_backward") {
-    return {{call.op, "", [arch = limits.arch](const CubinCache& cache) {
-               return std::vector<CompiledPart>{{compile_scale(arch, cache), "", kAllegroScaleThreads, 1}};
-             }}};
+    return {
+        {call.op, "", [arch = limits.arch](const CubinCache& cache) {
+           return std::vector<CompiledPart>{{compile_fixed("allegro_scale", arch, cache), "", kAllegroScaleThreads, 1}};
+         }}};
   }
   // Energies and gradients come from the same kernels.
   const auto problem = cached_allegro_problem(call.problem);
@@ -121,6 +117,8 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
              parts.push_back({std::move(made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
+             parts.push_back({compile_fixed("allegro_chunks", limits.arch, cache), "", kAllegroChunkThreads, 1});
+             parts.push_back({compile_fixed("scan", limits.arch, cache), "", kScanThreads, 1});
              return parts;
            }}};
 }
@@ -153,19 +151,12 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!kernels_) {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
-    const auto edges =
-        load_module(made.edges.code, {"allegro_plan", "allegro_count", "allegro_order", "allegro_edges",
-                                      "allegro_edge_gradient", "allegro_readout", "scan_tiles", "scan_counts"});
-    Kernels all{edges[0],
-                edges[1],
-                edges[2],
-                edges[3],
-                edges[4],
-                edges[5],
-                load_module(made.dense.code, {"allegro_dense"}).front(),
-                Scan(edges[6], edges[7]),
-                {},
-                {}};
+    const std::vector<Kernel> sort = load_fixed("allegro_chunks", {"allegro_plan", "allegro_count", "allegro_order"});
+    const std::vector<Kernel> edges =
+        load_module(made.edges.code, {"allegro_edges", "allegro_edge_gradient", "allegro_readout"});
+    Kernels all{sort[0],  sort[1],  sort[2],  Scan::make(),
+                edges[0], edges[1], edges[2], load_module(made.dense.code, {"allegro_dense"}).front(),
+                {},       {}};
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
       all.product.push_back(product[0]);
@@ -189,21 +180,23 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   const Kernels& kernels = this->kernels();
   const Cut cut(operands, chunks);
   AllegroOperands o = operands;
-  AllegroChunks c = chunks;
   int64_t capacity = cut.capacity;
-  int count = cut.count, longest = cut.longest, gradients = gradient != nullptr, chunk = 0;
+  int count = cut.count, gradients = gradient != nullptr, chunk = 0;
   const Parts parts(cut);
   const auto part = [&](int64_t begin) -> void* { return static_cast<char*>(workspace) + begin; };
-  const auto ints = [&](int64_t begin) { return static_cast<int32_t*>(part(begin)); };
-  int32_t *counts = ints(parts.counts), *starts = ints(parts.starts), *tiles = ints(parts.tiles);
-  void *table = part(parts.chunks), *places = part(parts.places), *order = part(parts.order), *work = part(parts.work);
-  int bins = cut.bins;
-  kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kWarps), 1), 1, kAllegroThreads, stream,
-                      {&o.row_ptr, &o.row_limit, &o.rows, &o.nodes, &c.edges, &capacity, &longest, &count, &table,
-                       &bins, &counts, &energy, &gradient});
+  const auto ints = [&](int64_t begin) { return static_cast<int*>(part(begin)); };
+  auto* table = static_cast<AllegroChunk*>(part(parts.chunks));
+  int* order = ints(parts.order);
+  void* work = part(parts.work);
+  const AllegroPlanArguments plan{o.row_ptr,          o.row_limit, o.rows,  o.nodes,  chunks.edges,
+                                  cut.longest,        capacity,    count,   cut.bins, table,
+                                  ints(parts.counts), energy,      gradient};
+  kernels.plan.launch(std::max<int64_t>(ceil_div(o.nodes, kAllegroChunkThreads / 32), 1), kAllegroChunkThreads, stream,
+                      plan);
   if (o.edges == 0) return;
   const int64_t edge_blocks = ceil_div(capacity, kAllegroThreads);
-  // Blocks take receivers in turn; twice as many as a chunk has on average, for those with more.
+  // Blocks take receivers in turn. There are twice as many blocks as a chunk has receivers on average, since some
+  // chunks have more.
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
   const DenseTiling tiling = dense_tiling(scalar_, math_);
   const auto dense = [&](const std::vector<int>& calls) {
@@ -223,11 +216,28 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
+  AllegroSortArguments sort{table,
+                            o.edge_vec,
+                            o.senders,
+                            o.receivers,
+                            o.types,
+                            o.table_index,
+                            o.cutoffs,
+                            o.type_count,
+                            o.pieces,
+                            cut.bins,
+                            plan.counts,
+                            ints(parts.starts),
+                            static_cast<AllegroPlace*>(part(parts.places)),
+                            order};
+  const int64_t sort_blocks = ceil_div(capacity, kAllegroChunkThreads);
   const int layers = problem_->layers();
   for (chunk = 0; chunk < count; ++chunk) {
-    kernels.count.launch(edge_blocks, 1, kAllegroThreads, stream, geometry({&bins, &counts, &places}));
-    kernels.scan.run(counts, bins, std::numeric_limits<int32_t>::max(), starts, nullptr, tiles, stream);
-    kernels.order.launch(edge_blocks, 1, kAllegroThreads, stream, {&table, &chunk, &places, &starts, &order});
+    sort.chunk = table + chunk;
+    kernels.count.launch(sort_blocks, kAllegroChunkThreads, stream, sort);
+    kernels.scan->run({sort.counts, sort.bins, ints(parts.tiles), std::numeric_limits<int>::max(), ints(parts.starts)},
+                      stream);
+    kernels.order.launch(sort_blocks, kAllegroChunkThreads, stream, sort);
     kernels.edges.launch(edge_blocks, 1, kAllegroThreads, stream,
                          geometry({&order, &o.table, &work, &capacity, &gradients}));
     for (size_t k = 0; k < static_cast<size_t>(layers); ++k) {
@@ -251,10 +261,8 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
 void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
                        int32_t rows, double* result, Stream stream) {
   using Scale = KernelOf<AllegroScaleArguments>;
-  const auto kernel = one_a_device<Scale>([] {
-    const Cubin cubin = compile_scale(device_limits(current_device()).arch, CubinCache::standard());
-    return std::make_shared<const Scale>(load_module(cubin.code, {"allegro_scale_rows"}).front());
-  });
+  const auto kernel = one_a_device<Scale>(
+      [] { return std::make_shared<const Scale>(load_fixed("allegro_scale", {"allegro_scale_rows"}).front()); });
   kernel->launch(ceil_div(rows, kAllegroScaleThreads / 32), kAllegroScaleThreads, stream,
                  {grad_out, gradient, row_ptr, row_limit, rows, result});
 }

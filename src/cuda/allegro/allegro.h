@@ -8,6 +8,8 @@
 
 #include "core/problem/allegro_problem.h"
 #include "cuda/allegro/allegro_source.h"
+#include "cuda/emit/scan.h"
+#include "cuda/kernels/allegro_chunks.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
 
@@ -70,8 +72,10 @@ class AllegroEnergy {
 
  private:
   struct Kernels {
-    Kernel plan, count, order, edges, edge_gradient, readout, dense;
-    Scan scan;
+    KernelOf<AllegroPlanArguments> plan;
+    KernelOf<AllegroSortArguments> count, order;
+    std::shared_ptr<const Scan> scan;
+    Kernel edges, edge_gradient, readout, dense;
     std::vector<Kernel> product, product_backward;
   };
   AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar);

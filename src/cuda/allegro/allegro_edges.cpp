@@ -1,97 +1,11 @@
-// What an Allegro network needs of single edges and rows: plan of the chunks, two-body part, energies, gradients.
-#include <cmath>
-
+// What an Allegro network needs of single edges and rows: two-body part, energies, gradients.
 #include "core/radial/radial_table.h"
 #include "cuda/allegro/allegro_source.h"
 #include "cuda/emit/harmonics_source.h"
-#include "cuda/emit/table_place.h"
+#include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 namespace {
-
-void write_plan(SourceWriter& w) {
-  w.text(
-      "// First row of [0, limit] whose edges begin at or beyond `edge`.\n"
-      "__device__ __forceinline__ int first_row_from(const int* __restrict__ row_ptr, int limit, int64 edge) {\n"
-      "int low = 0, high = limit;\n"
-      "while (low < high) {\n"
-      "const int middle = (low + high) / 2;\n"
-      "if (__ldg(row_ptr + middle) < edge) {\n"
-      "low = middle + 1;\n"
-      "} else {\n"
-      "high = middle;\n"
-      "}\n"
-      "}\n"
-      "return low;\n"
-      "}\n"
-      "// A row that the workspace has no room for after the others of its chunk, of which it is then the last.\n"
-      "__device__ __forceinline__ bool overflows(const int* __restrict__ row_ptr, int limit, int row, int "
-      "chunk_edges,\n"
-      "int64 capacity, int longest) {\n"
-      "const int begin = __ldg(row_ptr + row), end = __ldg(row_ptr + row + 1);\n"
-      "if (end - begin <= longest) return false;\n"
-      "const int first = first_row_from(row_ptr, limit, begin / chunk_edges * static_cast<int64>(chunk_edges));\n"
-      "return end - __ldg(row_ptr + first) > capacity;\n"
-      "}");
-  w.text(
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "allegro_plan(const int* __restrict__ row_ptr, const int* __restrict__ row_limit, int rows, int nodes,\n"
-      "int chunk_edges, int64 capacity, int longest, int chunk_count, int4* __restrict__ chunks,\n"
-      "int bins, int* __restrict__ counts, double* __restrict__ energy, double* __restrict__ gradient) {\n"
-      "const int limit = row_limit ? min(*row_limit, rows) : rows;\n"
-      "const int thread = blockIdx.x * kThreads + threadIdx.x, threads = gridDim.x * kThreads;\n"
-      "for (int c = thread; c < chunk_count; c += threads) {\n"
-      "const int64 from = static_cast<int64>(c) * chunk_edges;\n"
-      "const int first = first_row_from(row_ptr, limit, from);\n"
-      "int last = first_row_from(row_ptr, limit, from + chunk_edges);\n"
-      "if (last > first && overflows(row_ptr, limit, last - 1, chunk_edges, capacity, longest)) --last;\n"
-      "chunks[c] = make_int4(first, last, __ldg(row_ptr + first), __ldg(row_ptr + last));\n"
-      "}\n"
-      "for (int k = thread; k < bins; k += threads) counts[k] = 0;\n"
-      "const int lane = threadIdx.x % 32;\n"
-      "for (int row = thread / 32; row < nodes; row += threads / 32) {\n"
-      "const bool left_out = row < limit && overflows(row_ptr, limit, row, chunk_edges, capacity, longest);\n"
-      "const double value = left_out ? 0.0 / 0.0 : 0.0;\n"
-      "if (lane == 0) energy[row] = value;\n"
-      "if (!gradient || row >= rows || (row < limit && !left_out)) continue;\n"
-      "const int64 end = 3 * static_cast<int64>(__ldg(row_ptr + row + 1));\n"
-      "for (int64 k = 3 * static_cast<int64>(__ldg(row_ptr + row)) + lane; k < end; k += 32) gradient[k] = value;\n"
-      "}\n"
-      "}");
-}
-
-void write_place(SourceWriter& w) {
-  w.text(
-      "// An edge's place in its table: row (-1: from the cutoff on), t and dt/dr. A vector that is not a number, or "
-      "a\n"
-      "// pair without a table, gives a t that is not a number.\n"
-      "struct Place {\n"
-      "int row;\n"
-      "double t, dt_dr, inverse, x, y, z;\n"
-      "};\n"
-      "__device__ __forceinline__ Place locate(const double* __restrict__ v, int pair, const int* __restrict__ "
-      "table_index,\n"
-      "const double* __restrict__ cutoffs, int pieces) {\n"
-      "const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);\n"
-      "const double r = sqrt(vx * vx + vy * vy + vz * vz), cutoff = __ldg(cutoffs + pair);\n"
-      "Place p = {-1, 0, 0, 0, 0, 0, 0};\n"
-      "if (r >= cutoff && r - r == 0) return p;  // an infinite vector must show\n"
-      "const int table = __ldg(table_index + pair);");
-  w.line("const double s = sqrt(r), pieces_per_s = pieces / (sqrt(cutoff) - {});", first_knot());
-  w.text(
-      "const double u = table_place(s, pieces_per_s);\n"
-      "const bool inside = u >= 0 && table >= 0;\n"
-      "const int piece = inside ? min(static_cast<int>(u), pieces - 1) : -1;\n"
-      "p.row = max(table, 0) * (pieces + 1) + piece + 1;\n"
-      "p.t = table < 0 ? 0.0 / 0.0 : inside ? u - piece : u;\n"
-      "p.dt_dr = table_slope(s, pieces_per_s);\n"
-      "p.inverse = 1 / r;\n"
-      "p.x = vx * p.inverse;\n"
-      "p.y = vy * p.inverse;\n"
-      "p.z = vz * p.inverse;\n"
-      "return p;\n"
-      "}");
-}
 
 /// Calls body(columns of the table, array, "gradient's array") for the parts of a table's row.
 template <typename F>
@@ -107,35 +21,6 @@ const char* const kGeometryParameters =
     "senders,\n"
     "const int* __restrict__ receivers, const int* __restrict__ types, const int* __restrict__ table_index,\n"
     "const double* __restrict__ cutoffs, int type_count, int pieces,";
-
-/// A chunk's edges in the order of their tables' rows: all that share a row then find it in the cache next to them. A
-/// counting sort; places within a row are handed out in any order, on which no result depends.
-void write_sort(SourceWriter& w) {
-  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
-  w.line("allegro_count({}", kGeometryParameters);
-  w.text(
-      "int bins, int* __restrict__ counts, int2* __restrict__ places) {\n"
-      "const int4 part = chunks[chunk];\n"
-      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
-      "if (own >= part.w - part.z) return;\n"
-      "const int64 edge = static_cast<int64>(part.z) + own;\n"
-      "const int pair = __ldg(types + __ldg(receivers + edge)) * type_count + __ldg(types + __ldg(senders + edge));\n"
-      "const Place p = locate(edge_vec + 3 * edge, pair, table_index, cutoffs, pieces);\n"
-      "const int bin = p.row < 0 ? bins - 1 : p.row;\n"
-      "places[own] = make_int2(bin, atomicAdd(counts + bin, 1));\n"
-      "}");
-  write_scan(w);
-  w.text(
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "allegro_order(const int4* __restrict__ chunks, int chunk, const int2* __restrict__ places,\n"
-      "const int* __restrict__ starts, int* __restrict__ order) {\n"
-      "const int4 part = chunks[chunk];\n"
-      "const int own = blockIdx.x * kThreads + threadIdx.x;\n"
-      "if (own >= part.w - part.z) return;\n"
-      "const int2 place = places[own];\n"
-      "order[__ldg(starts + place.x) + place.y] = own;\n"
-      "}");
-}
 
 const char* const kEdgeParameters =
     "const int* __restrict__ order, const real* __restrict__ table, real* __restrict__ work, int64 capacity,";
@@ -295,7 +180,7 @@ void write_readout(SourceWriter& w, const AllegroDense& dense) {
 void write_allegro_head(SourceWriter& w, Scalar scalar) {
   w.line("typedef {} real;", scalar_name(scalar));
   w.text("typedef long long int64;");
-  w.line("constexpr int kThreads = {}, kScanThreads = {};", kAllegroThreads, kScanThreads);
+  w.line("constexpr int kThreads = {};", kAllegroThreads);
 }
 
 std::string edge_row(const EdgeArray& array, const std::string& edge) {
@@ -307,10 +192,7 @@ std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
   const AllegroDense dense(problem, layout);
   SourceWriter w;
   write_allegro_head(w, scalar);
-  write_plan(w);
-  write_table_place(w);
-  write_place(w);
-  write_sort(w);
+  w.text(embedded_source("allegro_place.cuh"));
   write_edges(w, problem, layout, scalar);
   write_edge_gradient(w, problem, layout, scalar);
   write_readout(w, dense);

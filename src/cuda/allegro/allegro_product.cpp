@@ -58,7 +58,7 @@ class ProductEmitter {
   void load_inputs(const std::set<int>& components, const std::string& edge, const std::string& suffix);
   std::set<int> inputs(const PairGroup& group) const;
   std::set<int> outputs(const PairGroup& group) const;
-  /// What becomes of the gradients `x<u>_<i>` of the features before the product.
+  /// Writes the gradients `x<u>_<i>` of the features before the product to where they belong.
   void keep_inputs(int u, size_t index, const std::set<int>& components);
   void keep_first(int u, size_t index, const std::set<int>& components);
   void add_harmonics_gradient(int u, const std::vector<std::string>& values, int first);
@@ -264,7 +264,8 @@ void ProductEmitter::keep_inputs(int u, size_t index, const std::set<int>& compo
   w_.line("real* to = {} + channel;", edge_row(before(), fmt::format("edge{}", u)));
   w_.line("if (live && from + {} < end) {{", u);
   for (const int i : components) w_.line("to[{}] = x{}_{};", i * p_.channels, u, i);
-  // Components that no path reads have no gradient; none is left as the value that it was.
+  // A component that no path reads gets the gradient zero, so that its feature's value is not left in the array that
+  // gradients overwrite.
   std::set<int> read;
   for (const auto& [i, k] : product_.pairs) read.insert(i);
   for (int i = 0; index == 0 && i < product_.in_dim; ++i)
@@ -279,7 +280,8 @@ void ProductEmitter::keep_first(int u, size_t index, const std::set<int>& compon
   w_.line("real* to = {} + channel;", edge_row(layout_.grad_first, edge));
   w_.line("const bool kept = live && from + {} < end;", u);
   std::vector<std::string> values;
-  // Groups of the first layer may begin within a degree, whose other components then add to what is there.
+  // A group of the first layer may begin within a degree. The sum over that degree then exists already, and this group
+  // adds to it.
   for (auto i = components.begin(); i != components.end();) {
     const int l = degree_of(*i);
     const bool begins = index == 0 || *i == l * l;

@@ -5,32 +5,21 @@
 
 #include "core/problem/allegro_problem.h"
 #include "cuda/allegro/allegro_layout.h"
-#include "cuda/emit/scan.h"
 #include "cuda/emit/source_writer.h"
 
 namespace clebsch::cuda {
 
-/// Threads a block of every kernel but the scan's and allegro_dense.
+/// Threads a block of every generated kernel but allegro_dense.
 constexpr int kAllegroThreads = 128;
 
 /// Entry points, grids and parameters:
-///   allegro_plan(const int* row_ptr, const int* row_limit, int rows, int nodes, int chunk_edges, int64 capacity,
-///                int longest, int chunk_count, int4* chunks, int bins, int* counts, double* energy, double* gradient)
-///     grid (any): a chunk has the receivers whose first edge lies in its window of chunk_edges edges. counts (bins)
-///     and energy (nodes) become zero, as does the gradient (null: not wanted) of rows from the limit on. A receiver of
-///     more than `longest` edges that does not fit is left out; its energy and gradient are not numbers.
-///   allegro_count(<geometry>, int bins, int* counts, int2* places)
-///   scan_tiles, scan_counts (cuda/scan.h): from counts (bins) to starts (bins + 1)
-///   allegro_order(const int4* chunks, int chunk, const int2* places, const int* starts, int* order)
-///     the chunk's edges by row of the tables (the last bin: from their cutoff on), so that the next kernels find a row
-///     in the cache; bins = rows of all tables + 1, counts are zero before and after. <geometry>: const int4* chunks,
-///     int chunk, const double* edge_vec, const int* senders, const int* receivers, const int* types, const int*
-///     table_index, const double* cutoffs, int type_count, int pieces
+///   <geometry>: const int4* chunks, int chunk, const double* edge_vec, const int* senders, const int* receivers, const
+///     int* types, const int* table_index, const double* cutoffs, int type_count, int pieces
 ///   allegro_edges(<geometry>, const int* order, const real* table, real* work, int64 capacity, int gradients)
 ///     harmonics and two-body part. Edges from their cutoff on get zeros.
 ///   allegro_edge_gradient(<geometry>, const int* order, const real* table, real* work, int64 capacity, double*
 ///                         gradient): dE/d edge_vec
-///     grid of all but the scan: (ceil(capacity / kAllegroThreads))
+///     grid of both: (ceil(capacity / kAllegroThreads))
 ///   allegro_readout(real* work, int64 capacity, const int4* chunks, int chunk, const int* row_ptr, const real* dense,
 ///                   double* energy, int gradients)
 ///     grid (any, a block a receiver in turn): energies, and the gradient of what the readout's last column multiplies

@@ -15,7 +15,7 @@ std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem) 
   const auto& paths = problem->paths;
   if (std::none_of(paths.begin(), paths.end(), is_uvw)) return {{problem, false, false}};
   if (std::all_of(paths.begin(), paths.end(), is_uvw)) return {{problem, true, false}};
-  // Not finish()ed again: a part's paths keep their columns of the whole W.
+  // finish() is not called again: the paths of a part keep their columns of the whole W.
   Problem uvu = *problem, uvw = *problem;
   uvu.paths.erase(std::remove_if(uvu.paths.begin(), uvu.paths.end(), is_uvw), uvu.paths.end());
   uvw.paths.erase(std::remove_if(uvw.paths.begin(), uvw.paths.end(), [&](const Path& p) { return !is_uvw(p); }),

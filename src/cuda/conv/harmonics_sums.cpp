@@ -53,7 +53,7 @@ void write_harmonics_over_lanes(SourceWriter& w, const EmitContext& context, con
     const std::string sum = write_lane_sums(w, values);
     const std::string place = fmt::format("target[lane + {}]", from);
     if (!several_units && several_launches) {
-      // Launches run one after the other, so this adds in fixed order; nobody waits for the old value.
+      // Launches run one after the other, so the additions are in a fixed order. No thread waits for the old value.
       w.line("if (lane < {}) {{", to - from);
       w.line("if (first_launch) {} = {};", place, sum);
       w.line("else atomicAdd(&{}, {});", place, sum);
@@ -73,7 +73,7 @@ void write_harmonics_over_units(SourceWriter& w, const EmitContext& context) {
   const int columns = columns_of(context), rows = context.schedule.edges_per_tile;
   const int units = context.schedule.units_per_launch();
   if (units == 1) return;
-  // Two buffers, so one barrier a tile is enough: a warp is never two tiles ahead.
+  // One barrier a tile is enough, because there are two buffers and no warp gets two tiles ahead.
   w.line("group_barrier(group);");
   w.line("for (int i = 32 * unit + lane; i < count * {}; i += {}) {{", columns, 32 * units);
   w.line("const real* parts = sums + buffer * {} + i;", units * rows * columns);

@@ -85,7 +85,7 @@ class UvwBackward {
       w_.text("__syncwarp();");
     }
     for (int s = 0; s < uvw_slices(problem_, path.out); ++s) {
-      // A narrower slice gives its sums to other lanes.
+      // The last slice may be narrower, and then its sums end on other lanes.
       if (s > 0 && needs_sums()) w_.text("__syncwarp();");
       slice(p, s);
     }
@@ -217,7 +217,7 @@ KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const Ba
       "const int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + "
       "part);\n"
       "if (row >= rows_computed) {");
-  // The other kernel has written zeros everywhere but to this one's rows of edges.
+  // The kernel of the uvu paths has written zeros everywhere except in the rows of edges that belong to this kernel.
   BackwardOutputs zeroed = outputs;
   if (adds) zeroed.harmonics = zeroed.weights = false;
   write_zero_edges(w, context, zeroed);

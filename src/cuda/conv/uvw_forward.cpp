@@ -142,7 +142,7 @@ KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds
   if (!adds) {
     write_untouched(w, context, "32 * unit + lane");
   } else {
-    // What no path of this kernel writes: zero in the copies that sum_parts adds.
+    // Output blocks that no path of this kernel writes are zero in the copies that sum_parts adds.
     w.text("if (gridDim.y > 1) {");
     write_untouched(w, context, "32 * unit + lane");
     w.text("}");

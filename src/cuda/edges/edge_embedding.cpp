@@ -71,8 +71,8 @@ void write_doubles(SourceWriter& w) {
       "}");
 }
 
-/// Up to where an edge's length r, direction x, y, z and `inside` are at hand; returns for edges without a row that is
-/// computed after `zeros`.
+/// Begins a kernel of one edge a thread and ends where the edge's length r, direction x, y, z and `inside` are known.
+/// The thread of an edge whose row is not computed writes `zeros` and returns.
 void write_edge(SourceWriter& w, bool change, const std::string& zeros) {
   w.line("const int64 e = static_cast<int64>(blockIdx.x) * {} + threadIdx.x;", kThreads);
   w.text(
@@ -142,8 +142,8 @@ void write_forward(SourceWriter& w, const Problem& problem) {
   w.text("}");
 }
 
-/// From harmonics_of and basis_of (incoming gradients) to `real sx, sy, sz`; with `change`, also what grad_harmonics
-/// and grad_basis get.
+/// Emits `real sx, sy, sz`, the gradient, from the incoming gradients harmonics_of and basis_of; with `change` also
+/// what grad_harmonics and grad_basis get.
 void write_gradient(SourceWriter& w, const Problem& problem, bool change) {
   const int components = harmonics_count(problem.lmax_in2);
   const int64_t size = problem.radial->basis_size();

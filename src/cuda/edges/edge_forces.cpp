@@ -1,8 +1,9 @@
 #include "cuda/edges/edge_forces.h"
 
-#include "cuda/edges/edge_finder.h"
-#include "cuda/edges/graph_transpose.h"
-#include "cuda/kernels/embedded_source.h"
+#include "cuda/kernels/edge_finder.h"
+#include "cuda/kernels/fixed_kernels.h"
+#include "cuda/kernels/graph_transpose.h"
+#include "cuda/kernels/scan.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -10,18 +11,15 @@ namespace {
 
 int64_t blocks(int32_t nodes) { return (int64_t{nodes} + kEdgeForceWarps - 1) / kEdgeForceWarps; }
 
-Cubin compile_edge_forces(int arch, const CubinCache& cache) {
-  return cached_compile(cache, embedded_source("edge_forces.cu"), "edge_forces", arch);
-}
-
 }  // namespace
 
 std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limits) {
   return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
              // What every step on a device needs beside the ops.
-             return std::vector<CompiledPart>{{compile_edge_forces(arch, cache), "", kEdgeForceThreads, 1},
-                                              {compile_graph_transpose(arch, cache), "", 256, 1},
-                                              {compile_edge_finder(arch, cache), "", 256, 1}};
+             return std::vector<CompiledPart>{{compile_fixed("edge_forces", arch, cache), "", kEdgeForceThreads, 1},
+                                              {compile_fixed("graph_transpose", arch, cache), "", kTransposeThreads, 1},
+                                              {compile_fixed("edge_finder", arch, cache), "", kEdgeFinderThreads, 1},
+                                              {compile_fixed("scan", arch, cache), "", kScanThreads, 1}};
            }}};
 }
 
@@ -30,10 +28,9 @@ std::shared_ptr<const EdgeForces> EdgeForces::make() {
 }
 
 EdgeForces::EdgeForces() {
-  const Cubin cubin = compile_edge_forces(device_limits(current_device()).arch, CubinCache::standard());
-  const std::vector<Kernel> kernels = load_module(cubin.code, {"edge_forces", "sum_virial"});
-  sum_edges_ = KernelOf<EdgeForceArguments>(kernels[0]);
-  sum_virial_ = KernelOf<EdgeForceArguments>(kernels[1]);
+  const std::vector<Kernel> kernels = load_fixed("edge_forces", {"edge_forces", "sum_virial"});
+  sum_edges_ = kernels[0];
+  sum_virial_ = kernels[1];
 }
 
 int64_t EdgeForces::workspace(int32_t nodes) { return blocks(nodes) * 9 * static_cast<int64_t>(sizeof(double)); }

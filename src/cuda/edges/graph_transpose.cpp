@@ -2,79 +2,19 @@
 
 #include <limits>
 
-#include "cuda/emit/source_writer.h"
+#include "cuda/kernels/fixed_kernels.h"
 
 namespace clebsch::cuda {
-namespace {
-
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-
-}  // namespace
-
-// A counting sort by sender. Places within a sender are handed out by atomics, in any order, and then put in order: an
-// edge's rank is the number of smaller edges of its sender.
-std::string graph_transpose_source() {
-  SourceWriter w;
-  w.line("constexpr int kThreads = {}, kWarps = {}, kScanThreads = {};", kThreads, kWarps, kScanThreads);
-  w.text(
-      "// Receivers of all edges, and the edges of every sender counted. A warp a row.\n"
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "count_senders(const int* __restrict__ row_ptr, const int* __restrict__ senders, int rows,\n"
-      "int* __restrict__ receivers, int* __restrict__ counts) {\n"
-      "const int row = blockIdx.x * kWarps + threadIdx.x / 32;\n"
-      "if (row >= rows) return;\n"
-      "for (int e = row_ptr[row] + threadIdx.x % 32; e < row_ptr[row + 1]; e += 32) {\n"
-      "receivers[e] = row;\n"
-      "atomicAdd(counts + senders[e], 1);\n"
-      "}\n"
-      "}");
-  write_scan(w);
-  w.text(
-      "// Every edge takes a place of its sender; counts, zero before, are the places taken.\n"
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "place_edges(const int* __restrict__ row_ptr, const int* __restrict__ senders, int rows,\n"
-      "const int* __restrict__ col_ptr, int* __restrict__ counts, int* __restrict__ places) {\n"
-      "const int row = blockIdx.x * kWarps + threadIdx.x / 32;\n"
-      "if (row >= rows) return;\n"
-      "for (int e = row_ptr[row] + threadIdx.x % 32; e < row_ptr[row + 1]; e += 32) {\n"
-      "const int sender = senders[e];\n"
-      "places[col_ptr[sender] + atomicAdd(counts + sender, 1)] = e;\n"
-      "}\n"
-      "}");
-  w.text(
-      "// Edges of a sender in ascending order. A warp a sender.\n"
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "order_edges(const int* __restrict__ col_ptr, const int* __restrict__ places, int nodes,\n"
-      "int* __restrict__ col_edge) {\n"
-      "const int node = blockIdx.x * kWarps + threadIdx.x / 32;\n"
-      "if (node >= nodes) return;\n"
-      "const int begin = col_ptr[node], end = col_ptr[node + 1];\n"
-      "for (int k = begin + threadIdx.x % 32; k < end; k += 32) {\n"
-      "const int edge = places[k];\n"
-      "int rank = 0;\n"
-      "for (int other = begin; other < end; ++other) rank += places[other] < edge ? 1 : 0;\n"
-      "col_edge[begin + rank] = edge;\n"
-      "}\n"
-      "}");
-  return w.str();
-}
-
-Cubin compile_graph_transpose(int arch, const CubinCache& cache) {
-  return cached_compile(cache, graph_transpose_source(), "graph_transpose", arch);
-}
 
 std::shared_ptr<const GraphTranspose> GraphTranspose::make() {
   return one_a_device<GraphTranspose>([] { return std::shared_ptr<const GraphTranspose>(new GraphTranspose()); });
 }
 
-GraphTranspose::GraphTranspose() {
-  const Cubin cubin = compile_graph_transpose(device_limits(current_device()).arch, CubinCache::standard());
-  const std::vector<Kernel> kernels =
-      load_module(cubin.code, {"count_senders", "scan_tiles", "scan_counts", "place_edges", "order_edges"});
+GraphTranspose::GraphTranspose() : scan_(Scan::make()) {
+  const std::vector<Kernel> kernels = load_fixed("graph_transpose", {"count_senders", "place_edges", "order_edges"});
   count_ = kernels[0];
-  scan_ = Scan(kernels[1], kernels[2]);
-  place_ = kernels[3];
-  order_ = kernels[4];
+  place_ = kernels[1];
+  order_ = kernels[2];
 }
 
 int64_t GraphTranspose::workspace(const TransposeOperands& operands) {
@@ -83,18 +23,20 @@ int64_t GraphTranspose::workspace(const TransposeOperands& operands) {
 }
 
 void GraphTranspose::run(const TransposeOperands& operands, void* workspace, Stream stream) const {
-  TransposeOperands o = operands;
-  if (o.nodes == 0) {
-    zero_async(o.col_ptr, sizeof(int32_t), stream);
+  const int nodes = operands.nodes;
+  if (nodes == 0) {
+    zero_async(operands.col_ptr, sizeof(int32_t), stream);
     return;
   }
-  int32_t *counts = static_cast<int32_t*>(workspace), *places = counts + o.nodes, *tiles = places + o.edges;
-  const auto blocks = [](int64_t count) { return (count + kWarps - 1) / kWarps; };
-  zero_async(counts, static_cast<size_t>(o.nodes) * sizeof(int32_t), stream);
-  count_.launch(blocks(o.rows), 1, kThreads, stream, {&o.row_ptr, &o.senders, &o.rows, &o.receivers, &counts});
-  scan_.run(counts, o.nodes, std::numeric_limits<int32_t>::max(), o.col_ptr, nullptr, tiles, stream);
-  place_.launch(blocks(o.rows), 1, kThreads, stream, {&o.row_ptr, &o.senders, &o.rows, &o.col_ptr, &counts, &places});
-  order_.launch(blocks(o.nodes), 1, kThreads, stream, {&o.col_ptr, &places, &o.nodes, &o.col_edge});
+  int* const counts = static_cast<int*>(workspace);
+  const TransposeArguments arguments{operands, counts, counts + nodes};
+  const auto blocks = [](int64_t count) { return (count + kTransposeWarps - 1) / kTransposeWarps; };
+  zero_async(counts, static_cast<size_t>(nodes) * sizeof(int32_t), stream);
+  count_.launch(blocks(operands.rows), kTransposeThreads, stream, arguments);
+  scan_->run({counts, nodes, arguments.places + operands.edges, std::numeric_limits<int>::max(), operands.col_ptr},
+             stream);
+  place_.launch(blocks(operands.rows), kTransposeThreads, stream, arguments);
+  order_.launch(blocks(nodes), kTransposeThreads, stream, arguments);
 }
 
 }  // namespace clebsch::cuda

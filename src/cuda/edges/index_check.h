@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string>
 
-#include "cuda/runtime/cubin_cache.h"
+#include "cuda/kernels/index_check.h"
 #include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
@@ -26,11 +25,7 @@ class IndexCheck {
 
  private:
   IndexCheck();
-  Kernel offsets_, range_, receivers_;
+  KernelOf<IndexCheckArguments> offsets_, range_, receivers_;
 };
-
-std::string index_check_source();
-/// Machine code through the cache.
-Cubin compile_index_check(int arch, const CubinCache& cache);
 
 }  // namespace clebsch::cuda

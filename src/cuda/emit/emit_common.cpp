@@ -114,8 +114,9 @@ void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOper
 
 namespace {
 
-/// Fetches weights of an edge further on into the L2 cache, whole rows at a time: memory likes long runs, and the loads
-/// of the edge then wait for the cache alone. Every warp of a launch takes a share of the row's 128-byte lines.
+/// Fetches the weights of an edge further on into the L2 cache, whole rows at a time because memory is fastest in long
+/// runs. When the loads of that edge come, they wait for the cache only. Every warp of a launch fetches a share of the
+/// row's 128-byte lines.
 void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
   const Schedule& schedule = context.schedule;
   if (schedule.ahead == 0 || context.problem.weight_count == 0) return;

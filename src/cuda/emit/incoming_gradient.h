@@ -16,8 +16,8 @@ class IncomingGradient {
 
   /// Reads g of the tile's outputs, scaled, before the loop over edges.
   void load_gradient(const UnitKind& kind, int t);
-  /// The sums G are the same for every edge. The compiler would compute them before the loop, run out of registers and
-  /// spill; an empty statement that claims to change g keeps them where they are.
+  /// Keeps the compiler from computing the sums G before the loop over edges, where they are the same for every edge:
+  /// it would run out of registers and spill. An empty statement that claims to change g holds them inside the loop.
   void keep_in_loop(const UnitKind& kind);
   /// Emits G[i][j] of a pair, or names the g it is equal to (up to the sign).
   std::string coupled_gradient(int t, int p, const PairTerms& pair);

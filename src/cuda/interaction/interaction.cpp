@@ -18,15 +18,15 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
-/// Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
+/// The most edges of a receiver that one block takes on average; and the fewest when receivers are split to fill the
 /// device.
 constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
 constexpr int64_t kMaxSplits = 64;
-/// Memory that a deterministic backward aims at for a slab of edges, and takes at most where one round of blocks has
-/// more; up to the one between them all edges are one slab.
+/// Bytes of a slab of edges in a deterministic backward pass: what it aims at, and the most it takes when one round of
+/// blocks has more. Edges that take no more than kOneSlabBytes are all one slab.
 constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
 constexpr int64_t kOneSlabBytes = int64_t{384} << 20;
-/// Most slabs, beyond which they grow instead: the sum over a slab looks at every node.
+/// The most slabs; with more edges slabs grow instead, because the sum over a slab looks at every node.
 constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
@@ -142,8 +142,8 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
     slab.edges = edges;
     return slab;
   }
-  // Whole rounds of the blocks that a device runs at a time: a slab that fills a little of another round pays for all
-  // of it. Two receivers less, since a slab begins and ends inside of one.
+  // A slab takes whole rounds of the blocks that the device runs at a time: one that fills a little of another round
+  // costs all of it. Two receivers less than fit, since a slab begins and ends inside of a receiver.
   const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
                           splits(schedule, rows, edges);
   const double average = static_cast<double>(edges) / static_cast<double>(rows);

@@ -109,8 +109,8 @@ class InteractionBackward : IncomingGradient {
     const Tile& tile = kind.tiles[static_cast<size_t>(t)];
     w_.text("{");
     if (outputs_.deterministic) {
-      // Read again from shared memory: kept in a register over the edge, the row makes kernels of large problems spill.
-      // The sender does not: reading it again cost the atomic kernels 5%.
+      // The row is read again from shared memory: a register that holds it over the edge makes kernels of large
+      // problems spill. The sender is not read again: that cost the atomic kernels 5%.
       const std::string row = zero ? fmt::format("{}.row", slot) : "*const_cast<const volatile int*>(&s.slots[e].row)";
       w_.line("real* target = grad_x + static_cast<int64>(first + {} - edge_begin) * {} + channel;", row,
               problem_.in1.dim() * max_input_parts(problem_, schedule_));
@@ -196,7 +196,7 @@ class InteractionBackward : IncomingGradient {
       std::vector<std::string> values;
       for (size_t i = from; i < to; ++i) values.push_back(fmt::format("dy{}", wanted[i]));
       const std::string sum = write_lane_sums(w_, values);
-      // Lane i holds component wanted[from + i]: consecutive, but for the slope's place.
+      // Lane i holds component wanted[from + i]. These are consecutive but for the place of the slope.
       const std::string place =
           from == 0 ? fmt::format("lane == 0 ? 0 : lane + {}", begin - 1) : fmt::format("lane + {}", wanted[from]);
       w_.line("if (lane < {}) target[{}] = {};", to - from, place, sum);
@@ -205,8 +205,8 @@ class InteractionBackward : IncomingGradient {
     if (end < components_) w_.line("for (int i = {} + lane; i < {}; i += 32) target[i] = 0;", end, components_);
   }
 
-  /// Adds the units' parts into the edges' rows, which no warp reads any more. Two buffers, so one barrier a group of
-  /// edges is enough: a warp is never two groups ahead.
+  /// Adds the units' parts to the rows of the edges, which no warp reads any more. One barrier a group of edges is
+  /// enough, because there are two buffers and no warp gets two groups ahead.
   void sum_over_units() {
     const int part = schedule_.edges_per_tile * components_;
     w_.text("group_barrier(s.group);");

@@ -4,7 +4,7 @@
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
 #include "cuda/emit/harmonics_source.h"
-#include "cuda/emit/table_place.h"
+#include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 
@@ -71,7 +71,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   }
   w.text("}");
   w.blank();
-  write_table_place(w);
+  w.text(embedded_source("table_place.cuh"));
   w.blank();
   if (density_) {
     density_function(w);
@@ -136,15 +136,15 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
   w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
-  w.line("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - {});", first_knot());
+  w.text("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - kFirstKnot);");
   w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
   w.line("const real* row = s.rows + i * {};", row_);
   write_harmonics_gradient(w, problem_.lmax_in2, schedule_.scalar, "row");
   if (density_) {
-    // Of all launches one adds it. dE/dt by the interaction's own pieces, of which density_ratio are one of the
-    // column's.
-    // Volatile: read for each edge, not kept over the loops.
+    // Only one of the launches adds the density's share. dE/dt is by the interaction's own pieces; density_ratio of
+    // them are one piece of the density's column. The read is volatile, so that it is repeated for each edge and takes
+    // no register over the loops.
     w.line("const real above = *const_cast<const volatile real*>(s.grad_density + {});", row_again("s.group"));
     w.text("double along = row[0];");
     if (schedule_.launches > 1) w.text("if (first_launch)");
@@ -222,10 +222,10 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
   w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
   w.text("const double cutoff = __ldg(s.cutoffs + pair);");
-  // An infinite vector must show, like one that is not a number.
+  // An infinite vector must show in the result, as one that is not a number does.
   w.text("if (r >= cutoff && r - r == 0) return (1u << 31) + i;");
   w.text("const int table = __ldg(s.table_index + pair);");
-  w.line("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - {}));", first_knot());
+  w.text("const double u = table_place(sqrt(r), s.pieces / (sqrt(cutoff) - kFirstKnot));");
   if (sums) {
     w.line("{}density += density_of(s, u, pair);", schedule_.launches > 1 ? "if (s.first_launch) " : "");
   }
@@ -286,8 +286,8 @@ void InteractionEdges::basis(SourceWriter& w) const {
 
 void InteractionEdges::spline_basis(SourceWriter& w) const {
   const auto number = [&](double value) { return literal(value, schedule_.scalar); };
-  // A spline's number stands where its table row modulo 6 says, so that a warp keeps it in one register from piece to
-  // piece.
+  // A number of the spline stands at the place that its table row has modulo 6, so that a warp keeps it in one register
+  // from piece to piece.
   w.line("real* h = row + {};", components_);
   w.line("const int turn = first_row % {};", kSplineOrder);
   for (int derivative = 0; derivative <= (backward() ? 1 : 0); ++derivative) {
@@ -316,7 +316,7 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
   if (backward() && units > 1) {
     w.line("__shared__ real all_sums[{}][{}];", groups, 2 * units * schedule_.edges_per_tile * components_);
   }
-  // So little that the chunk's budget need not know of it.
+  // This is so little shared memory that the budget of a chunk ignores it.
   if (density_ && !backward()) w.line("__shared__ real all_density[{}][{}];", groups, units);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
   w.line("const int row = blockIdx.x * {} + group;", groups);

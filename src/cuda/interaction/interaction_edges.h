@@ -51,7 +51,8 @@ class InteractionEdges {
   void density_function(SourceWriter& w) const;
   void basis(SourceWriter& w) const;
   void spline_basis(SourceWriter& w) const;
-  /// The receiver's row anew: kept over the loops, it costs large kernels a register that they do not have.
+  /// Emits an expression that computes the receiver's row anew, because keeping it over the loops costs large kernels a
+  /// register that they do not have.
   std::string row_again(const char* group) const;
   bool backward() const { return !is_forward(schedule_.pass); }
 

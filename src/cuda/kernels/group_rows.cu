@@ -9,9 +9,9 @@ __device__ __forceinline__ int type_of(const GroupRowsArguments& a, int row, int
   return type >= 0 && type < a.type_count ? type : a.type_count;
 }
 
-/// What the lanes of a warp do for their types (-1: none): together(chosen type, its first lane, its lanes) for the
-/// first few types, alone() for the rest, so that neither one type nor a hundred make the lanes wait for each other's
-/// additions.
+/// Lets the lanes of a warp work for their types (-1: none). Lanes of the first few types work together:
+/// together(chosen type, its first lane, its lanes). The others call alone(). So lanes do not wait for each other's
+/// additions, neither with one type nor with a hundred.
 template <typename Together, typename Alone>
 __device__ __forceinline__ void by_type(int type, int lane, const Together& together, const Alone& alone) {
   unsigned left = __ballot_sync(0xffffffffu, type >= 0);

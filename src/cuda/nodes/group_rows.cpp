@@ -2,22 +2,15 @@
 
 #include <algorithm>
 
-#include "cuda/kernels/embedded_source.h"
+#include "cuda/kernels/fixed_kernels.h"
 
 namespace clebsch::cuda {
-
-Cubin compile_group_rows(int arch, const CubinCache& cache) {
-  return cached_compile(cache, embedded_source("group_rows.cu"), "group_rows", arch);
-}
 
 std::shared_ptr<const GroupRows> GroupRows::make() {
   return one_a_device<GroupRows>([] { return std::shared_ptr<const GroupRows>(new GroupRows()); });
 }
 
-GroupRows::GroupRows()
-    : kernel_(load_module(compile_group_rows(device_limits(current_device()).arch, CubinCache::standard()).code,
-                          {"group_rows"})
-                  .front()) {}
+GroupRows::GroupRows() : kernel_(load_fixed("group_rows", {"group_rows"}).front()) {}
 
 void GroupRows::run(const GroupRowsArguments& arguments, Stream stream) const {
   // Every block counts all rows, 4 bytes each, from the L2 cache, and places its own.

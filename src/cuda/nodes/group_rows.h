@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "cuda/kernels/group_rows.h"
-#include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
 
 namespace clebsch::cuda {
@@ -23,8 +22,5 @@ class GroupRows {
   GroupRows();
   KernelOf<GroupRowsArguments> kernel_;
 };
-
-/// Machine code through the cache.
-Cubin compile_group_rows(int arch, const CubinCache& cache);
 
 }  // namespace clebsch::cuda

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/runtime/kernel_table.h"
 
@@ -13,7 +14,8 @@ CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Sca
                               const DeviceLimits& limits, const CubinCache& cache) {
   const LinearTiling tiling = linear_tiling(scalar, wide);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
-  return {tiling, cached_compile(cache, source, "node_linear", limits.arch), compile_group_rows(limits.arch, cache)};
+  return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
+          compile_fixed("group_rows", limits.arch, cache)};
 }
 
 std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits) {

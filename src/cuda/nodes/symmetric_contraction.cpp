@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/runtime/kernel_table.h"
 
@@ -12,7 +13,7 @@ namespace clebsch::cuda {
 CompiledSymmetric compile_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
                                     const DeviceLimits& limits, const CubinCache& cache) {
   CompiledSymmetric made{plan_symmetric(problem, pass, scalar, limits), {}, {}};
-  made.group_rows = compile_group_rows(limits.arch, cache);
+  made.group_rows = compile_fixed("group_rows", limits.arch, cache);
   for (;;) {
     made.cubin = cached_compile(cache, symmetric_source(problem, made.schedule), symmetric_entry(pass), limits.arch);
     int spilled = 0;

@@ -75,7 +75,8 @@ int backward_cost(const PathTerms& terms) {
 }
 
 int double_backward_cost(const PathTerms& terms) {
-  // Backward twice, with Y and with its incoming gradient, less one dY; then the products that feed the output.
+  // The cost of two backward passes, with Y and with its incoming gradient, of which one makes no dY; then the cost of
+  // the products that feed the output.
   int cost = 7 * terms.n1 + 5 * static_cast<int>(terms.pairs.size()) + terms.nonzeros + 6;
   for (const PairTerms& pair : terms.pairs) cost += pair.direct() ? 0 : static_cast<int>(pair.outs.size());
   return cost;

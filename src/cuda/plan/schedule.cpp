@@ -10,20 +10,21 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr int kMaxWarpsPerBlock = 16;
-/// Instructions an edge, over all kinds of unit, that warps of one launch may run: more than that (16 bytes each) and
-/// the instruction cache is what they wait for. Each unit is then a launch of its own.
+/// Most instructions an edge, over all kinds of unit, that the warps of one launch may run. With more (they take 16
+/// bytes each) warps wait for the instruction cache, and each unit becomes a launch of its own.
 constexpr int kCodeBudget = 2000;
 /// Warps a launch, and launches at most, of a problem that one block cannot hold.
 constexpr int kWarpsOfLargeProblems = 8, kMaxLaunches = 64;
 
-/// Warps a multiprocessor below which a backward pass takes its operands through the ring.
+/// A backward pass with fewer warps a multiprocessor than this takes its operands through the ring.
 constexpr int kFewWarps = 16;
 
-/// Registers up to which loop invariants are kept rather than computed for each edge.
+/// Loop invariants are kept in registers as long as a unit needs no more registers than this; else they are computed
+/// for each edge.
 constexpr int kHoistBudget = 128;
 
-/// Registers of a first attempt at the double backward pass: the compiler often finds room where the estimate, which
-/// counts all harmonics and their incoming gradients as kept, has none.
+/// The registers that a first attempt at the double backward pass allows. The estimate counts all harmonics and their
+/// incoming gradients as kept, and often finds no room where the compiler does.
 constexpr int kOptimisticRegisters = 128;
 
 void check(const Problem& problem) {
@@ -46,7 +47,7 @@ int default_stages(const Schedule& schedule, int blocks) {
   return schedule.pass == Pass::backward && schedule.scalar == Scalar::f32 && schedule.ahead == 0 && few ? 2 : 0;
 }
 
-/// The ring takes no more shared memory than leaves room for the blocks that fit otherwise.
+/// The ring takes only the shared memory that the blocks which fit without it leave over.
 template <typename F>
 void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
                Schedule& schedule) {
@@ -157,7 +158,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     }
   };
   if (options.units > 0) {
-    // The nearest count that there is work and room for, more first.
+    // Takes the nearest number of units for which there are work and room; more units are tried before fewer.
     for (int units = options.units; units <= kMaxWarpsPerBlock && !best.fits; ++units) consider(units);
     for (int units = std::min(options.units, kMaxWarpsPerBlock) - 1; units > 0 && !best.fits; --units) consider(units);
   } else {
@@ -165,13 +166,14 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   }
   int launches = 1;
   const auto spread = [&](int units, int warps) { best = try_pack(units, warps); };
-  // Two blocks of the double backward pass should fit a multiprocessor: as many registers as for half as many warps
-  // more.
+  // Two blocks of the double backward pass should fit a multiprocessor, so its units get the registers that they would
+  // have in a block with half as many warps more.
   const bool twice = pass == Pass::double_backward;
   while (twice && !best.fits && launches < 8) spread(kWarpsOfLargeProblems * ++launches, 13);
   if (!best.fits) launches = 1;
   while (!best.fits && launches < kMaxLaunches) spread(kWarpsOfLargeProblems * ++launches, kWarpsOfLargeProblems);
-  // Last, any number of units, each in a launch of its own: there may be no multiple that leaves none without work.
+  // Last, try any number of units, each in a launch of its own: with multiples of the warps some unit may always be
+  // left without work.
   for (int units = 2; !best.fits && units <= kWarpsOfLargeProblems * kMaxLaunches; ++units) {
     spread(units, kWarpsOfLargeProblems);
     launches = units;
@@ -209,8 +211,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
       options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
-  // Measured: short rows gain nothing, launches of their own fetch what only others use, and the double backward pass
-  // needs the registers.
+  // Weights are fetched ahead only where that was measured to gain. Short rows gain nothing. Units in launches of their
+  // own would fetch what only other launches use. The double backward pass needs the registers.
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
   const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
   schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;

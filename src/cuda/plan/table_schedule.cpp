@@ -8,12 +8,12 @@
 namespace clebsch::cuda {
 namespace {
 
-/// Edges a chunk: a block of one receiver, and at least. 192 hold the 158 neighbours of diamond within 6 Angstrom, so
-/// that edges which share a piece of the table come one after the other; 64 those of water within 5.
+/// Edges of a chunk: of a block with one receiver, and the least. 192 edges hold the 158 neighbours of diamond within 6
+/// Angstrom, so that edges which share a piece of the table come one after the other; 64 hold those of water within 5.
 constexpr int kLargestChunk = 192, kSmallestChunk = 32;
 /// Bytes of a slot (sorted edge) and of a key.
 constexpr int kSlotBytes = 16, kKeyBytes = 4;
-/// Of the shared memory that a block may have at most, so that some blocks share a multiprocessor.
+/// Bytes of shared memory that a block takes at most, so that several blocks share a multiprocessor.
 constexpr int kBlockBudget = 40960;
 
 }  // namespace
@@ -47,7 +47,7 @@ int table_launches(const Schedule& schedule, const DeviceLimits& limits, int reg
       most = std::max(most, code);
     }
     if (most > most_code && launches < units) continue;
-    // Another launch does the prologue once more; it must be worth a quarter more warps.
+    // Each launch repeats the prologue, so another launch must bring at least a quarter more warps.
     const int resident = limits.registers_per_multiprocessor / (32 * registers * block) * block;
     if (4 * resident > 5 * best_warps) {
       best = launches;

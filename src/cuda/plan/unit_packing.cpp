@@ -20,7 +20,8 @@ int path_cost(const Problem& problem, Pass pass, int path) {
   const PathTerms terms = path_terms(problem, path);
   if (pass == Pass::double_backward) return double_backward_cost(terms);
   const int cost = is_forward(pass) ? forward_cost(terms) : backward_cost(terms);
-  // A table's function is six multiply-adds, and six more for its slope; new knots every two or three edges.
+  // The function of a table costs six multiply-adds, its slope six more, and new knots are loaded every two or three
+  // edges.
   return cost + (!has_table(pass) || !problem.paths[path].weighted ? 0 : pass == Pass::table_forward ? 9 : 16);
 }
 
@@ -119,7 +120,7 @@ UnitPacking pack_pieces(const Problem& problem, std::vector<Piece> pieces, Pass 
       unit.cost += piece.cost;
       find_components(problem, unit);
       unit.hoisted = false;
-      // A piece alone always fits: there is nothing left to cut.
+      // A piece that is alone in its unit always fits: nothing is left that could be cut.
       if (unit.tiles.size() > 1 && estimate_registers(problem, unit, pass, scalar, false) > budget) continue;
       packing.units[candidate] = std::move(unit);
       placed = true;
@@ -134,7 +135,8 @@ UnitPacking pack_pieces(const Problem& problem, std::vector<Piece> pieces, Pass 
   return packing;
 }
 
-/// Numbers G[i][j] that are not a plain component of the incoming gradient.
+/// The number of G[i][j] that need a register of their own, because they are not simply a component of the incoming
+/// gradient.
 int coupled_gradients(const Problem& problem, const UnitKind& kind) {
   int count = 0;
   for (const Tile& tile : kind.tiles) {
@@ -172,16 +174,16 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
     for (int block : tile_inputs(problem, tile)) inputs += problem.in1[block].ir.dim();
   }
   const int harmonics = kind.last_component - kind.first_component;
-  // A table's functions are known by three numbers at both ends of a piece. Backward, ptxas finds that the basis and
-  // the temporaries are never all in use at once.
+  // Six numbers define a function of the table in a piece, three at either end. Backward, ptxas finds that the basis
+  // and the temporaries are never all in use at once.
   const int kept = pass == Pass::table_forward    ? 6 * weights + table_basis(pass)
                    : pass == Pass::table_backward ? 6 * weights - 2
                                                   : weights * (prefetch ? 2 : 1);
   int numbers = sums + harmonics + temporaries + inputs * (prefetch ? 2 : 1) + kept;
   if (!is_forward(pass)) numbers += harmonics + inputs + (kind.hoisted ? coupled_gradients(problem, kind) : 0);
   if (pass == Pass::double_backward) {
-    // Of harmonics, their gradients and what arrives for them, the compiler reads some again from shared memory; the
-    // arithmetic of different inputs is interleaved.
+    // The compiler keeps only some of the harmonics, their gradients and what arrives for them in registers, and reads
+    // the others again from shared memory; it interleaves the arithmetic of different inputs.
     numbers += sums + inputs + weights - temporaries;
     for (const auto& item : by_input) numbers += 2 * item.second;
   }
@@ -213,7 +215,8 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
 }
 
 double score(const Problem& problem, const UnitPacking& packing, Pass pass, Scalar scalar, int receivers) {
-  // Blocks of three warps fill the schedulers in turn: four blocks load them alike.
+  // A multiprocessor's four schedulers get the warps of its blocks in turn, so four blocks of three warps load all of
+  // them alike.
   if (packing.units.size() == 3) receivers = 4;
   double load[4] = {0, 0, 0, 0};
   int warp = 0, registers = 0;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kMagic = "clebsch-cubin-1";
 
-/// FNV-1a, 64 bits: finds files and notices damage; it is no defence against an attacker, the folder's owner is.
+/// FNV-1a, 64 bits. It finds files and notices damage. It is no defence against an attacker: that is the folder's owner
+/// and its permissions.
 uint64_t fnv(const std::string& text, uint64_t hash = 1469598103934665603ull) {
   for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
   return hash;
@@ -86,7 +87,8 @@ std::string CubinCache::path(const std::string& name, const std::string& key) co
 std::optional<Cubin> CubinCache::load(const std::string& name, const std::string& key) const {
   if (folder_.empty()) return std::nullopt;
   struct stat info {};
-  // A file of a folder that was open to others before: its contents are run.
+  // Others may have put a file here while the folder was open to them. The contents of files are run, so such a file is
+  // not used.
   if (::stat(path(name, key).c_str(), &info) != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return std::nullopt;
   std::ifstream file(path(name, key), std::ios::binary);
   if (!file) return std::nullopt;
@@ -118,7 +120,8 @@ std::optional<Cubin> CubinCache::load(const std::string& name, const std::string
 bool CubinCache::store(const std::string& name, const std::string& key, const Cubin& cubin) const {
   if (folder_.empty()) return false;
   const std::string target = path(name, key);
-  // Of this writer alone, on whichever host that shares the folder, and for no other user to write.
+  // The name of the temporary file is this writer's alone, on every host that shares the folder, and no other user can
+  // write the file.
   std::string temporary = target + ".XXXXXX";
   const int made = ::mkstemp(temporary.data());
   if (made < 0) return false;
@@ -149,7 +152,7 @@ namespace {
 
 using SharedCubin = std::shared_ptr<const Cubin>;
 
-/// Compilations of this process: those going on, and those whose result no folder would take.
+/// The compilations that are going on in this process, and the results that no folder would take.
 struct InProcess {
   std::mutex mutex;
   std::map<std::string, std::shared_future<SharedCubin>> running;

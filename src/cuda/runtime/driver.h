@@ -22,8 +22,8 @@ bool driver_available(std::string* reason = nullptr);
 int current_device();
 /// Limits of a device, queried once. Throws Error when there is no such device.
 const DeviceLimits& device_limits(int device);
-/// What tells a device from all others, on whatever host: "GPU-" and its UUID (of a MIG slice, the slice's). Throws
-/// Error when there is no such device.
+/// The identity of a device, unlike that of any other device on any host: "GPU-" and its UUID (for a MIG slice the
+/// slice's). Throws Error when there is no such device.
 std::string device_uuid(int device);
 /// Sets bytes to zero, asynchronously.
 void zero_async(void* target, size_t bytes, Stream stream);
@@ -31,7 +31,8 @@ void zero_async(void* target, size_t bytes, Stream stream);
 /// Throws Error with what failed and the driver's message for it, unless `result` (a CUresult) is 0.
 void check_driver(int result, const char* what);
 
-/// The calling thread's device has its own T, made at the first call and kept as long as the process lives.
+/// One T for each device: that of the calling thread's device, made at the first call and kept as long as the process
+/// lives.
 template <typename T, typename Make>
 std::shared_ptr<const T> one_a_device(const Make& make) {
   static std::mutex mutex;
@@ -61,7 +62,7 @@ template <typename Arguments>
 class KernelOf {
  public:
   KernelOf() = default;
-  explicit KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
+  KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
   void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
     static_assert(std::is_trivially_copyable_v<Arguments>, "a kernel gets a copy of the bytes");
     kernel_.launch(grid_x, 1, threads, stream, {const_cast<Arguments*>(&arguments)});

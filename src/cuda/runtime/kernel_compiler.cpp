@@ -19,7 +19,7 @@ void in_threads(size_t count, int threads, const std::function<void(size_t)>& wo
   try {
     for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
   } catch (const std::system_error&) {
-    // The system gives no more threads: those that there are do the work.
+    // The system gives no more threads: those that there are do all the work.
   }
   take();
   for (std::thread& helper : helpers) helper.join();
@@ -44,7 +44,7 @@ std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int 
 
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
                                       ScheduleOptions options, int arch, const CubinCache& cache) {
-  // As many registers as an instruction can name: no plan with fewer threads gives a thread more.
+  // A thread has as many registers as an instruction can name: a plan with fewer threads would not give it more.
   constexpr int kAllRegisters = 254, kFewestRegisters = 80;
   CompiledKernel best{};
   int least = -1;
@@ -73,7 +73,7 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
       options.receivers_per_block = schedule.receivers_per_block / 2;
       options.min_blocks = 0;
     } else {
-      // Smaller units. In fp64, where large paths spill whatever the plan, this would but take time.
+      // Smaller units may not spill. In fp64 large paths spill whatever the plan, so trying would only take time.
       int largest = 0;
       for (const UnitKind& kind : schedule.kinds) largest = std::max(largest, kind.registers);
       options.registers = (options.registers > 0 ? options.registers : largest) * 4 / 5;

@@ -25,10 +25,10 @@ struct CompiledKernel {
   Cubin cubin;
 };
 
-/// Compiles what `make` plans. As long as the result spills registers to memory, plans again: without the ring, unless
-/// it was asked for; with one block less a multiprocessor or, at one, with half the receivers a block, so that each
-/// thread has more registers; in fp32, where it has all that there are, with units of fewer paths. Returns the attempt
-/// that spills least, the first of equals.
+/// Compiles what `make` plans. When the result spills registers to memory, plans again: first without the ring, unless
+/// it was asked for; then with one block less a multiprocessor or, when that is one already, with half the receivers a
+/// block, so that a thread has more registers; and in fp32, when a thread has all registers that there are, with units
+/// of fewer paths. Returns the attempt that spills least, the first of equals.
 CompiledKernel compile_without_spills(const std::function<KernelSource(const ScheduleOptions&)>& make,
                                       ScheduleOptions options, int arch,
                                       const CubinCache& cache = CubinCache::standard());

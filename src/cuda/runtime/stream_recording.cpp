@@ -74,11 +74,14 @@ void StreamRecording::launch(Stream stream) const {
   check_driver(interface().launch(executable_, stream), "cuGraphLaunch");
 }
 
-BesideRecordings::BesideRecordings() : before_(kRelaxed) {
+CaptureMode::CaptureMode(int mode) : before_(mode) {
   check_driver(interface().exchange_mode(&before_), "cuThreadExchangeStreamCaptureMode");
 }
 
-BesideRecordings::~BesideRecordings() { interface().exchange_mode(&before_); }
+CaptureMode::~CaptureMode() { interface().exchange_mode(&before_); }
+
+BesideRecordings::BesideRecordings() : CaptureMode(kRelaxed) {}
+WhileRecording::WhileRecording() : CaptureMode(kThreadLocal) {}
 
 std::string driver_version() {
   const SharedLibrary library("libcuda, the NVIDIA driver", {"libcuda.so.1", "libcuda.so"});

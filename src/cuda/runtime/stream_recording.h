@@ -27,17 +27,29 @@ class StreamRecording {
   void* executable_ = nullptr;
 };
 
-/// While it lives, this thread may do what would otherwise break a recording that another thread has under way on a
-/// stream of its own, freeing memory for one: the driver takes the caller's word that the two have nothing in common.
-class BesideRecordings {
+/// What the driver lets this thread do while a recording is under way, in its lifetime.
+class CaptureMode {
  public:
-  BesideRecordings();
-  ~BesideRecordings();
-  BesideRecordings(const BesideRecordings&) = delete;
-  BesideRecordings& operator=(const BesideRecordings&) = delete;
+  ~CaptureMode();
+  CaptureMode(const CaptureMode&) = delete;
+  CaptureMode& operator=(const CaptureMode&) = delete;
+
+ protected:
+  explicit CaptureMode(int mode);
 
  private:
   int before_;
+};
+
+/// This thread may do what would otherwise break a recording that another thread has under way on a stream of its own,
+/// freeing memory for one: the driver takes the caller's word that the two have nothing in common.
+struct BesideRecordings : CaptureMode {
+  BesideRecordings();
+};
+
+/// This thread may not do what would break its own recording, within BesideRecordings too.
+struct WhileRecording : CaptureMode {
+  WhileRecording();
 };
 
 /// "13.0", the newest CUDA that the driver supports.

@@ -1,10 +1,14 @@
 // GPU kernels of a model: those that the ops it was seen to call need, compiled ahead of the first step.
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
+
 #include "core/errors.h"
+#include "core/problem/problem.h"
 #include "model/run/impl.h"
 
 #ifdef CLEBSCH_HAS_CUDA
+#include "cuda/interaction/interaction.h"
 #include "cuda/plan/device_limits.h"
 #include "cuda/runtime/driver.h"
 #endif
@@ -13,6 +17,26 @@ namespace clebsch {
 
 #ifdef CLEBSCH_HAS_CUDA
 namespace {
+
+/// Calls of every run of the model, whichever types are in use: pairs of one type have one table a layer, those of
+/// several may have several, which kernels may read as splines instead.
+std::vector<cuda::OpCall> calls_for_any_types(const Model::Impl& model) {
+  const std::vector<double>& cutoffs = model.metadata.shown.pair_cutoffs;
+  const bool one_cutoff = std::all_of(cutoffs.begin(), cutoffs.end(), [&](double c) { return c == cutoffs.front(); });
+  std::vector<cuda::OpCall> calls;
+  for (const cuda::OpCall& call : model.calls) {
+    calls.push_back(call);
+    if (cutoffs.size() == 1 || call.op.rfind("interaction", 0) != 0) continue;
+    const RadialDescription radial = *cached_problem(call.problem)->radial;
+    const bool one_table = one_cutoff && radial.transform == DistanceTransform::none;
+    for (const int64_t tables : {1, one_table ? 1 : 2}) {
+      cuda::OpCall other = call;
+      other.splines = cuda::interaction_splines(tables, radial, call.scalar);
+      calls.push_back(std::move(other));  // each kernel is compiled once
+    }
+  }
+  return calls;
+}
 
 std::vector<cuda::KernelResult> compile(const std::vector<cuda::OpCall>& calls, const cuda::DeviceLimits& limits,
                                         const KernelOptions& options) {
@@ -40,7 +64,7 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
   const cuda::DeviceLimits limits =
       options.arch > 0 ? cuda::limits_of_architecture(options.arch) : cuda::device_limits(cuda::current_device());
   std::vector<KernelReport> reports;
-  for (const cuda::KernelResult& result : compile(impl_->calls, limits, options)) {
+  for (const cuda::KernelResult& result : compile(calls_for_any_types(*impl_), limits, options)) {
     KernelReport report;
     report.kernel = result.label;
     report.problem = result.problem;

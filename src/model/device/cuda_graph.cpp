@@ -58,7 +58,7 @@ cuda::Stream native(c10::Stream stream) {
   return c10::impl::VirtualGuardImpl(stream.device_type()).getStreamNativeHandle(stream);
 }
 
-/// Never one of torch's own pools, which count from one in either half.
+/// An id that torch does not use itself: its own pools count up from one in either half.
 c10::MempoolId_t new_pool() {
   static std::atomic<unsigned long long> count{0x436c656273636800ull};
   return {++count, 0};
@@ -85,8 +85,8 @@ struct CudaGraph::Impl {
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
     }
-    // For an allocation that fails torch gives back what it caches and tries again, but not while a pool is in use. A
-    // model of a million atoms that is loaded again would find its memory in that cache.
+    // When an allocation fails, torch frees its cache and tries again, but not while a pool is in use. So the cache is
+    // freed here: when a model of a million atoms is loaded a second time, the memory that it needs is in that cache.
     {
       const cuda::BesideRecordings beside;
       torch->emptyCache();
@@ -109,9 +109,9 @@ CudaGraph::~CudaGraph() {
   if (!torch || impl_->uses == 0) return;
   try {
     for (int i = 0; i < impl_->uses; ++i) torch->releasePool(impl_->device, impl_->pool);
-    // torch would keep a released pool's memory, which no other pool can use, until an allocation of its own fails.
-    // Those of the next pool, of Kokkos and of other processes would fail for good. The rest of torch's cache is not
-    // ours.
+    // Without this call torch would keep the memory of a released pool until an allocation of its own fails. No other
+    // pool, nor Kokkos or another process, could use that memory, and their allocations would fail for good. The rest
+    // of torch's cache is not ours to free.
     const cuda::BesideRecordings beside;
     torch->emptyCache(impl_->pool);
   } catch (...) {  // a broken device has nothing left to free
@@ -122,6 +122,7 @@ void CudaGraph::warm_up(c10::Stream stream, const std::function<void()>& work) {
 
 void CudaGraph::record(c10::Stream stream, const std::function<void()>& work) {
   impl_->in_pool(stream, [&] {
+    const cuda::WhileRecording checked;
     cuda::StreamRecording::begin(native(stream));
     try {
       work();

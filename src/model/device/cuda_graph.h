@@ -22,8 +22,8 @@ class CudaGraph {
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  /// Runs work with its memory from the pool: before it is recorded, so that kernels, handles and workspaces exist and
-  /// the recording uses the memory that this frees. Work may be begun twice.
+  /// Runs work, which may be begun twice, with memory from the pool. Done before the work is recorded: kernels, handles
+  /// and workspaces then exist, and the recording uses the memory that this run frees.
   void warm_up(c10::Stream stream, const std::function<void()>& work);
   /// Records work, which runs on the stream, without doing it. Throws Error, and nothing stays recorded, when work does
   /// something that cannot be recorded.

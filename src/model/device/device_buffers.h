@@ -15,8 +15,9 @@ struct Capacity {
   bool holds(const Capacity& need) const;
 };
 
-/// Capacities for a need: none of a last system to speak of (much smaller, or none): as many atoms as there are and
-/// some more edges, since their number changes from step to step; else what has become too small grows by 1.3.
+/// The capacities to make for a need. When there was no last system, or a much larger one: exactly as many atoms as
+/// needed, and some more edges, since their number changes from step to step. Otherwise what has become too small grows
+/// by 1.3.
 Capacity grown(const Capacity& last, const Capacity& need);
 /// Whether a graph is so small beside the capacities that its padding costs more than new buffers.
 bool far_below(const Capacity& capacity, const Capacity& need);

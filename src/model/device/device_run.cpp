@@ -3,8 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -12,39 +10,25 @@
 #include <cstring>
 
 #include "core/errors.h"
+#include "model/device/device_scope.h"
 #include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_forces.h"
-#include "cuda/runtime/stream_recording.h"
 #include "torch/cuda_tensors.h"
 #endif
 
 namespace clebsch {
 namespace {
 
-/// Steps with the same buffers before one is recorded: by then kernels are loaded and libraries have their workspaces.
+/// How many steps run with the same buffers before one is recorded: by then kernels are loaded and libraries have their
+/// workspaces.
 constexpr int kWarmSteps = 1;
-/// Graphs far below the capacities, one after the other, before the buffers shrink.
+/// How many graphs in a row must be far below the capacities before the buffers shrink.
 constexpr int kSmallSteps = 8;
 
 double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
-
-/// Memory is asked for and given back in its lifetime; another thread may be recording a graph.
-class Allocating {
- public:
-  explicit Allocating([[maybe_unused]] c10::Device device) {
-#ifdef CLEBSCH_HAS_CUDA
-    if (!device.is_cpu()) beside_.emplace();
-#endif
-  }
-
- private:
-#ifdef CLEBSCH_HAS_CUDA
-  std::optional<cuda::BesideRecordings> beside_;
-#endif
-};
 
 bool allowed_by_environment() {
   const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
@@ -60,16 +44,18 @@ DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
     wants_graph_ = false;
     return;
   }
-  // A stream of its own: recording needs one that is not the default, and the buffers are then torch's on that stream.
+  // The model runs on a stream of its own, because the default stream cannot be recorded. Memory that torch allocates
+  // for the buffers belongs to that stream too.
   stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
 DeviceRun::~DeviceRun() {
   try {
+    const DeviceScope scope(model_.device.device, stream_);
     synchronize();
+    release();
   } catch (...) {  // a broken device has nothing left to wait for
   }
-  forget_recording();
 }
 
 void DeviceRun::synchronize() const {
@@ -87,6 +73,13 @@ void DeviceRun::forget_recording() {
   warm_steps_ = 0;
 }
 
+void DeviceRun::release() {
+  forget_recording();
+  buffers_.reset();
+  points_.reset();
+  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+}
+
 void DeviceRun::take_edges_from(bool points) {
   if (points == from_points_) return;
   forget_recording();
@@ -98,12 +91,7 @@ void DeviceRun::make_buffers(const Capacity& need) {
   const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
   const bool recorded = graph_ && graph_->recorded();
-  const Allocating allocating(device);
-  // What the old buffers hold is freed before the new ones are made.
-  forget_recording();
-  buffers_.reset();
-  points_.reset();
-  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+  release();  // before the new ones are made
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
   auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
                                                  static_cast<int32_t>(in_use - model_.in_use.begin()));
@@ -151,7 +139,7 @@ void DeviceRun::evaluate(bool gradients) {
                     nullptr);
     }
   }
-  // Values alone are kept: the graph of the gradient would hold every layer's features.
+  // Outputs are detached: the graph behind them, which torch keeps for gradients, would hold every layer's features.
   for (const auto& output : made->outputs) made->outputs.insert_or_assign(output.key(), output.value().detach());
   last_ = std::move(made);
 }
@@ -234,7 +222,7 @@ void DeviceRun::run(bool gradients) {
     graph_->replay(*stream_);
     report_.replayed = true;
   } else if (graph_) {
-    // In the recording's own memory, so that the recording reuses what these steps free.
+    // The steps before a recording use its memory pool as well, so that the recording reuses what they free.
     graph_->warm_up(*stream_, [&] { evaluate(gradients); });
   } else {
     evaluate(gradients);
@@ -277,8 +265,7 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
 }
 
 void DeviceRun::compute(const GraphView& graph, const Request& request, Result& result) {
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
   take_edges_from(false);
@@ -291,14 +278,13 @@ void DeviceRun::compute(const GraphView& graph, const Request& request, Result& 
 
 void DeviceRun::compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
                         const Request& request, Result& result) {
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   synchronize();
   const Clock::time_point start = Clock::now();
   take_edges_from(true);
   Capacity need{list.n_rows, list.n_nodes, 0};
   if (outgrown(need)) {
-    // How many edges there are is known on the device alone; for its first buffers it is found here.
+    // Only the device counts edges, and it needs buffers for that. For the first ones the host counts them once.
     std::vector<int32_t> row_ptr(static_cast<std::size_t>(list.n_rows) + 1);
     const Metadata& metadata = model_.metadata.shown;
     need.edges = count_edges(list, points, metadata.pair_cutoffs.data(), static_cast<int>(metadata.type_names.size()),
@@ -317,7 +303,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
     uploaded = Clock::now();
     run_to_the_end(request);
     if (points_->found() <= buffers_->capacity().edges) break;
-    // The last rows lost edges: again with more room.
+    // There were more edges than room, so the last rows lost some: the step is done again with more room.
     need.edges = points_->found();
     make_buffers(need);
   }
@@ -327,10 +313,9 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
 void DeviceRun::fit_points(const PairListView& list) {
   const int64_t rows = buffers_->capacity().rows;
   if (points_ && points_->holds(list, rows)) return;
-  // Ghosts and pairs come and go with every list.
+  // The numbers of ghosts and pairs change with every list, so the buffers get an eighth more than needed.
   const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
   const Metadata& metadata = model_.metadata.shown;
-  const Allocating allocating(model_.device.device);
   forget_recording();
   points_.reset();
   points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),
@@ -364,8 +349,7 @@ void DeviceRun::finish(Clock::time_point start, Clock::time_point uploaded, cons
 
 double DeviceRun::time(int repeats) {
   require(buffers_ != nullptr, "model {}: expected a step before it is timed", model_.name);
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   run(true);
   synchronize();
   const Clock::time_point start = Clock::now();

@@ -42,13 +42,15 @@ class DeviceRun {
     at::Tensor gradient;  ///< (E,3) fp64, undefined when nothing depends on the edge vectors
   };
 
-  /// Whether buffers have to be made for a need; counts small ones.
+  /// Whether new buffers have to be made for a need. Also counts graphs that are far too small for the buffers in use.
   bool outgrown(const Capacity& need);
   void make_buffers(const Capacity& need);
   void fit_points(const PairListView& list);
-  /// What was recorded is not what the next step does.
+  /// Drops the recording, because the next step does something else than what was recorded.
   void forget_recording();
-  /// Where a step's edges come from, an uploaded graph or positions.
+  /// Gives back all memory.
+  void release();
+  /// Says where the next step's edges come from: positions and a pair list, or else an uploaded graph.
   void take_edges_from(bool points);
   /// Forward, gradient, and the results that every step wants, into results_.
   void evaluate(bool gradients);

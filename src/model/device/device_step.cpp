@@ -1,9 +1,7 @@
 // A step of a caller whose graph is made on the device and whose results stay there.
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/StreamGuard.h>
-
 #include "core/errors.h"
 #include "model/device/device_run.h"
+#include "model/device/device_scope.h"
 #include "torch/index_check.h"
 #include "torch/tensors.h"
 #ifdef CLEBSCH_HAS_CUDA
@@ -32,7 +30,7 @@ void check_indices(const DeviceBuffers& buffers, int64_t types, bool on_cpu) {
 
 }  // namespace
 
-/// The caller's stream before ours, which is torch's current one, or after it.
+/// Makes our stream (torch's current one) wait for the caller's when `before`, else the caller's wait for ours.
 void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bool before) {
 #ifdef CLEBSCH_HAS_CUDA
   if (!stream_) return;
@@ -42,8 +40,7 @@ void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bo
 }
 
 DeviceGraph DeviceRun::reserve(const Capacity& need, void* stream) {
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   take_edges_from(false);
   if (outgrown(need)) {
     order_streams(stream, true);
@@ -56,8 +53,7 @@ DeviceGraph DeviceRun::reserve(const Capacity& need, void* stream) {
 
 DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result) {
   require(buffers_ != nullptr, "model {}: expected reserve() before compute_reserved()", model_.name);
-  const c10::DeviceGuard device_guard(model_.device.device);
-  const c10::OptionalStreamGuard stream_guard(stream_);
+  const DeviceScope scope(model_.device.device, stream_);
   order_streams(stream, true);
   if (ops::checks_device_indices()) check_indices(*buffers_, static_cast<int64_t>(model_.in_use.size()), !stream_);
   const bool gradients = wants_gradient(request);

@@ -14,8 +14,8 @@ using Outputs = c10::Dict<std::string, at::Tensor>;
 Outputs run_forward(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                     c10::List<at::Tensor> graph);
 
-/// The output 'atomic_energy' (rows) fp64 from the model's reference on; throws Error when it is not that. types: of
-/// all nodes, rows first.
+/// The output 'atomic_energy' (rows) fp64, measured from the model's energy reference; throws Error when the output is
+/// not that. types: of all nodes, rows first.
 at::Tensor atomic_energies(const Model::Impl& model, const Outputs& outputs, const at::Tensor& types, int64_t rows);
 
 /// d sum(weight * energy) / d edge_vec (E,3), contiguous; undefined when nothing depends on the vectors.

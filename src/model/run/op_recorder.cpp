@@ -32,7 +32,7 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
   call.scalar = cuda::Scalar::f64;
   int64_t tables = 0;  // of an interaction
   const auto& arguments = schema.arguments();
-  // An interpreter shows its whole stack; the arguments are the last of it.
+  // In TorchScript `inputs` is the interpreter's whole stack; the arguments of the op are its last entries.
   if (inputs.size() < arguments.size()) return;
   inputs = inputs.slice(inputs.size() - arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -54,7 +54,7 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
         (name == "density" && fused)) {
       const auto radial = inputs[i].toTensorVector();
       const bool exact = radial.empty() || radial[0].numel() == 0;
-      // Made of ops that are recorded.
+      // With exact radial functions this op calls other ops, and those are recorded.
       if (exact && (fused || call.op == "interaction")) return;
       if (!exact && name == "radial") tables = radial[0].size(0);
     }
@@ -65,7 +65,7 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
   }
   if (tables > 0) {
     const auto problem = cached_problem(call.problem);
-    // As the loader decides for a GPU; without a radial part the op refuses.
+    // The loader decides in the same way for a GPU. Without a radial part the op itself refuses the call.
     call.splines = problem->radial && cuda::interaction_splines(tables, *problem->radial, call.scalar);
   }
   const auto alike = [&](const cuda::OpCall& other) { return same(call, other); };
@@ -79,7 +79,8 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
   try {
     record_call(*schema, function.inputs());
   } catch (const std::exception&) {
-    // torch would print it. The op, which runs next, refuses the same arguments and says why.
+    // An exception that leaves a callback is printed by torch. It can be dropped: the op runs next, refuses the same
+    // arguments and says why.
   }
   return nullptr;
 }

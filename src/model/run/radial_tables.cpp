@@ -15,26 +15,28 @@ namespace {
 
 constexpr int kLeastPieces = 16;
 constexpr int kMostPieces = 4096;
-/// Samples of the error report: between knots the error is smooth, so a few a piece find its largest value.
+/// How many distances the error report samples. Between two knots the error is smooth, so a few samples a piece find
+/// its largest value.
 constexpr int kErrorSamples = 400;
-/// Shortest distance of it, Angstrom.
+/// The shortest distance that the error report samples, Angstrom.
 constexpr double kErrorFrom = 0.8;
 constexpr std::size_t kTablesLookedAt = 8;
 constexpr int kMostAutomaticPieces = 1024;
-/// Tables a quarter longer each time, after which a network counts as one with a kink: 2.4 times the pieces.
+/// How often a table is made a quarter longer without becoming better before its network counts as one with a kink:
+/// then it has 2.4 times the pieces.
 constexpr int kTriesWithoutGain = 4;
 
 /// Pieces of Allegro's tables: its whole two-body energy goes through one table, so the same force error needs a finer
 /// one than core/radial/radial_table.h's kTablePieces (2e-6 with 96 in tests/parity).
 constexpr int kAllegroPieces = 128;
-/// Of Agnesi tables in float32, of which there is one for every pair of elements: forces within 1e-5 (tests/parity),
-/// and three elements of a medium MACE stay below 10 MB a layer.
+/// Pieces of Agnesi tables in float32, of which there is one for every pair of elements: forces are within 1e-5
+/// (tests/parity), and three elements of a medium MACE stay below 10 MB a layer.
 constexpr int kAgnesiPieces = 52;
-/// Of splines in float32: neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces are
-/// less to read. Force error 2e-6 to 3e-6 with random networks (benchmarks/interaction/bench_interaction.py).
+/// Pieces of splines in float32. Neighbouring pieces share five of the six numbers that an edge reads, so fewer pieces
+/// are less to read. Force error 2e-6 to 3e-6 with random networks (benchmarks/interaction/bench_interaction.py).
 constexpr int kPiecesOfSplines = 64;
 
-/// Unless the caller asks otherwise; before the factor of densities.
+/// The pieces of a layer's tables when the caller asks for no number; densities then get a multiple of it.
 int default_pieces(const RadialLayer& layer, const std::string& family, at::ScalarType dtype) {
   if (family == "allegro") return kAllegroPieces;
   const RadialDescription& radial = layer.networks.front()->description();

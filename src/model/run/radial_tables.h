@@ -26,9 +26,9 @@ struct RadialLayer {
 RadialLayer make_radial_layer(const RadialNetworks& networks, const std::vector<double>& pair_cutoffs,
                               const std::vector<bool>& in_use);
 
-/// Sets the pieces of every layer: `wanted` (0: the default of the layer's kind, or more until the tables' slopes are
-/// within what tables.cpp asks for), for densities four times as many, or fewer so that all tables fit the budget.
-/// Throws Error, with the remedy, when fewer than 16 would fit.
+/// Sets the pieces of every layer's tables. `wanted` is the number of pieces; 0 takes the default of the layer's kind,
+/// and more where the slopes are not yet as exact as radial_tables.cpp asks. Densities get four times as many. When the
+/// tables would not fit the budget, all get fewer; throws Error, with the remedy, when fewer than 16 would fit.
 void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, at::ScalarType dtype, int wanted,
                    std::size_t budget);
 

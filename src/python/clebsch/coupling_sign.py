@@ -1,8 +1,8 @@
 """The sign of real Wigner 3j tensors, which differs between releases of e3nn.
 
-A coupling is fixed by its symmetry up to a sign. Clebsch's are those of src/core/math/coupling.cpp, which e3nn 0.6 has too;
-e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are equal.
-Whoever takes over a product of e3nn compares the tensor that it computes with.
+A coupling is fixed by its symmetry up to a sign. Clebsch's are those of src/core/math/coupling.cpp, which e3nn 0.6 has
+too; e3nn 0.4.4 permutes tables of sorted degrees and has the other sign when l1 + l2 + l3 is odd and two degrees are
+equal. Whoever takes over a product of e3nn compares the tensor that it computes with.
 
 What is compared with is coupling_signs.txt: one entry of each coupling, written by the library's own code. Exports run
 in the upstream package's environment too, where libclebsch cannot be loaded.
