@@ -107,7 +107,7 @@ timed() {
 build_plugin() {
   local options=$work/host-options.txt configuration torch
   write_packages
-  python3 "$root/scripts/kokkos_host.py" --lammps-build "$work/build" --no-run --options "$options"
+  python3 "$root/scripts/kokkos_host.py" --lammps-build "$work/build" --options "$options"
   mapfile -t configuration < "$options"
   torch=$("${PYTHON:-python3}" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')
   cmake -S "$root" -B "$work/clebsch" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_TESTS=OFF -DCLEBSCH_PYTHON=OFF \

@@ -10,15 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "scripts/kokkos_host.py"
 
-HELP = """Large-scale Atomic/Molecular Massively Parallel Simulator - 4 Feb 2025
-
-Compiler: GNU C++ 12.2.0 with OpenMP 4.5
-MPI v3.1: Open MPI v4.1.4
-KOKKOS package API: OpenMP Serial
-KOKKOS package precision: double
-Kokkos library version: 4.5.1
--DLAMMPS_SMALLBIG
-"""
 COMMON = """SET(Kokkos_DEVICES OPENMP;SERIAL)
 SET(Kokkos_OPTIONS COMPLEX_ALIGN)
 SET(Kokkos_ARCH )
@@ -55,7 +46,6 @@ class Host:
             "MPI_mpi_LIBRARY:FILEPATH": "/usr/lib/libmpi.so",
         }
         self.compiler = ("GNU", "12.2.0")
-        self.help = HELP
 
     def write(self, name, text: str) -> Path:
         path = self.folder / name
@@ -80,8 +70,6 @@ class Host:
 
     def run(self, *arguments) -> subprocess.CompletedProcess:
         self.write_build(self.build, self.cache, self.compiler)
-        program = self.write(self.build / "lmp", f"#!/bin/sh\ncat << 'TEXT'\n{self.help}TEXT\n")
-        program.chmod(0o755)
         command = [sys.executable, HOST, "--lammps-build", self.build, *arguments]
         return subprocess.run([str(word) for word in command], capture_output=True, text=True)
 
@@ -109,14 +97,10 @@ def test_a_host_that_matches(host):
 
 
 CACHE_DAMAGE = {
-    "PKG_KOKKOS:BOOL": ("OFF", "PKG_KOKKOS", "expected ON, got OFF"),
     "PKG_PLUGIN:BOOL": ("OFF", "PKG_PLUGIN", "-D PKG_PLUGIN=ON"),
-    "KOKKOS_PREC:STRING": ("mixed", "KOKKOS_PREC", "expected double, got mixed"),
     "CMAKE_CXX_FLAGS:STRING": ("-D_GLIBCXX_USE_CXX11_ABI=0", "flags of LAMMPS", "_GLIBCXX_USE_CXX11_ABI=0"),
     "CMAKE_CXX_COMPILER:FILEPATH": ("/nowhere/g++", "compiler of LAMMPS", "/nowhere/g++"),
     "BUILD_OMP:BOOL": ("OFF", "BUILD_OMP", "expected ON, got OFF"),
-    "BUILD_MPI:BOOL": ("OFF", "MPI in the program", "expected OFF, got ON"),
-    "LAMMPS_SIZES:STRING": ("bigbig", "integer sizes of the program", "expected BIGBIG, got SMALLBIG"),
     "Kokkos_DIR:PATH": ("/nowhere", "Kokkos", "KokkosConfig.cmake"),
 }
 
@@ -128,28 +112,7 @@ def test_damaged_caches(host, name):
     refused(host.run(), *words)
 
 
-HELP_DAMAGE = {
-    "another version": ("4 Feb 2025", "29 Aug 2024", "expected 4Feb2025, got 29Aug2024"),
-    "another precision": ("precision: double", "precision: mixed", "expected double, got mixed"),
-    "another Kokkos": ("version: 4.5.1", "version: 4.6.99", "expected 4.5.1, got 4.6.99"),
-    "other backends": ("API: OpenMP Serial", "API: Serial", "expected OPENMP, SERIAL, got SERIAL"),
-}
-
-
-@pytest.mark.parametrize("name", HELP_DAMAGE)
-def test_a_program_that_is_not_what_its_folder_says(host, name):
-    old, new, words = HELP_DAMAGE[name]
-    host.help = host.help.replace(old, new)
-    refused(host.run(), words)
-    assert host.run("--no-run").returncode == 0
-
-
 KOKKOS_DAMAGE = {
-    "backend": (
-        "OPENMP;SERIAL",
-        "HIP;SERIAL",
-        "Kokkos backends: expected some of CUDA, OPENMP, SERIAL, got HIP, SERIAL",
-    ),
     "compiler": ("12.2.0", "14.1.0", "compiler of Kokkos: expected GNU 12.2.0, got GNU 14.1.0"),
     "architecture": ("OPENMP;SERIAL", "CUDA;SERIAL", "Kokkos architecture: expected a GPU such as HOPPER90"),
 }
@@ -161,45 +124,30 @@ def test_damaged_kokkos(host, name):
     host.write_kokkos(host.kokkos, common=COMMON.replace(old, new))
     for tool in ("kokkos_launch_compiler", "nvcc_wrapper"):
         host.write(host.kokkos / "bin" / tool, "")
-    refused(host.run("--no-run"), words)
+    refused(host.run(), words)
 
 
 def test_another_kokkos_than_the_one_of_lammps(host):
     other = host.folder / "other"
     host.write_kokkos(other, version="4.6.0")
-    refused(host.run("--no-run", "--kokkos", other), "expected 4.5.1, got 4.6.0", "the one that LAMMPS was built with")
+    refused(host.run("--kokkos", other), "expected 4.5.1, got 4.6.0", "the one that LAMMPS was built with")
     host.write_kokkos(other, common=COMMON.replace("COMPLEX_ALIGN", "COMPLEX_ALIGN;DEBUG"))
-    refused(host.run("--no-run", "--kokkos", other), "Kokkos_OPTIONS", "DEBUG")
+    refused(host.run("--kokkos", other), "Kokkos_OPTIONS", "DEBUG")
     host.write_kokkos(other)
     assert host.run("--kokkos", other).returncode == 0
-    host.write_kokkos(host.kokkos, version="4.3.0")
-    refused(host.run("--no-run"), "expected 4.5.1 or newer, got 4.3.0")
 
 
 def test_another_source_and_no_source(host):
     shutil.copytree(host.source, host.folder / "another")
     refused(host.run("--lammps-source", host.folder / "another"), "LAMMPS source", str(host.source))
-    shutil.rmtree(host.source / "src/KOKKOS")
-    refused(host.run(), "src/KOKKOS/kokkos_type.h", "an installed LAMMPS lacks")
     (host.build / "CMakeCache.txt").unlink()
     command = [sys.executable, HOST, "--lammps-build", host.build]
     refused(subprocess.run(command, capture_output=True, text=True), "CMakeCache.txt")
 
 
-@pytest.mark.parametrize("release", ["10 Sep 2025", "4 Jul 2026"])
-def test_a_release_whose_kokkos_differs(host, release):
-    """Known by its header: a version of 2025 may have the old classes or the new ones."""
-    host.write("lammps source/src/version.h", f'#define LAMMPS_VERSION "{release}"\n')
-    host.help = host.help.replace("4 Feb 2025", release)
-    assert host.run().returncode == 0
-    host.write("lammps source/src/KOKKOS/kokkos_type.h", "typedef double KK_FLOAT;\n")
-    refused(
-        host.run(), "arrays of KOKKOS: expected X_FLOAT and F_FLOAT, got KK_FLOAT in LAMMPS " + release.replace(" ", "")
-    )
-
-
-def test_cmake_refuses_the_same(host):
-    """The plugin's own CMake files, included by a project of nothing else, stop before they look for Kokkos."""
+def test_cmake_refuses_another_release(host):
+    """By its header: a version of 2025 may have the old classes or the new ones. The plugin's own CMake files, included
+    by a project of nothing else, stop before they look for Kokkos."""
     host.write("lammps source/src/version.h", '#define LAMMPS_VERSION "10 Sep 2025"\n')
     host.write("lammps source/src/KOKKOS/kokkos_type.h", "typedef double KK_FLOAT;\n")
     host.write_build(host.build, host.cache | {"BUILD_MPI:BOOL": "OFF"}, host.compiler)
@@ -225,11 +173,11 @@ def test_device_code_has_its_compiler(host):
     host.write_kokkos(
         host.kokkos, common=COMMON.replace("OPENMP;SERIAL", "CUDA;SERIAL").replace("ARCH )", "ARCH HOPPER90)")
     )
-    refused(host.run("--no-run"), "compiler of Kokkos: expected kokkos_launch_compiler and nvcc_wrapper")
+    refused(host.run(), "compiler of Kokkos: expected kokkos_launch_compiler and nvcc_wrapper")
     for tool in ("kokkos_launch_compiler", "nvcc_wrapper"):
         host.write(host.source / "lib/kokkos/bin" / tool, "")
     options = host.folder / "options"
-    assert host.run("--no-run", "--options", options).returncode == 0
+    assert host.run("--options", options).returncode == 0
     assert f"-DCLEBSCH_NVCC_WRAPPER={host.source}/lib/kokkos/bin/nvcc_wrapper" in options.read_text().splitlines()
 
 

@@ -17,7 +17,6 @@ import torch
 from .errors import ClebschError
 
 _NAME = "libclebsch.so"
-_SIDECAR = "libclebsch.torch"  # one line beside the library: the torch version it was built for
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -55,10 +54,7 @@ def torch_release(version: str) -> str:
 
 def built_for(library: Path) -> str:
     """The torch release that `library` needs, without loading it; '' when it does not say."""
-    sidecar = library.with_name(_SIDECAR)
-    if sidecar.is_file():
-        return torch_release(sidecar.read_text().strip())
-    # The library carries the mark as a string, so that a copied library without its sidecar still tells.
+    # The library carries the mark as a string (src/model/version.cpp).
     match = re.search(rb"CLEBSCH_TORCH_VERSION=(\d+\.\d+\.\d+)", library.read_bytes())
     return match.group(1).decode() if match else ""
 
