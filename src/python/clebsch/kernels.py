@@ -106,7 +106,7 @@ def compile_file(
         problem = torch.classes.clebsch.Model.kernel_cache_problem(folder)
         if problem:
             raise ClebschError(f"compiled kernels cannot be kept: {problem}")
-    # Kernels are listed for any types in use, and how fine their tables are changes none: as little as possible is built.
+    # Kernels are listed for any types in use, and no kernel depends on how fine their tables are: little is built.
     names = torch.classes.clebsch.Model.inspect(os.fspath(path)) if os.path.isfile(path) else None
     in_use = json.loads(names)["type_names"][:1] if names else []
     model = Model(
