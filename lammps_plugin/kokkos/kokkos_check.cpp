@@ -30,7 +30,7 @@ std::string running_version() {
 
 }  // namespace
 
-std::string kokkos_mismatch(void* lammps) {
+std::string kokkos_mismatch() {
   struct Backend {
     const char* name;
     bool compiled;
@@ -72,7 +72,6 @@ std::string kokkos_mismatch(void* lammps) {
   // Without `-k on` Kokkos is not running, cannot be asked, and the styles cannot be used either.
   const std::string running = Kokkos::is_initialized() ? running_version() : "";
   if (!running.empty() && running != built) return refusal("Kokkos " + built, "Kokkos " + running);
-  (void)lammps;
   return "";
 }
 

@@ -7,6 +7,6 @@ namespace clebsch_lammps {
 
 /// Empty when the styles for Kokkos may be registered, else a message that names what was expected and what was found.
 /// To be called after host_mismatch().
-std::string kokkos_mismatch(void* lammps);
+std::string kokkos_mismatch();
 
 }  // namespace clebsch_lammps

@@ -26,7 +26,7 @@ LAMMPS_NS::Pair* make(LAMMPS* lmp) {
 
 extern "C" __attribute__((visibility("default"))) void lammpsplugin_init(void* lmp, void* handle, void* regfunc) {
   std::string mismatch = clebsch_lammps::host_mismatch(lmp);
-  if (mismatch.empty()) mismatch = clebsch_lammps::kokkos_mismatch(lmp);
+  if (mismatch.empty()) mismatch = clebsch_lammps::kokkos_mismatch();
   if (!mismatch.empty()) {
     if (lammps_extract_setting(lmp, "world_rank") == 0) lammps_error(lmp, LMP_ERROR_WARNING, mismatch.c_str());
     return;
