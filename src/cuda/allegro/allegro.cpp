@@ -1,16 +1,13 @@
 #include "cuda/allegro/allegro.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <map>
 #include <optional>
-#include <sstream>
-#include <tuple>
 
 #include "core/errors.h"
 #include "cuda/kernels/allegro_scale.h"
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/plan/environment.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -30,20 +27,15 @@ struct Plan {
 
 Plan plan_from_environment() {
   Plan plan;
-  const char* text = std::getenv(kVariable);
-  std::istringstream items(text ? text : "");
-  for (std::string item; std::getline(items, item, ',');) {
-    if (item == "dense=fp32" || item == "dense=tf32x3") {
-      plan.dense = item == "dense=fp32" ? DenseMath::fp32 : DenseMath::tf32x3;
+  for (const EnvironmentItem& item : environment_items(kVariable)) {
+    if (item.text == "dense=fp32" || item.text == "dense=tf32x3") {
+      plan.dense = item.text == "dense=fp32" ? DenseMath::fp32 : DenseMath::tf32x3;
       continue;
     }
-    const size_t equals = item.find('=');
-    const std::string name = item.substr(0, equals);
-    const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
-    require((name == "edges" || name == "longest") && value >= 1 && value <= 1 << 24,
+    require((item.name == "edges" || item.name == "longest") && item.value >= 1 && item.value <= 1 << 24,
             "{}: expected edges or longest = 1 to {}, or dense=fp32 or dense=tf32x3, got '{}'", kVariable, 1 << 24,
-            item);
-    (name == "edges" ? plan.chunks.edges : plan.chunks.longest) = value;
+            item.text);
+    (item.name == "edges" ? plan.chunks.edges : plan.chunks.longest) = item.value;
   }
   return plan;
 }
@@ -125,15 +117,8 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
 
 std::shared_ptr<const AllegroEnergy> AllegroEnergy::make(const std::shared_ptr<const AllegroProblem>& problem,
                                                          Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const AllegroProblem*, Scalar, std::string>, std::shared_ptr<const AllegroEnergy>>
-      made;
-  const char* text = std::getenv(kVariable);
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
-  if (!entry) entry.reset(new AllegroEnergy(problem, scalar));
-  return entry;
+  return one_a_device<AllegroEnergy>([&] { return new AllegroEnergy(problem, scalar); }, problem.get(), scalar,
+                                     environment_text(kVariable));
 }
 
 AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar)
@@ -148,8 +133,7 @@ AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scal
 }
 
 const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!kernels_) {
+  return *kernels_.get(0, [&] {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
     const std::vector<Kernel> sort = load_fixed("allegro_chunks", {"allegro_plan", "allegro_count", "allegro_order"});
     const std::vector<Kernel> edges =
@@ -162,9 +146,8 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
       all.product.push_back(product[0]);
       all.product_backward.push_back(product[1]);
     }
-    kernels_ = std::make_unique<const Kernels>(std::move(all));
-  }
-  return *kernels_;
+    return new Kernels(std::move(all));
+  });
 }
 
 int64_t AllegroEnergy::workspace(const AllegroOperands& operands, const AllegroChunks& chunks) const {
@@ -179,15 +162,15 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
           "cuda allegro_energy: expected weights aligned to 16 bytes");
   const Kernels& kernels = this->kernels();
   const Cut cut(operands, chunks);
-  AllegroOperands o = operands;
-  int64_t capacity = cut.capacity;
-  int count = cut.count, gradients = gradient != nullptr, chunk = 0;
+  const AllegroOperands& o = operands;
+  const int64_t capacity = cut.capacity;
+  const int count = cut.count, gradients = gradient != nullptr;
   const Parts parts(cut);
   const auto part = [&](int64_t begin) -> void* { return static_cast<char*>(workspace) + begin; };
   const auto ints = [&](int64_t begin) { return static_cast<int*>(part(begin)); };
   auto* table = static_cast<AllegroChunk*>(part(parts.chunks));
-  int* order = ints(parts.order);
-  void* work = part(parts.work);
+  int* const order = ints(parts.order);
+  void* const work = part(parts.work);
   const AllegroPlanArguments plan{o.row_ptr,          o.row_limit, o.rows,  o.nodes,  chunks.edges,
                                   cut.longest,        capacity,    count,   cut.bins, table,
                                   ints(parts.counts), energy,      gradient};
@@ -199,22 +182,21 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   // chunks have more.
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
   const DenseTiling tiling = dense_tiling(scalar_, math_);
+  AllegroWork all{work, capacity, table, 0};
   const auto dense = [&](const std::vector<int>& calls) {
-    for (int index : calls) {
+    for (const int index : calls) {
       const int64_t columns = dense_.calls[static_cast<size_t>(index)].columns();
       kernels.dense.launch(ceil_div(capacity, tiling.rows) * ceil_div(columns, tiling.columns), 1, tiling.threads(),
-                           stream, {&work, &capacity, &table, &chunk, &o.dense, &index, &gradients});
+                           stream, {all, o.dense, index, gradients});
     }
   };
-  const auto product = [&](const Kernel& kernel) {
-    kernel.launch(row_blocks, 1, kAllegroThreads, stream,
-                  {&work, &capacity, &table, &chunk, &o.row_ptr, &o.types, &o.paths, &o.norm});
+  const auto product = [&](const ListedKernel<AllegroProductArguments>& kernel) {
+    kernel.launch(row_blocks, 1, kAllegroThreads, stream, {all, o.row_ptr, o.types, o.paths, o.norm});
   };
-  const auto geometry = [&](const std::vector<void*>& more) {
-    std::vector<void*> all{&table,   &chunk,         &o.edge_vec, &o.senders,    &o.receivers,
-                           &o.types, &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  const auto edges = [&](const ListedKernel<AllegroEdgesArguments>& kernel, bool backward) {
+    kernel.launch(edge_blocks, 1, kAllegroThreads, stream,
+                  {backward, all, o.edge_vec, o.senders, o.receivers, o.types, o.table_index, o.cutoffs, o.type_count,
+                   o.pieces, order, o.table, gradients, gradient});
   };
   AllegroSortArguments sort{table,
                             o.edge_vec,
@@ -232,37 +214,35 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
                             order};
   const int64_t sort_blocks = ceil_div(capacity, kAllegroChunkThreads);
   const int layers = problem_->layers();
-  for (chunk = 0; chunk < count; ++chunk) {
+  for (int chunk = 0; chunk < count; ++chunk) {
+    all.chunk = chunk;
     sort.chunk = table + chunk;
     kernels.count.launch(sort_blocks, kAllegroChunkThreads, stream, sort);
     kernels.scan->run({sort.counts, sort.bins, ints(parts.tiles), std::numeric_limits<int>::max(), ints(parts.starts)},
                       stream);
     kernels.order.launch(sort_blocks, kAllegroChunkThreads, stream, sort);
-    kernels.edges.launch(edge_blocks, 1, kAllegroThreads, stream,
-                         geometry({&order, &o.table, &work, &capacity, &gradients}));
+    edges(kernels.edges, false);
     for (size_t k = 0; k < static_cast<size_t>(layers); ++k) {
       product(kernels.product[k]);
       dense(dense_.forward[k]);
     }
     dense(dense_.forward[static_cast<size_t>(layers)]);
-    kernels.readout.launch(row_blocks, 1, kAllegroThreads, stream,
-                           {&work, &capacity, &table, &chunk, &o.row_ptr, &o.dense, &energy, &gradients});
+    kernels.readout.launch(row_blocks, 1, kAllegroThreads, stream, {all, o.row_ptr, o.dense, energy, gradients});
     if (!gradient) continue;
     dense(dense_.backward[static_cast<size_t>(layers)]);
     for (size_t k = static_cast<size_t>(layers); k-- > 0;) {
       dense(dense_.backward[k]);
       product(kernels.product_backward[k]);
     }
-    kernels.edge_gradient.launch(edge_blocks, 1, kAllegroThreads, stream,
-                                 geometry({&order, &o.table, &work, &capacity, &gradient}));
+    edges(kernels.edge_gradient, true);
   }
 }
 
 void scale_energy_rows(const double* grad_out, const double* gradient, const int32_t* row_ptr, const int32_t* row_limit,
                        int32_t rows, double* result, Stream stream) {
   using Scale = KernelOf<AllegroScaleArguments>;
-  const auto kernel = one_a_device<Scale>(
-      [] { return std::make_shared<const Scale>(load_fixed("allegro_scale", {"allegro_scale_rows"}).front()); });
+  const auto kernel =
+      one_a_device<Scale>([] { return new Scale(load_fixed("allegro_scale", {"allegro_scale_rows"}).front()); });
   kernel->launch(ceil_div(rows, kAllegroScaleThreads / 32), kAllegroScaleThreads, stream,
                  {grad_out, gradient, row_ptr, row_limit, rows, result});
 }

@@ -2,7 +2,6 @@
 // clebsch::allegro_energy on CUDA: a whole Allegro network, chunk by chunk of receivers in one workspace.
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,7 @@
 #include "cuda/emit/scan.h"
 #include "cuda/kernels/allegro_chunks.h"
 #include "cuda/runtime/cubin_cache.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
@@ -75,8 +74,10 @@ class AllegroEnergy {
     KernelOf<AllegroPlanArguments> plan;
     KernelOf<AllegroSortArguments> count, order;
     std::shared_ptr<const Scan> scan;
-    Kernel edges, edge_gradient, readout, dense;
-    std::vector<Kernel> product, product_backward;
+    ListedKernel<AllegroEdgesArguments> edges, edge_gradient;
+    ListedKernel<AllegroReadoutArguments> readout;
+    ListedKernel<AllegroDenseArguments> dense;
+    std::vector<ListedKernel<AllegroProductArguments>> product, product_backward;
   };
   AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar);
   const Kernels& kernels() const;
@@ -88,8 +89,7 @@ class AllegroEnergy {
   AllegroChunks chunks_;
   DenseMath math_ = DenseMath::fp32;
   DeviceLimits limits_;
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<const Kernels> kernels_;
+  mutable Kept<int, Kernels> kernels_;  ///< one entry, made when first used
 };
 
 /// result (E,3), up to row_ptr[rows], = grad_out[row] * gradient, zero from *row_limit (null: rows) on.

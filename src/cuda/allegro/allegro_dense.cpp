@@ -282,9 +282,7 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, D
   w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", tensor ? (wide ? 2 : 1)
                                                                          : scalar == Scalar::f32 && wide ? 3
                                                                                                          : 2);
-  w.text(
-      "allegro_dense(real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
-      "const real* __restrict__ dense, int index, int gradients) {");
+  w.line("allegro_dense({}) {{", parameters<AllegroDenseArguments>());
   w.text(tensor ? "__shared__ __align__(16) real xs[2][kRows][kDepth];\n"
                   "__shared__ __align__(16) real ws[2][kColumns][kDepth];"
                 : "__shared__ Pack xs[2][kDepth][kRows / kVector + 1];\n"

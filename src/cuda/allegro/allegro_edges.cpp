@@ -16,15 +16,6 @@ void each_part(const AllegroProblem& p, const AllegroLayout& layout, const F& bo
   body(s + env, env, layout.first, layout.grad_first);
 }
 
-const char* const kGeometryParameters =
-    "const int4* __restrict__ chunks, int chunk, const double* __restrict__ edge_vec, const int* __restrict__ "
-    "senders,\n"
-    "const int* __restrict__ receivers, const int* __restrict__ types, const int* __restrict__ table_index,\n"
-    "const double* __restrict__ cutoffs, int type_count, int pieces,";
-
-const char* const kEdgeParameters =
-    "const int* __restrict__ order, const real* __restrict__ table, real* __restrict__ work, int64 capacity,";
-
 /// An edge a thread, in the sorted order: its place, into shared memory what the warps then need.
 void write_places(SourceWriter& w) {
   w.text(
@@ -50,8 +41,7 @@ void write_edges(SourceWriter& w, const AllegroProblem& problem, const AllegroLa
   const int components = (problem.lmax + 1) * (problem.lmax + 1);
   const int64_t columns = problem.radial.columns();
   w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
-  w.line("allegro_edges({}\n{}", kGeometryParameters, kEdgeParameters);
-  w.text("int gradients) {");
+  w.line("allegro_edges({}) {{", parameters(AllegroEdgesArguments{false}));
   write_places(w);
   w.text("if (tid < count) {");
   w.line("real* target = {};", edge_row(layout.harmonics, "own"));
@@ -86,8 +76,8 @@ void write_edge_gradient(SourceWriter& w, const AllegroProblem& problem, const A
   const int64_t columns = problem.radial.columns();
   const auto number = [&](double value) { return literal(value, scalar); };
   w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
-  w.line("allegro_edge_gradient({}\n{}", kGeometryParameters, kEdgeParameters);
-  w.text("double* __restrict__ gradient) {\n__shared__ real slopes[kThreads];");
+  w.line("allegro_edge_gradient({}) {{", parameters(AllegroEdgesArguments{true}));
+  w.text("__shared__ real slopes[kThreads];");
   write_places(w);
   w.text("__syncthreads();\nfor (int i = warp; i < count; i += kThreads / 32) {");
   w.line("const real* row = table + static_cast<int64>(max(rows[i], 0)) * {};", kTableOrder * columns);
@@ -127,10 +117,9 @@ void write_edge_gradient(SourceWriter& w, const AllegroProblem& problem, const A
 }
 
 void write_readout(SourceWriter& w, const AllegroDense& dense) {
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_readout({}) {{", parameters<AllegroReadoutArguments>());
   w.text(
-      "extern \"C\" __global__ void __launch_bounds__(kThreads)\n"
-      "allegro_readout(real* __restrict__ work, int64 capacity, const int4* __restrict__ chunks, int chunk,\n"
-      "const int* __restrict__ row_ptr, const real* __restrict__ dense, double* __restrict__ energy, int gradients) {\n"
       "constexpr int kWarps = kThreads / 32, kAtOnce = 4;\n"
       "__shared__ double sums[kWarps];\n"
       "const int4 part = chunks[chunk];\n"

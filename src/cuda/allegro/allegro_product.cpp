@@ -94,11 +94,8 @@ int ProductEmitter::at_once(size_t numbers, int most) const {
 void ProductEmitter::kernel_begin(const char* name, int min_blocks) {
   w_.blank();
   w_.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", min_blocks);
-  w_.line("{}(real* __restrict__ work, int64 capacity,", name);
+  w_.line("{}({}) {{", name, parameters<AllegroProductArguments>());
   w_.text(
-      "const int4* __restrict__ chunks, int chunk,\n"
-      "const int* __restrict__ row_ptr, const int* __restrict__ types, const real* __restrict__ paths,\n"
-      "const double* __restrict__ norm) {\n"
       "__shared__ real sums[kWarps][kComponents][32];\n"
       "__shared__ real environment[kComponents][32];\n"
       "__shared__ real matrix[kPairs][32];\n"

@@ -6,31 +6,110 @@
 #include "core/problem/allegro_problem.h"
 #include "cuda/allegro/allegro_layout.h"
 #include "cuda/emit/source_writer.h"
+#include "cuda/kernels/allegro_chunks.h"
+#include "cuda/runtime/kernel_arguments.h"
 
 namespace clebsch::cuda {
 
 /// Threads a block of every generated kernel but allegro_dense.
 constexpr int kAllegroThreads = 128;
 
-/// Entry points, grids and parameters:
-///   <geometry>: const int4* chunks, int chunk, const double* edge_vec, const int* senders, const int* receivers, const
-///     int* types, const int* table_index, const double* cutoffs, int type_count, int pieces
-///   allegro_edges(<geometry>, const int* order, const real* table, real* work, int64 capacity, int gradients)
-///     harmonics and two-body part. Edges from their cutoff on get zeros.
-///   allegro_edge_gradient(<geometry>, const int* order, const real* table, real* work, int64 capacity, double*
-///                         gradient): dE/d edge_vec
-///     grid of both: (ceil(capacity / kAllegroThreads))
-///   allegro_readout(real* work, int64 capacity, const int4* chunks, int chunk, const int* row_ptr, const real* dense,
-///                   double* energy, int gradients)
-///     grid (any, a block a receiver in turn): energies, and the gradient of what the readout's last column multiplies
+/// What kernels over the edges' numbers of a chunk begin with.
+struct AllegroWork {
+  void* work = nullptr;  ///< AllegroLayout::numbers of each edge
+  int64_t capacity = 0;
+  const AllegroChunk* chunks = nullptr;
+  int32_t chunk = 0;
+
+  template <typename F>
+  void each(F&& visit) {
+    visit("real* __restrict__ work", work);
+    visit("int64 capacity", capacity);
+    visit("const int4* __restrict__ chunks", chunks);
+    visit("int chunk", chunk);
+  }
+};
+
+/// Arguments of allegro_edges (harmonics and two-body part; edges from their cutoff on get zeros) or, backward, of
+/// allegro_edge_gradient (dE/d edge_vec). Grid of both: (ceil(capacity / kAllegroThreads)).
+struct AllegroEdgesArguments {
+  bool backward = false;
+  AllegroWork w = {};
+  const double* edge_vec = nullptr;
+  const int32_t *senders = nullptr, *receivers = nullptr, *types = nullptr, *table_index = nullptr;
+  const double* cutoffs = nullptr;
+  int32_t type_count = 0, pieces = 0;
+  const int32_t* order = nullptr;  ///< of allegro_order
+  const void* table = nullptr;
+  int32_t gradients = 0;
+  double* gradient = nullptr;
+
+  template <typename F>
+  void each(F&& visit) {
+    visit("const int4* __restrict__ chunks", w.chunks);
+    visit("int chunk", w.chunk);
+    visit("const double* __restrict__ edge_vec", edge_vec);
+    visit("const int* __restrict__ senders", senders);
+    visit("const int* __restrict__ receivers", receivers);
+    visit("const int* __restrict__ types", types);
+    visit("const int* __restrict__ table_index", table_index);
+    visit("const double* __restrict__ cutoffs", cutoffs);
+    visit("int type_count", type_count);
+    visit("int pieces", pieces);
+    visit("const int* __restrict__ order", order);
+    visit("const real* __restrict__ table", table);
+    visit("real* __restrict__ work", w.work);
+    visit("int64 capacity", w.capacity);
+    if (backward) {
+      visit("double* __restrict__ gradient", gradient);
+    } else {
+      visit("int gradients", gradients);
+    }
+  }
+};
+
+/// Arguments of allegro_readout: energies, and the gradient of what the readout's last column multiplies. Any grid, a
+/// block a receiver in turn.
+struct AllegroReadoutArguments {
+  AllegroWork w = {};
+  const int32_t* row_ptr = nullptr;
+  const void* dense = nullptr;
+  double* energy = nullptr;
+  int32_t gradients = 0;
+
+  template <typename F>
+  void each(F&& visit) {
+    w.each(visit);
+    visit("const int* __restrict__ row_ptr", row_ptr);
+    visit("const real* __restrict__ dense", dense);
+    visit("double* __restrict__ energy", energy);
+    visit("int gradients", gradients);
+  }
+};
+
+/// allegro_edges, allegro_edge_gradient and allegro_readout.
 std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar);
 
-/// One layer's tensor product with the environment of the centre.
-///   allegro_product(real* work, int64 capacity, const int4* chunks, int chunk, const int* row_ptr, const int* types,
-///                   const real* paths, const double* norm)
-///   allegro_product_backward(<the same>): from the gradient of the features after the product to those of the
-///     features before it (layer 0: grad_first), of the environment weights and, added, of the harmonics
-/// grid of both: any, a block a receiver in turn. paths: of all layers.
+/// Arguments of allegro_product and allegro_product_backward. Any grid, a block a receiver in turn.
+struct AllegroProductArguments {
+  AllegroWork w = {};
+  const int32_t *row_ptr = nullptr, *types = nullptr;
+  const void* paths = nullptr;  ///< of all layers
+  const double* norm = nullptr;
+
+  template <typename F>
+  void each(F&& visit) {
+    w.each(visit);
+    visit("const int* __restrict__ row_ptr", row_ptr);
+    visit("const int* __restrict__ types", types);
+    visit("const real* __restrict__ paths", paths);
+    visit("const double* __restrict__ norm", norm);
+  }
+};
+
+/// One layer's tensor product with the environment of the centre: allegro_product, and allegro_product_backward from
+/// the gradient of the features after the product to those of the features before it (layer 0: grad_first), of the
+/// environment weights and, added, of the harmonics.
 std::string allegro_product_source(const AllegroProblem& problem, int layer, Scalar scalar);
 
 /// How fp32 products of matrices are made: by fused multiply-adds, or on tensor cores by three products of tf32 (no
@@ -43,10 +122,21 @@ struct DenseTiling {
   int threads() const { return rows / thread_rows * (columns / thread_columns); }
 };
 DenseTiling dense_tiling(Scalar scalar, DenseMath math);
-/// The matrix products of AllegroDense:
-///   allegro_dense(real* work, int64 capacity, const int4* chunks, int chunk, const real* dense, int call,
-///                 int gradients)
-/// grid (ceil(capacity / rows) * ceil(columns / tile columns)). Every sum runs over its inputs in order. gradients = 0:
+/// Arguments of allegro_dense. Grid: (ceil(capacity / rows) * ceil(columns / tile columns)).
+struct AllegroDenseArguments {
+  AllegroWork w = {};
+  const void* dense = nullptr;
+  int32_t call = 0, gradients = 0;
+
+  template <typename F>
+  void each(F&& visit) {
+    w.each(visit);
+    visit("const real* __restrict__ dense", dense);
+    visit("int index", call);
+    visit("int gradients", gradients);
+  }
+};
+/// The matrix products of AllegroDense. Every sum runs over its inputs in order. gradients = 0:
 /// slopes are not kept. math: of fp32; fp64 is always plain.
 std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, DenseMath math);
 

@@ -4,6 +4,7 @@
 //   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
 // the gradients of one edge and channel are dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]; dY is then
 // summed over the lanes, and over the units of a receiver in shared memory, always in the same order.
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 
@@ -121,13 +122,7 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.line("conv_backward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
-         operands.parameters());
-  w.line(
-      "              const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ "
-      "row_limit,");
-  w.line("              int first_unit, int graph_rows, const real* __restrict__ grad_out, real* __restrict__ grad_x,");
-  w.line("              real* __restrict__ grad_harmonics, real* __restrict__ grad_weights) {{");
+  w.text("conv_backward(" + parameters(ConvArguments{Pass::backward}) + ") {");
   operands.declare(w);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
   w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);

@@ -13,13 +13,12 @@
 // six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
 #include <set>
 
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 
 namespace clebsch::cuda {
 namespace {
-
-constexpr const char* kIndent = "                     ";
 
 class DoubleBackwardEmitter : GradientEmitter {
  public:
@@ -213,14 +212,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.line("conv_double_backward(const real* __restrict__ x, {}, const real* __restrict__ weights,",
-         operands.parameters());
-  w.line("{}int64 weight_stride, const int* __restrict__ row_ptr, const int* __restrict__ senders,", kIndent);
-  w.line("{}const int* __restrict__ row_limit, int first_unit, int graph_rows, int out_rows,", kIndent);
-  w.line("{}const real* __restrict__ grad_out, const real* __restrict__ from_x,", kIndent);
-  w.line("{}const real* __restrict__ from_harmonics, const real* __restrict__ from_weights,", kIndent);
-  w.line("{}real* __restrict__ out, real* __restrict__ grad_x, real* __restrict__ grad_harmonics,", kIndent);
-  w.line("{}real* __restrict__ grad_weights) {{", kIndent);
+  w.text("conv_double_backward(" + parameters(ConvArguments{Pass::double_backward}) + ") {");
   operands.declare(w);
   if (outputs.from_harmonics) {
     w.line("__shared__ __align__(16) real all_from_rows[{}][{}];", schedule.warps(),

@@ -1,6 +1,7 @@
 // Emits the forward kernel of tensor_product_conv: a warp walks a receiver's edges with its sums in registers.
 #include <set>
 
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_source.h"
 #include "cuda/emit/emit_common.h"
 #include "cuda/emit/path_products.h"
@@ -106,12 +107,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
 
   const int units = schedule.units_per_launch();
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.line("conv_forward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
-         operands.parameters());
-  w.line(
-      "             const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ "
-      "row_limit,");
-  w.line("             int first_unit, int graph_rows, int out_rows, real* __restrict__ out) {{");
+  w.text("conv_forward(" + parameters(ConvArguments{Pass::forward}) + ") {");
   operands.declare(w);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {};", units);
   w.line("const int row = blockIdx.x * {} + warp / {};", schedule.receivers_per_block, units);

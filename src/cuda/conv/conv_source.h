@@ -13,12 +13,10 @@ struct BackwardOutputs {
   bool deterministic = true;
 };
 
-/// tensor_product_conv, forward. Entry point and parameters:
-///   conv_forward(const real* x, const real* harmonics, const real* weights, int64 weight_stride, const int* row_ptr,
-///                const int* senders, const int* row_limit, int first_unit, int graph_rows, int out_rows, real* out)
-/// To be launched schedule.launches times in order, with first_unit = 0, units_per_launch() and so on.
-/// row_limit: null, or on the device: rows from there on are zero. Grid: (ceil(out_rows / receivers_per_block),
-/// splits); with splits > 1, out has that many copies of (out_rows, out.dim()), each the sum over a part of the edges.
+/// tensor_product_conv, forward: conv_forward, which takes ConvArguments. To be launched schedule.launches times in
+/// order, with first_unit = 0, units_per_launch() and so on. row_limit: null, or on the device: rows from there on are
+/// zero. Grid: (ceil(out_rows / receivers_per_block), splits); with splits > 1, out has that many copies of (out_rows,
+/// out.dim()), each the sum over a part of the edges.
 KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
                                  const ScheduleOptions& options = {});
 
@@ -26,12 +24,9 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
 KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds, const DeviceLimits& limits,
                                 const ScheduleOptions& options = {});
 
-/// tensor_product_conv, backward. Entry point and parameters:
-///   conv_backward(<as above up to graph_rows>, const real* grad_out, real* grad_x, real* grad_harmonics, real*
-///   grad_weights)
-/// grad_x: (E, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else (M, in1.dim()), added to
-/// atomically. Gradients of edges of rows from row_limit on are written as zero. Grid: (ceil(graph_rows /
-/// receivers_per_block), splits).
+/// tensor_product_conv, backward: conv_backward, which takes ConvArguments. grad_x: (E, max_input_parts(problem,
+/// schedule) * in1.dim()) when deterministic, else (M, in1.dim()), added to atomically. Gradients of edges of rows from
+/// row_limit on are written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits).
 KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const BackwardOutputs& outputs,
                                   const DeviceLimits& limits, const ScheduleOptions& options = {});
 
@@ -48,11 +43,10 @@ struct DoubleBackwardOutputs {
   BackwardOutputs edges;  ///< those of its x, harmonics and weights
 };
 
-/// tensor_product_conv, the derivative of its backward pass, in one pass over the edges. Entry point and parameters:
-///   conv_double_backward(<as conv_backward up to grad_out, but out_rows after graph_rows>, const real* from_x, const
-///   real* from_harmonics, const real* from_weights, real* out, real* grad_x, real* grad_harmonics, real* grad_weights)
-/// from_x (M, in1.dim()), from_harmonics (E, in2.dim()), from_weights (E, weight_count): see DoubleBackwardOutputs.
-/// out: as of conv_forward, with splits copies; the others as of conv_backward. Grid as of conv_forward.
+/// tensor_product_conv, the derivative of its backward pass, in one pass over the edges: conv_double_backward, which
+/// takes ConvArguments. from_x (M, in1.dim()), from_harmonics (E, in2.dim()), from_weights (E, weight_count): see
+/// DoubleBackwardOutputs. out: as of conv_forward, with splits copies; the others as of conv_backward. Grid as of
+/// conv_forward.
 KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {});
 

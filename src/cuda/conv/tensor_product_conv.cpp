@@ -1,21 +1,15 @@
 #include "cuda/conv/tensor_product_conv.h"
-#include "cuda/emit/reductions.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <tuple>
 
 #include "core/errors.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/plan/environment.h"
 
 namespace clebsch::cuda {
 namespace {
 
-/// Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
-/// device.
-constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
-constexpr int64_t kMaxSplits = 64;
+constexpr const char* kVariable = "CLEBSCH_CUDA_SCHEDULE";
 
 int index_of(const BackwardOutputs& wanted) {
   return wanted.x + 2 * wanted.harmonics + 4 * wanted.weights + 8 * wanted.deterministic;
@@ -44,22 +38,13 @@ ConvPass pass_of(int index) {
 /// Memory of one workspace: the parts of split outputs first, then the rows of edges, both in whole 16-byte words.
 int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-int64_t blocks_for(const Schedule& schedule, int64_t rows) {
-  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
-}
-
 }  // namespace
 
 std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shared_ptr<const Problem>& problem,
                                                                  Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const Problem*, Scalar, std::string>, std::shared_ptr<const TensorProductConv>> made;
-  const char* text = std::getenv("CLEBSCH_CUDA_SCHEDULE");
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar, text ? text : ""}];
-  if (!entry) entry.reset(new TensorProductConv(problem, scalar, schedule_options("CLEBSCH_CUDA_SCHEDULE")));
-  return entry;
+  return one_a_device<TensorProductConv>(
+      [&] { return new TensorProductConv(problem, scalar, schedule_options(kVariable)); }, problem.get(), scalar,
+      environment_text(kVariable));
 }
 
 TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)
@@ -70,29 +55,18 @@ TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Sca
       limits_(device_limits(current_device())) {}
 
 const TensorProductConv::Variant& TensorProductConv::variant(int index, size_t part) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[{index, part}];
-  if (!slot) {
+  return *variants_.get({index, part}, [&] {
     const CompiledConv made =
         compile_conv(parts_[part], scalar_, pass_of(index), limits_, options_, CubinCache::standard());
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
-    slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
-  }
-  return *slot;
-}
-
-int64_t TensorProductConv::splits(const Schedule& schedule, int64_t rows, int64_t edges) const {
-  if (rows <= 0 || edges <= 0) return 1;
-  const int64_t average = (edges + rows - 1) / rows;
-  const int64_t slots = int64_t{limits_.multiprocessors} * schedule.min_blocks;
-  const int64_t to_fill = std::min(slots / std::max<int64_t>(1, blocks_for(schedule, rows)), average / kShortestPart);
-  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
+    return new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]};
+  });
 }
 
 int64_t TensorProductConv::forward_workspace(const ConvOperands& operands, int64_t out_rows) const {
   int64_t copies = 0;
   for (size_t part = 0; part < parts_.size(); ++part) {
-    const int64_t split = splits(variant(0, part).schedule, operands.graph_rows, operands.edges);
+    const int64_t split = receiver_splits(variant(0, part).schedule, limits_, operands.graph_rows, operands.edges);
     if (split > 1) copies = std::max(copies, split);
   }
   return copies * out_rows * problem_->out.dim() * scalar_bytes(scalar_);
@@ -101,35 +75,37 @@ int64_t TensorProductConv::forward_workspace(const ConvOperands& operands, int64
 void TensorProductConv::forward(const ConvOperands& operands, int64_t out_rows, void* out, void* workspace,
                                 Stream stream) const {
   if (out_rows == 0) return;
-  ConvOperands o = operands;
-  int32_t rows = static_cast<int32_t>(out_rows);
+  ConvArguments arguments{Pass::forward, operands};
+  arguments.out_rows = static_cast<int32_t>(out_rows);
   for (size_t part = 0; part < parts_.size(); ++part) {
     const Variant& kernels = variant(0, part);
-    const int64_t split = splits(kernels.schedule, operands.graph_rows, operands.edges);
-    void* target = split > 1 ? workspace : out;
-    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-         unit += kernels.schedule.units_per_launch()) {
-      kernels.main.launch(blocks_for(kernels.schedule, out_rows), split, kernels.schedule.threads(), stream,
-                          {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit,
-                           &unit, &o.graph_rows, &rows, &target});
-    }
+    const int64_t split = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
+    arguments.out = split > 1 ? workspace : out;
+    launch_units(kernels, out_rows, split, arguments, stream);
     if (split > 1) sum_parts(kernels, workspace, split, out_rows, out, stream);
   }
 }
 
-void TensorProductConv::sum_parts(const Variant& kernels, void* parts, int64_t splits, int64_t out_rows, void* out,
-                                  Stream stream) const {
-  int64_t count = out_rows * problem_->out.dim();
-  int copies = static_cast<int>(splits);
+void TensorProductConv::sum_parts(const Variant& kernels, const void* parts, int64_t splits, int64_t out_rows,
+                                  void* out, Stream stream) const {
+  const int64_t count = out_rows * problem_->out.dim();
   kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {&parts, &count, &copies, &out});
+                           {parts, count, static_cast<int32_t>(splits), out});
 }
 
-void TensorProductConv::sum_by_sender(const Variant& kernels, const ConvOperands& operands, void* rows, void* grad_x,
-                                      Stream stream) const {
-  ConvOperands o = operands;
+void TensorProductConv::launch_units(const Variant& kernels, int64_t rows, int64_t splits, ConvArguments arguments,
+                                     Stream stream) const {
+  const Schedule& schedule = kernels.schedule;
+  for (int unit = 0; unit < static_cast<int>(schedule.units.size()); unit += schedule.units_per_launch()) {
+    arguments.first_unit = unit;
+    kernels.main.launch(receiver_blocks(schedule, rows), splits, schedule.threads(), stream, arguments);
+  }
+}
+
+void TensorProductConv::sum_by_sender(const Variant& kernels, const ConvOperands& operands, const void* rows,
+                                      void* grad_x, Stream stream) const {
   kernels.sum_by_sender.launch(operands.nodes, 1, kReductionThreads, stream,
-                               {&rows, &o.col_ptr, &o.col_edge, &o.nodes, &grad_x});
+                               {rows, operands.col_ptr, operands.col_edge, operands.nodes, grad_x});
 }
 
 int64_t TensorProductConv::backward_workspace(const ConvOperands& operands, const BackwardOutputs& wanted) const {
@@ -152,17 +128,15 @@ void TensorProductConv::backward(const ConvOperands& operands, const BackwardOut
     const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
     zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
   }
-  ConvOperands o = operands;
-  void* x_target = by_sender ? workspace : grad_x;
+  ConvArguments arguments{Pass::backward, operands};
+  arguments.grad_out = grad_out;
+  arguments.grad_x = by_sender ? workspace : grad_x;
+  arguments.grad_harmonics = grad_harmonics;
+  arguments.grad_weights = grad_weights;
   for (size_t part = 0; part < parts_.size(); ++part) {
     const Variant& kernels = variant(index_of(wanted), part);
-    const int64_t split = splits(kernels.schedule, operands.graph_rows, operands.edges);
-    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-         unit += kernels.schedule.units_per_launch()) {
-      kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), split, kernels.schedule.threads(), stream,
-                          {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit,
-                           &unit, &o.graph_rows, &grad_out, &x_target, &grad_harmonics, &grad_weights});
-    }
+    const int64_t split = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
+    launch_units(kernels, operands.graph_rows, split, arguments, stream);
     if (by_sender) sum_by_sender(kernels, operands, workspace, grad_x, stream);
   }
 }
@@ -170,7 +144,8 @@ void TensorProductConv::backward(const ConvOperands& operands, const BackwardOut
 int64_t TensorProductConv::double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
                                                      const DoubleBackwardOutputs& wanted) const {
   const Schedule& schedule = variant(index_of(wanted), 0).schedule;
-  const int64_t parts = splits(schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
+  const int64_t parts = receiver_splits(schedule, limits_, operands.graph_rows, operands.edges),
+                number = scalar_bytes(scalar_);
   int64_t bytes = wanted.grad_out && parts > 1 ? aligned(parts * out_rows * problem_->out.dim() * number) : 0;
   if (wanted.edges.x && wanted.edges.deterministic) {
     bytes += operands.edges * max_input_parts(*problem_, schedule) * problem_->in1.dim() * number;
@@ -185,26 +160,25 @@ void TensorProductConv::double_backward(const ConvOperands& operands, int64_t ou
   require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda convolution: a deterministic double backward needs the graph's transpose (col_ptr, col_edge)");
   const Variant& kernels = variant(index_of(wanted), 0);
-  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges), number = scalar_bytes(scalar_);
+  const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges),
+                number = scalar_bytes(scalar_);
   if (wanted.edges.x && !by_sender) {
     zero_async(results.x, static_cast<size_t>(operands.nodes * problem_->in1.dim() * number), stream);
   }
   const bool split = wanted.grad_out && parts > 1;
   char* rows = static_cast<char*>(workspace);
   if (split) rows += aligned(parts * out_rows * problem_->out.dim() * number);
-  ConvOperands o = operands;
-  Incoming from = incoming;
-  Results to = results;
-  int32_t all_rows = static_cast<int32_t>(out_rows);
-  if (split) to.grad_out = workspace;
-  if (by_sender) to.x = rows;
-  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-       unit += kernels.schedule.units_per_launch()) {
-    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
-                        {&o.x, &o.harmonics, &o.weights, &o.weight_stride, &o.row_ptr, &o.senders, &o.row_limit, &unit,
-                         &o.graph_rows, &all_rows, &from.grad_out, &from.x, &from.harmonics, &from.weights,
-                         &to.grad_out, &to.x, &to.harmonics, &to.weights});
-  }
+  ConvArguments arguments{Pass::double_backward, operands};
+  arguments.out_rows = static_cast<int32_t>(out_rows);
+  arguments.grad_out = incoming.grad_out;
+  arguments.from_x = incoming.x;
+  arguments.from_harmonics = incoming.harmonics;
+  arguments.from_weights = incoming.weights;
+  arguments.out = split ? workspace : results.grad_out;
+  arguments.grad_x = by_sender ? rows : results.x;
+  arguments.grad_harmonics = results.harmonics;
+  arguments.grad_weights = results.weights;
+  launch_units(kernels, out_rows, parts, arguments, stream);
   if (split) sum_parts(kernels, workspace, parts, out_rows, results.grad_out, stream);
   if (by_sender) sum_by_sender(kernels, operands, rows, results.x, stream);
 }

@@ -1,36 +1,20 @@
 #pragma once
 // clebsch::tensor_product_conv on CUDA: launches of the generated kernels.
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/problem/problem.h"
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_source.h"
+#include "cuda/emit/reductions.h"
 #include "cuda/runtime/cubin_cache.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
-
-/// Operands of a convolution, all device pointers; numbers are float or double as the kernels were made for.
-/// Edges are in CSR order by receiver. Sizes are capacities: the true edge count is row_ptr[graph_rows].
-struct ConvOperands {
-  const void* x = nullptr;             ///< (nodes, in1.dim()), channel fastest
-  const void* harmonics = nullptr;     ///< (E, in2.dim())
-  const void* weights = nullptr;       ///< (E, weight_count)
-  int64_t weight_stride = 0;           ///< numbers between edges: weight_count, or 0 when one row serves all edges
-  const int32_t* row_ptr = nullptr;    ///< (graph_rows + 1)
-  const int32_t* senders = nullptr;    ///< (E), below nodes
-  const int32_t* col_ptr = nullptr;    ///< (nodes + 1), for a deterministic backward
-  const int32_t* col_edge = nullptr;   ///< (E)
-  const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
-  int32_t graph_rows = 0, nodes = 0;
-  int64_t edges = 0;  ///< capacity E
-};
 
 /// The forward pass, or a derivative with its choice of outputs.
 using ConvPass = std::variant<std::monostate, BackwardOutputs, DoubleBackwardOutputs>;
@@ -98,27 +82,29 @@ class TensorProductConv {
   /// A direction with its choice of outputs: the plan and the loaded kernels.
   struct Variant {
     Schedule schedule;
-    Kernel main, sum_by_sender, sum_parts;
+    ListedKernel<ConvArguments> main;
+    ListedKernel<SumBySenderArguments> sum_by_sender;
+    ListedKernel<SumPartsArguments> sum_parts;
   };
 
   TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
   /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic; from 16 on
   /// the double backward pass, those bits and then grad_out, from_x, from_harmonics, from_weights.
   const Variant& variant(int index, size_t part) const;
+  /// The launches over which the units of a schedule are spread.
+  void launch_units(const Variant& kernels, int64_t rows, int64_t splits, ConvArguments arguments, Stream stream) const;
   /// Rows (E, parts * in1.dim()) of a deterministic grad_x to their senders.
-  void sum_by_sender(const Variant& kernels, const ConvOperands& operands, void* rows, void* grad_x,
+  void sum_by_sender(const Variant& kernels, const ConvOperands& operands, const void* rows, void* grad_x,
                      Stream stream) const;
-  void sum_parts(const Variant& kernels, void* parts, int64_t splits, int64_t out_rows, void* out, Stream stream) const;
-  /// Blocks that share one receiver, so that few or long receivers still fill the device.
-  int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
+  void sum_parts(const Variant& kernels, const void* parts, int64_t splits, int64_t out_rows, void* out,
+                 Stream stream) const;
 
   std::shared_ptr<const Problem> problem_;
   std::vector<ConvPart> parts_;
   Scalar scalar_;
   ScheduleOptions options_;
   DeviceLimits limits_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::pair<int, size_t>, std::unique_ptr<const Variant>> variants_;
+  mutable Kept<std::pair<int, size_t>, Variant> variants_;  ///< by index and part
 };
 
 }  // namespace clebsch::cuda

@@ -1,6 +1,7 @@
 // Emits the backward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 #include "cuda/conv/uvw_schedule.h"
@@ -200,12 +201,7 @@ KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const Ba
   UvwBackward emitter(context, operands, outputs, w);
   for (size_t unit = 0; unit < schedule.kinds.size(); ++unit) emitter.unit(static_cast<int>(unit));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.line("conv_backward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
-         operands.parameters());
-  w.text(
-      "    const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ row_limit,\n"
-      "    int first_unit, int graph_rows, const real* __restrict__ grad_out, real* __restrict__ grad_x,\n"
-      "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights) {");
+  w.text("conv_backward(" + parameters(ConvArguments{Pass::backward}) + ") {");
   operands.declare(w);
   w.line("__shared__ __align__(16) real tables[{}][{}];", schedule.warps(), 2 * uvw_table(problem));
   w.text(

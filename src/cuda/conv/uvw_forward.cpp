@@ -1,6 +1,7 @@
 // Emits the forward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_source.h"
 #include "cuda/conv/uvw_schedule.h"
 
@@ -120,11 +121,7 @@ KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds
   UvwForward emitter(context, operands, w);
   for (size_t unit = 0; unit < schedule.kinds.size(); ++unit) emitter.unit(static_cast<int>(unit));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.line("conv_forward(const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
-         operands.parameters());
-  w.text(
-      "    const int* __restrict__ row_ptr, const int* __restrict__ senders, const int* __restrict__ row_limit,\n"
-      "    int first_unit, int graph_rows, int out_rows, real* __restrict__ out) {");
+  w.text("conv_forward(" + parameters(ConvArguments{Pass::forward}) + ") {");
   operands.declare(w);
   w.line("__shared__ __align__(16) real tables[{}][{}];", schedule.warps(), uvw_table(problem));
   w.text(

@@ -1,8 +1,5 @@
 #include "cuda/edges/edge_embedding.h"
 
-#include <map>
-#include <tuple>
-
 #include "core/errors.h"
 #include "core/math/harmonics.h"
 #include "cuda/emit/harmonics_source.h"
@@ -14,6 +11,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr const char* kForwardModule = "edge_embedding";
 constexpr const char* kDoubleModule = "edge_embedding_double";
+
+int64_t blocks(int64_t edges) { return (edges + kThreads - 1) / kThreads; }
 
 std::string fp64(double value) { return literal(value, Scalar::f64); }
 
@@ -98,15 +97,12 @@ void write_edge(SourceWriter& w, bool change, const std::string& zeros) {
   w.line("const bool inside = !({} >= cutoff);", change ? "r.v" : "r");
 }
 
-constexpr const char* kParameters =
-    "const double* __restrict__ edge_vec, const int* __restrict__ row_ptr,\n"
-    "const int* __restrict__ receivers, const int* __restrict__ senders, const int* __restrict__ types,\n"
-    "const double* __restrict__ cutoffs, const double* __restrict__ roots, const int* __restrict__ row_limit,\n"
-    "int rows, int type_count, int64 edges,";
-
-void write_entry(SourceWriter& w, const char* name) {
-  w.line("extern \"C\" __global__ void __launch_bounds__({}) edge_embedding_{}(", kThreads, name);
-  w.text(kParameters);
+void write_entry(SourceWriter& w, EmbeddingPass pass) {
+  const char* name = pass == EmbeddingPass::forward    ? "forward"
+                     : pass == EmbeddingPass::backward ? "backward"
+                                                       : "double_backward";
+  w.line("extern \"C\" __global__ void __launch_bounds__({}) edge_embedding_{}({}) {{", kThreads, name,
+         parameters(EmbeddingArguments{pass}));
 }
 
 /// The cutoff polynomial f(q) and its slope, q = r / cutoff < 1: the formula of cpu/edge_embedding.cpp.
@@ -124,8 +120,7 @@ std::string zero_loop(const char* array, int64_t width) {
 void write_forward(SourceWriter& w, const Problem& problem) {
   const int components = harmonics_count(problem.lmax_in2);
   const int64_t size = problem.radial->basis_size();
-  write_entry(w, "forward");
-  w.text("number* __restrict__ harmonics, number* __restrict__ basis) {");
+  write_entry(w, EmbeddingPass::forward);
   write_edge(w, false, zero_loop("harmonics", components) + zero_loop("basis", size));
   w.text("{");
   w.line("real values[{}];", components);
@@ -194,10 +189,7 @@ std::string edge_embedding_source(const Problem& problem, Scalar scalar) {
   w.blank();
   write_forward(w, problem);
   w.blank();
-  write_entry(w, "backward");
-  w.text(
-      "const number* __restrict__ grad_harmonics, const number* __restrict__ grad_basis,\n"
-      "double* __restrict__ grad_edge_vec) {");
+  write_entry(w, EmbeddingPass::backward);
   write_edge(w, false, kNoVector);
   write_gradient(w, problem, false);
   w.text("grad_edge_vec[3 * e] = sx;\ngrad_edge_vec[3 * e + 1] = sy;\ngrad_edge_vec[3 * e + 2] = sz;\n}");
@@ -209,11 +201,7 @@ std::string edge_embedding_double_source(const Problem& problem, Scalar scalar) 
   write_types(w, problem, scalar, "edge_embedding, derivative of the backward pass");
   write_duals(w);
   w.blank();
-  write_entry(w, "double_backward");
-  w.text(
-      "const number* __restrict__ grad_harmonics, const number* __restrict__ grad_basis,\n"
-      "const double* __restrict__ from_edge_vec, number* __restrict__ harmonics, number* __restrict__ basis,\n"
-      "double* __restrict__ grad_edge_vec) {");
+  write_entry(w, EmbeddingPass::double_backward);
   write_edge(w, true,
              zero_loop("harmonics", harmonics_count(problem.lmax_in2)) +
                  zero_loop("basis", problem.radial->basis_size()) + kNoVector);
@@ -232,13 +220,7 @@ std::vector<KernelJob> edge_embedding_jobs(const OpCall& call, const DeviceLimit
 }
 
 std::shared_ptr<const EdgeEmbedding> EdgeEmbedding::make(const std::shared_ptr<const Problem>& problem, Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const Problem*, Scalar>, std::shared_ptr<const EdgeEmbedding>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar}];
-  if (!entry) entry.reset(new EdgeEmbedding(problem, scalar));
-  return entry;
+  return one_a_device<EdgeEmbedding>([&] { return new EdgeEmbedding(problem, scalar); }, problem.get(), scalar);
 }
 
 EdgeEmbedding::EdgeEmbedding(const std::shared_ptr<const Problem>& problem, Scalar scalar)
@@ -251,37 +233,31 @@ EdgeEmbedding::EdgeEmbedding(const std::shared_ptr<const Problem>& problem, Scal
 }
 
 void EdgeEmbedding::forward(const EmbeddingOperands& operands, void* harmonics, void* basis, Stream stream) const {
-  EmbeddingOperands o = operands;
-  forward_.launch((o.edges + kThreads - 1) / kThreads, 1, kThreads, stream,
-                  {&o.edge_vec, &o.row_ptr, &o.receivers, &o.senders, &o.types, &o.cutoffs, &o.roots, &o.row_limit,
-                   &o.rows, &o.type_count, &o.edges, &harmonics, &basis});
+  EmbeddingArguments arguments{EmbeddingPass::forward, operands};
+  arguments.harmonics = harmonics;
+  arguments.basis = basis;
+  forward_.launch(blocks(operands.edges), 1, kThreads, stream, arguments);
 }
 
 void EdgeEmbedding::backward(const EmbeddingOperands& operands, const void* grad_harmonics, const void* grad_basis,
                              double* grad_edge_vec, Stream stream) const {
-  EmbeddingOperands o = operands;
-  backward_.launch((o.edges + kThreads - 1) / kThreads, 1, kThreads, stream,
-                   {&o.edge_vec, &o.row_ptr, &o.receivers, &o.senders, &o.types, &o.cutoffs, &o.roots, &o.row_limit,
-                    &o.rows, &o.type_count, &o.edges, &grad_harmonics, &grad_basis, &grad_edge_vec});
+  EmbeddingArguments arguments{EmbeddingPass::backward, operands, grad_harmonics, grad_basis};
+  arguments.grad_edge_vec = grad_edge_vec;
+  backward_.launch(blocks(operands.edges), 1, kThreads, stream, arguments);
 }
 
 void EdgeEmbedding::double_backward(const EmbeddingOperands& operands, const void* grad_harmonics,
                                     const void* grad_basis, const double* from_edge_vec, void* harmonics, void* basis,
                                     double* grad_edge_vec, Stream stream) const {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!double_backward_) {
-      const int arch = device_limits(current_device()).arch;
-      const Cubin cubin = compile_module(*problem_, scalar_, true, arch, CubinCache::standard());
-      double_backward_ =
-          std::make_unique<const Kernel>(load_module(cubin.code, {"edge_embedding_double_backward"}).front());
-    }
-  }
-  EmbeddingOperands o = operands;
-  double_backward_->launch(
-      (o.edges + kThreads - 1) / kThreads, 1, kThreads, stream,
-      {&o.edge_vec, &o.row_ptr, &o.receivers, &o.senders, &o.types, &o.cutoffs, &o.roots, &o.row_limit, &o.rows,
-       &o.type_count, &o.edges, &grad_harmonics, &grad_basis, &from_edge_vec, &harmonics, &basis, &grad_edge_vec});
+  using DoubleBackward = ListedKernel<EmbeddingArguments>;
+  const std::shared_ptr<const DoubleBackward> kernel = double_backward_.get(0, [&] {
+    const int arch = device_limits(current_device()).arch;
+    const Cubin cubin = compile_module(*problem_, scalar_, true, arch, CubinCache::standard());
+    return new DoubleBackward(load_module(cubin.code, {"edge_embedding_double_backward"}).front());
+  });
+  kernel->launch(blocks(operands.edges), 1, kThreads, stream,
+                 {EmbeddingPass::double_backward, operands, grad_harmonics, grad_basis, from_edge_vec, harmonics, basis,
+                  grad_edge_vec});
 }
 
 }  // namespace clebsch::cuda

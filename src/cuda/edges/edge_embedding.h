@@ -3,12 +3,12 @@
 // op.
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/problem/problem.h"
 #include "cuda/emit/source_writer.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
+#include "cuda/runtime/kernel_arguments.h"
 
 namespace clebsch::cuda {
 
@@ -24,6 +24,43 @@ struct EmbeddingOperands {
   const int32_t* row_limit = nullptr;  ///< one number: edges of rows from there on give zeros; null: all rows count
   int32_t rows = 0, type_count = 0;
   int64_t edges = 0;  ///< capacity E
+};
+
+enum class EmbeddingPass { forward, backward, double_backward };
+
+/// Arguments of the kernel of a pass; `number` is the type of what is not fp64.
+struct EmbeddingArguments {
+  EmbeddingPass pass = EmbeddingPass::forward;
+  EmbeddingOperands o = {};
+  const void *grad_harmonics = nullptr, *grad_basis = nullptr;
+  const double* from_edge_vec = nullptr;
+  void *harmonics = nullptr, *basis = nullptr;
+  double* grad_edge_vec = nullptr;
+
+  template <typename F>
+  void each(F&& visit) {
+    visit("const double* __restrict__ edge_vec", o.edge_vec);
+    visit("const int* __restrict__ row_ptr", o.row_ptr);
+    visit("const int* __restrict__ receivers", o.receivers);
+    visit("const int* __restrict__ senders", o.senders);
+    visit("const int* __restrict__ types", o.types);
+    visit("const double* __restrict__ cutoffs", o.cutoffs);
+    visit("const double* __restrict__ roots", o.roots);
+    visit("const int* __restrict__ row_limit", o.row_limit);
+    visit("int rows", o.rows);
+    visit("int type_count", o.type_count);
+    visit("int64 edges", o.edges);
+    if (pass != EmbeddingPass::forward) {
+      visit("const number* __restrict__ grad_harmonics", grad_harmonics);
+      visit("const number* __restrict__ grad_basis", grad_basis);
+    }
+    if (pass == EmbeddingPass::double_backward) visit("const double* __restrict__ from_edge_vec", from_edge_vec);
+    if (pass != EmbeddingPass::backward) {
+      visit("number* __restrict__ harmonics", harmonics);
+      visit("number* __restrict__ basis", basis);
+    }
+    if (pass != EmbeddingPass::forward) visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
+  }
 };
 
 /// Kernels of one problem's radial part and degree; numbers but edge vectors are of the dtype they are made for. Calls
@@ -46,9 +83,9 @@ class EdgeEmbedding {
   EdgeEmbedding(const std::shared_ptr<const Problem>& problem, Scalar scalar);
   std::shared_ptr<const Problem> problem_;
   Scalar scalar_;
-  Kernel forward_, backward_;
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<const Kernel> double_backward_;  ///< training alone needs it: compiled when first used
+  ListedKernel<EmbeddingArguments> forward_, backward_;
+  mutable Kept<int, ListedKernel<EmbeddingArguments>>
+      double_backward_;  ///< one entry; training alone needs it: compiled when first used
 };
 
 /// edge_embedding_forward and edge_embedding_backward.

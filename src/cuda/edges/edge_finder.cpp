@@ -1,11 +1,12 @@
 #include "cuda/edges/edge_finder.h"
 
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
 std::shared_ptr<const EdgeFinder> EdgeFinder::make() {
-  return one_a_device<EdgeFinder>([] { return std::shared_ptr<const EdgeFinder>(new EdgeFinder()); });
+  return one_a_device<EdgeFinder>([] { return new EdgeFinder(); });
 }
 
 EdgeFinder::EdgeFinder() : scan_(Scan::make()) {

@@ -4,6 +4,7 @@
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/kernels/graph_transpose.h"
 #include "cuda/kernels/scan.h"
+#include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -24,7 +25,7 @@ std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limit
 }
 
 std::shared_ptr<const EdgeForces> EdgeForces::make() {
-  return one_a_device<EdgeForces>([] { return std::shared_ptr<const EdgeForces>(new EdgeForces()); });
+  return one_a_device<EdgeForces>([] { return new EdgeForces(); });
 }
 
 EdgeForces::EdgeForces() {

@@ -3,11 +3,12 @@
 #include <limits>
 
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
 std::shared_ptr<const GraphTranspose> GraphTranspose::make() {
-  return one_a_device<GraphTranspose>([] { return std::shared_ptr<const GraphTranspose>(new GraphTranspose()); });
+  return one_a_device<GraphTranspose>([] { return new GraphTranspose(); });
 }
 
 GraphTranspose::GraphTranspose() : scan_(Scan::make()) {

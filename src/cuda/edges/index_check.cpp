@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -18,7 +19,7 @@ long long* for_atomics(int64_t* first) { return reinterpret_cast<long long*>(fir
 }  // namespace
 
 std::shared_ptr<const IndexCheck> IndexCheck::make() {
-  return one_a_device<IndexCheck>([] { return std::shared_ptr<const IndexCheck>(new IndexCheck()); });
+  return one_a_device<IndexCheck>([] { return new IndexCheck(); });
 }
 
 IndexCheck::IndexCheck() {

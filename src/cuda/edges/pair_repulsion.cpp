@@ -1,10 +1,7 @@
 #include "cuda/edges/pair_repulsion.h"
 
-#include <map>
-#include <mutex>
-#include <utility>
-
 #include "cuda/emit/source_writer.h"
+#include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -45,13 +42,7 @@ void write_edge(SourceWriter& w, const ZblProblem& problem) {
 
 void write_kernel(SourceWriter& w, bool backward) {
   w.line("extern \"C\" __global__ void __launch_bounds__({})", kThreads);
-  w.line("pair_repulsion_{}(const double* __restrict__ edge_vec, const int* __restrict__ row_ptr,",
-         backward ? "backward" : "forward");
-  w.text(
-      "const int* __restrict__ senders, const int* __restrict__ types, const double* __restrict__ cutoffs,\n"
-      "const double* __restrict__ charges, int rows, int nodes, int type_count, double power, double scale,");
-  w.text(backward ? "const double* __restrict__ grad_energy, double* __restrict__ grad_edge_vec) {"
-                  : "double* __restrict__ energy) {");
+  w.line("pair_repulsion_{}({}) {{", backward ? "backward" : "forward", parameters(RepulsionArguments{backward}));
   w.line("const int row = blockIdx.x * {} + threadIdx.x / 32, lane = threadIdx.x % 32;", kWarps);
   w.text(
       "if (row >= nodes) return;\n"
@@ -104,13 +95,8 @@ std::vector<KernelJob> pair_repulsion_jobs(const OpCall& call, const DeviceLimit
 }
 
 std::shared_ptr<const PairRepulsion> PairRepulsion::make(const ZblProblem& problem) {
-  static std::mutex mutex;
-  static std::map<std::pair<int, std::string>, std::shared_ptr<const PairRepulsion>> made;
   const std::string source = pair_repulsion_source(problem);
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[{current_device(), source}];
-  if (!entry) entry.reset(new PairRepulsion(source));
-  return entry;
+  return one_a_device<PairRepulsion>([&] { return new PairRepulsion(source); }, source);
 }
 
 PairRepulsion::PairRepulsion(const std::string& source) {
@@ -122,18 +108,12 @@ PairRepulsion::PairRepulsion(const std::string& source) {
 }
 
 void PairRepulsion::forward(const RepulsionOperands& operands, double* energy, Stream stream) const {
-  RepulsionOperands o = operands;
-  forward_.launch(blocks(o.nodes), 1, kThreads, stream,
-                  {&o.edge_vec, &o.row_ptr, &o.senders, &o.types, &o.cutoffs, &o.charges, &o.rows, &o.nodes,
-                   &o.type_count, &o.power, &o.scale, &energy});
+  forward_.launch(blocks(operands.nodes), 1, kThreads, stream, {false, operands, energy});
 }
 
 void PairRepulsion::backward(const RepulsionOperands& operands, const double* grad_energy, double* grad_edge_vec,
                              Stream stream) const {
-  RepulsionOperands o = operands;
-  backward_.launch(blocks(o.nodes), 1, kThreads, stream,
-                   {&o.edge_vec, &o.row_ptr, &o.senders, &o.types, &o.cutoffs, &o.charges, &o.rows, &o.nodes,
-                    &o.type_count, &o.power, &o.scale, &grad_energy, &grad_edge_vec});
+  backward_.launch(blocks(operands.nodes), 1, kThreads, stream, {true, operands, nullptr, grad_energy, grad_edge_vec});
 }
 
 }  // namespace clebsch::cuda

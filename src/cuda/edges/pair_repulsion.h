@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/problem/node_problem.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kernel_arguments.h"
 
 namespace clebsch::cuda {
 
@@ -21,6 +21,36 @@ struct RepulsionOperands {
   double power = 6, scale = 0;  ///< of the cutoff polynomial; energy of two unit charges one Angstrom apart
 };
 
+/// Arguments of pair_repulsion_forward or pair_repulsion_backward.
+struct RepulsionArguments {
+  bool backward = false;
+  RepulsionOperands o = {};
+  double* energy = nullptr;
+  const double* grad_energy = nullptr;
+  double* grad_edge_vec = nullptr;
+
+  template <typename F>
+  void each(F&& visit) {
+    visit("const double* __restrict__ edge_vec", o.edge_vec);
+    visit("const int* __restrict__ row_ptr", o.row_ptr);
+    visit("const int* __restrict__ senders", o.senders);
+    visit("const int* __restrict__ types", o.types);
+    visit("const double* __restrict__ cutoffs", o.cutoffs);
+    visit("const double* __restrict__ charges", o.charges);
+    visit("int rows", o.rows);
+    visit("int nodes", o.nodes);
+    visit("int type_count", o.type_count);
+    visit("double power", o.power);
+    visit("double scale", o.scale);
+    if (backward) {
+      visit("const double* __restrict__ grad_energy", grad_energy);
+      visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
+    } else {
+      visit("double* __restrict__ energy", energy);
+    }
+  }
+};
+
 /// Kernels for the current device; calls are asynchronous on the stream and give the same bits in every run.
 class PairRepulsion {
  public:
@@ -34,7 +64,7 @@ class PairRepulsion {
 
  private:
   explicit PairRepulsion(const std::string& source);
-  Kernel forward_, backward_;
+  ListedKernel<RepulsionArguments> forward_, backward_;
 };
 
 /// pair_repulsion_forward and pair_repulsion_backward; a warp takes a row, its lanes the edges.

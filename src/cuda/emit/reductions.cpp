@@ -45,9 +45,7 @@ void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedu
 }
 
 void write_sum_parts(SourceWriter& w, bool adds) {
-  w.text(
-      "extern \"C\" __global__ void sum_parts(const real* __restrict__ parts, int64 count, int splits, real* "
-      "__restrict__ out) {");
+  w.text("extern \"C\" __global__ void sum_parts(" + parameters<SumPartsArguments>() + ") {");
   w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
   w.line("if (i >= count) return;");
   w.line("real sum = {};", adds ? "out[i]" : "0");
@@ -64,10 +62,7 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   const int parts = max_input_parts(problem, schedule);
   SourceWriter w;
   write_parts(w, problem, schedule, pack);
-  w.text(
-      "extern \"C\" __global__ void sum_by_sender(const real* __restrict__ edge_rows, const int* __restrict__ "
-      "col_ptr,\n"
-      "    const int* __restrict__ col_edge, int nodes, real* __restrict__ out) {");
+  w.text("extern \"C\" __global__ void sum_by_sender(" + parameters<SumBySenderArguments>() + ") {");
   w.line("const int node = blockIdx.x;");
   w.line("const int begin = col_ptr[node], end = col_ptr[node + 1];");
   w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
@@ -110,9 +105,7 @@ std::string interaction_sums_source(const Problem& problem, const Schedule& sche
   w.text("return begin;");
   w.text("}");
   w.blank();
-  w.text(
-      "extern \"C\" __global__ void sum_slab(const real* __restrict__ edge_rows, const int* __restrict__ col_ptr,\n"
-      "const int* __restrict__ col_edge, int edge_begin, int edge_end, real* __restrict__ out) {");
+  w.text("extern \"C\" __global__ void sum_slab(" + parameters<SumSlabArguments>() + ") {");
   w.text("const int node = blockIdx.x;");
   w.text("int begin = col_ptr[node], end = col_ptr[node + 1];");
   w.text("if (begin < end) {");

@@ -1,11 +1,12 @@
 #include "cuda/emit/scan.h"
 
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
 std::shared_ptr<const Scan> Scan::make() {
-  return one_a_device<Scan>([] { return std::shared_ptr<const Scan>(new Scan()); });
+  return one_a_device<Scan>([] { return new Scan(); });
 }
 
 Scan::Scan() {

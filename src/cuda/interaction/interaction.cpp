@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 
 #include "core/errors.h"
 #include "core/radial/radial_spline.h"
 #include "cuda/emit/reductions.h"
+#include "cuda/plan/environment.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "cuda/runtime/kernel_table.h"
 
@@ -18,10 +16,6 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr const char* kVariable = "CLEBSCH_CUDA_INTERACTION";
-/// The most edges of a receiver that one block takes on average; and the fewest when receivers are split to fill the
-/// device.
-constexpr int64_t kLongReceiver = 512, kShortestPart = 32;
-constexpr int64_t kMaxSplits = 64;
 /// Bytes of a slab of edges in a deterministic backward pass: what it aims at, and the most it takes when one round of
 /// blocks has more. Edges that take no more than kOneSlabBytes are all one slab.
 constexpr int64_t kSlabBytes = int64_t{256} << 20, kLargestSlabBytes = int64_t{768} << 20;
@@ -40,10 +34,6 @@ ScheduleOptions options_for(bool splines) {
   ScheduleOptions options = schedule_options(kVariable);
   options.spline = splines ? 1 : 0;
   return options;
-}
-
-int64_t blocks_for(const Schedule& schedule, int64_t rows) {
-  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
 }
 
 }  // namespace
@@ -94,15 +84,8 @@ bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
                                                      bool splines, bool density) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const Problem*, Scalar, bool, bool, std::string>, std::shared_ptr<const Interaction>>
-      made;
-  const char* text = std::getenv(kVariable);
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar, splines, density, text ? text : ""}];
-  if (!entry) entry.reset(new Interaction(problem, scalar, options_for(splines), density));
-  return entry;
+  return one_a_device<Interaction>([&] { return new Interaction(problem, scalar, options_for(splines), density); },
+                                   problem.get(), scalar, splines, density, environment_text(kVariable));
 }
 
 Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density)
@@ -113,25 +96,14 @@ Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, 
       limits_(device_limits(current_device())) {}
 
 const Interaction::Variant& Interaction::variant(int index) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(index)];
-  if (!slot) {
+  return *variants_.get(index, [&] {
     std::optional<InteractionOutputs> wanted;
     if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0};
     const CompiledInteraction made =
         compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard(), density_);
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
-    slot.reset(new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]});
-  }
-  return *slot;
-}
-
-int64_t Interaction::splits(const Schedule& schedule, int64_t rows, int64_t edges) const {
-  if (rows <= 0 || edges <= 0) return 1;
-  const int64_t average = (edges + rows - 1) / rows;
-  const int64_t slots = int64_t{limits_.multiprocessors} * schedule.min_blocks;
-  const int64_t to_fill = std::min(slots / std::max<int64_t>(1, blocks_for(schedule, rows)), average / kShortestPart);
-  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMaxSplits);
+    return new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]};
+  });
 }
 
 Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionOperands& operands) const {
@@ -145,7 +117,7 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   // A slab takes whole rounds of the blocks that the device runs at a time: one that fills a little of another round
   // costs all of it. Two receivers less than fit, since a slab begins and ends inside of a receiver.
   const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
-                          splits(schedule, rows, edges);
+                          receiver_splits(schedule, limits_, rows, edges);
   const double average = static_cast<double>(edges) / static_cast<double>(rows);
   const double round = std::max(1.0, static_cast<double>(at_once) * average);
   const double bytes = static_cast<double>(slab.edge_bytes);
@@ -175,7 +147,7 @@ void Interaction::check(const InteractionOperands& operands) const {
 }
 
 int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
-  const int64_t parts = splits(variant(0).schedule, operands.graph_rows, operands.edges);
+  const int64_t parts = receiver_splits(variant(0).schedule, limits_, operands.graph_rows, operands.edges);
   return parts > 1 ? parts * out_rows * (problem_->out.dim() + (density_ ? 1 : 0)) * scalar_bytes(scalar_) : 0;
 }
 
@@ -184,34 +156,32 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   if (out_rows == 0) return;
   check(operands);
   const Variant& kernels = variant(0);
-  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
-  InteractionOperands o = operands;
-  int32_t rows = static_cast<int32_t>(out_rows);
-  void* target = parts > 1 ? workspace : out;
-  int64_t count = out_rows * problem_->out.dim();
+  const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
+  const int64_t count = out_rows * problem_->out.dim();
   // The parts of the density stand behind those of the messages.
   void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
-  void* density_target = parts > 1 ? density_parts : o.density.sum;
-  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
-  for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-       unit += kernels.schedule.units_per_launch()) {
-    std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
-                                    &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
-                                    &o.row_limit,   &unit,       &o.graph_rows, &rows,     &target};
-    if (density_) {
-      arguments.insert(arguments.end(),
-                       {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &density_target});
-    }
-    kernels.main.launch(blocks_for(kernels.schedule, out_rows), parts, kernels.schedule.threads(), stream,
-                        std::move(arguments));
-  }
+  InteractionArguments arguments{false, density_, operands};
+  arguments.out_rows = static_cast<int32_t>(out_rows);
+  arguments.out = parts > 1 ? workspace : out;
+  if (parts > 1) arguments.o.density.sum = density_parts;
+  launch_units(kernels, out_rows, parts, arguments, stream);
   if (parts == 1) return;
-  int splits = static_cast<int>(parts);
+  const int32_t splits = static_cast<int32_t>(parts);
   kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {&workspace, &count, &splits, &out});
+                           {workspace, count, splits, out});
   if (!density_) return;
   kernels.sum_parts.launch((out_rows + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {&density_parts, &out_rows, &splits, &o.density.sum});
+                           {density_parts, out_rows, splits, operands.density.sum});
+}
+
+void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t splits, InteractionArguments arguments,
+                               Stream stream) const {
+  const Schedule& schedule = kernels.schedule;
+  arguments.density_ratio = static_cast<double>(arguments.o.density.pieces) / arguments.o.pieces;
+  for (int unit = 0; unit < static_cast<int>(schedule.units.size()); unit += schedule.units_per_launch()) {
+    arguments.first_unit = unit;
+    kernels.main.launch(receiver_blocks(schedule, rows), splits, schedule.threads(), stream, arguments);
+  }
 }
 
 int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
@@ -232,29 +202,21 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
     const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
     zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
   }
-  InteractionOperands o = operands;
-  void* x_target = by_sender ? workspace : grad_x;
-  double ratio = static_cast<double>(o.density.pieces) / o.pieces;
-  const int64_t parts = splits(kernels.schedule, operands.graph_rows, operands.edges);
+  InteractionArguments arguments{true, density_ && wanted.edge_vec, operands};
+  arguments.grad_out = grad_out;
+  arguments.grad_x = by_sender ? workspace : grad_x;
+  arguments.grad_edge_vec = grad_edge_vec;
+  const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
   const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
   for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
-    int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(operands.edges, first + step));
-    for (int unit = 0; unit < static_cast<int>(kernels.schedule.units.size());
-         unit += kernels.schedule.units_per_launch()) {
-      std::vector<void*> arguments = {&o.x,           &o.edge_vec, &o.senders,    &o.types,  &o.table,
-                                      &o.table_index, &o.cutoffs,  &o.type_count, &o.pieces, &o.row_ptr,
-                                      &o.row_limit,   &unit,       &o.graph_rows, &grad_out, &begin,
-                                      &end,           &x_target,   &grad_edge_vec};
-      if (density_ && wanted.edge_vec) {
-        arguments.insert(arguments.end(),
-                         {&o.density.table, &o.density.index, &o.density.pieces, &ratio, &o.density.grad});
-      }
-      kernels.main.launch(blocks_for(kernels.schedule, operands.graph_rows), parts, kernels.schedule.threads(), stream,
-                          std::move(arguments));
-    }
+    const int32_t begin = static_cast<int32_t>(first);
+    const int32_t end = static_cast<int32_t>(std::min(operands.edges, first + step));
+    arguments.edge_begin = begin;
+    arguments.edge_end = end;
+    launch_units(kernels, operands.graph_rows, parts, arguments, stream);
     if (by_sender) {
       kernels.sum_slab.launch(operands.nodes, 1, kReductionThreads, stream,
-                              {&workspace, &o.col_ptr, &o.col_edge, &begin, &end, &grad_x});
+                              {workspace, operands.col_ptr, operands.col_edge, begin, end, grad_x});
     }
   }
 }

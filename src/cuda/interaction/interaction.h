@@ -1,49 +1,18 @@
 #pragma once
 // clebsch::interaction on CUDA: launches of the generated kernels.
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "core/problem/problem.h"
+#include "cuda/emit/reductions.h"
+#include "cuda/interaction/interaction_arguments.h"
 #include "cuda/interaction/interaction_source.h"
 #include "cuda/runtime/cubin_cache.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
-
-/// Operands of an interaction, all device pointers; numbers are float or double as the kernels were made for. Edges are
-/// in CSR order by receiver. Sizes are capacities: the true edge count is row_ptr[graph_rows], what lies beyond is not
-/// read.
-struct InteractionOperands {
-  /// One radial function more, summed by receiver: for kernels with a density.
-  struct Density {
-    const void* table = nullptr;     ///< (tables, pieces + 1, kTableOrder, 1), aligned to two numbers
-    const int32_t* index = nullptr;  ///< (type_count, type_count), as table_index
-    int32_t tables = 0, pieces = 0;
-    void* sum = nullptr;         ///< forward: (out_rows), every row written
-    const void* grad = nullptr;  ///< backward: dE/d sum, (>= graph_rows)
-  };
-  const void* x = nullptr;           ///< (nodes, in1.dim()), channel fastest
-  const double* edge_vec = nullptr;  ///< (E,3) Angstrom
-  const int32_t* senders = nullptr;  ///< (E), below nodes
-  const int32_t* types = nullptr;    ///< (nodes), below type_count
-  /// (tables, pieces + 1, kTableOrder, weight_count), core/radial/radial_table.h; for kernels with splines (tables,
-  /// spline_rows(pieces), 1, weight_count), core/radial/radial_spline.h
-  const void* table = nullptr;
-  const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
-  const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom
-  int32_t type_count = 0, tables = 0, pieces = 0;
-  const int32_t* row_ptr = nullptr;    ///< (graph_rows + 1)
-  const int32_t* col_ptr = nullptr;    ///< (nodes + 1), for a deterministic backward
-  const int32_t* col_edge = nullptr;   ///< (E)
-  const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
-  int32_t graph_rows = 0, nodes = 0;
-  int64_t edges = 0;  ///< capacity E
-  Density density;
-};
 
 /// A planned and compiled kernel with the sums that are launched beside it.
 struct CompiledInteraction {
@@ -96,28 +65,30 @@ class Interaction {
  private:
   struct Variant {
     Schedule schedule;
-    Kernel main, sum_slab, sum_parts;
+    ListedKernel<InteractionArguments> main;
+    ListedKernel<SumSlabArguments> sum_slab;
+    ListedKernel<SumPartsArguments> sum_parts;
   };
 
   Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density);
   /// Index 0 is the forward pass, 1 .. 7 the backward pass with bits x, edge_vec, deterministic.
   const Variant& variant(int index) const;
-  /// Blocks that share one receiver, so that few or long receivers still fill the device.
-  int64_t splits(const Schedule& schedule, int64_t rows, int64_t edges) const;
   /// Edges that a deterministic backward handles at a time, and bytes that it keeps of each: its rows of dX.
   struct Slab {
     int64_t edges = 1, edge_bytes = 0;
   };
   Slab slab(const Schedule& schedule, const InteractionOperands& operands) const;
   void check(const InteractionOperands& operands) const;
+  /// The launches over which the units of a schedule are spread.
+  void launch_units(const Variant& kernels, int64_t rows, int64_t splits, InteractionArguments arguments,
+                    Stream stream) const;
 
   std::shared_ptr<const Problem> problem_;
   Scalar scalar_;
   ScheduleOptions options_;
   bool density_;
   DeviceLimits limits_;
-  mutable std::mutex mutex_;
-  mutable std::array<std::unique_ptr<const Variant>, 8> variants_;
+  mutable Kept<int, Variant> variants_;
 };
 
 }  // namespace clebsch::cuda

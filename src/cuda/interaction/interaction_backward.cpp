@@ -12,6 +12,7 @@
 #include "core/math/harmonics.h"
 #include "cuda/emit/incoming_gradient.h"
 #include "cuda/emit/lane_sum.h"
+#include "cuda/interaction/interaction_arguments.h"
 #include "cuda/interaction/interaction_edges.h"
 #include "cuda/interaction/interaction_source.h"
 #include "cuda/interaction/knots.h"
@@ -263,10 +264,7 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   InteractionBackward emitter(w, context, edges, outputs);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text(name + "(" + interaction_parameters() +
-         ",\nconst real* __restrict__ grad_out, int edge_begin, int edge_end, real* __restrict__ grad_x, double* "
-         "__restrict__ grad_edge_vec" +
-         (density ? density_parameters() + ", const real* __restrict__ grad_density" : "") + ") {");
+  w.text(name + "(" + parameters(InteractionArguments{true, density}) + ") {");
   edges.declare(w, "graph_rows");
   w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
   w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");

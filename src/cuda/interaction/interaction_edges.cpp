@@ -8,18 +8,6 @@
 
 namespace clebsch::cuda {
 
-std::string interaction_parameters() {
-  return "const real* __restrict__ x, const double* __restrict__ edge_vec, const int* __restrict__ senders,\n"
-         "const int* __restrict__ types, const real* __restrict__ table, const int* __restrict__ table_index,\n"
-         "const double* __restrict__ cutoffs, int type_count, int pieces, const int* __restrict__ row_ptr,\n"
-         "const int* __restrict__ row_limit, int first_unit, int graph_rows";
-}
-
-std::string density_parameters() {
-  return ",\nconst real* __restrict__ density_table, const int* __restrict__ density_index, int density_pieces, double "
-         "density_ratio";
-}
-
 InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density)
     : problem_(problem),
       schedule_(schedule),

@@ -12,17 +12,6 @@
 
 namespace clebsch::cuda {
 
-/// Parameters of every interaction kernel before its outputs:
-///   const real* x, const double* edge_vec, const int* senders, const int* types, const real* table, const int*
-///   table_index, const double* cutoffs, int type_count, int pieces, const int* row_ptr, const int* row_limit,
-///   int first_unit, int graph_rows
-std::string interaction_parameters();
-/// What kernels with a density take after their outputs:
-///   const real* density_table, const int* density_index, int density_pieces, double density_ratio
-/// the column's table [tables][density_pieces + 1][kTableOrder], its index (type_count, type_count), and
-/// density_pieces / pieces. Its cutoffs are those of the interaction.
-std::string density_parameters();
-
 class InteractionEdges {
  public:
   /// density: one more radial function is summed by receiver, `density` in docs/developers/kernels.md. The thread that

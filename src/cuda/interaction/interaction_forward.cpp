@@ -3,6 +3,7 @@
 
 #include "core/errors.h"
 #include "cuda/emit/path_products.h"
+#include "cuda/interaction/interaction_arguments.h"
 #include "cuda/interaction/interaction_edges.h"
 #include "cuda/interaction/interaction_source.h"
 #include "cuda/interaction/knots.h"
@@ -85,8 +86,7 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   w.blank();
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) write_unit(w, context, edges, static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text(name + "(" + interaction_parameters() + ", int out_rows, real* __restrict__ out" +
-         (density ? density_parameters() + ", real* __restrict__ density" : "") + ") {");
+  w.text(name + "(" + parameters(InteractionArguments{false, density}) + ") {");
   edges.declare(w, "out_rows");
   w.text("int begin = 0, end = 0;");
   w.text("if (row < rows_computed) {");

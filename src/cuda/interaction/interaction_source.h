@@ -11,24 +11,20 @@ struct InteractionOutputs {
   bool deterministic = false;
 };
 
-/// interaction, forward. Entry point and parameters: interaction_forward(<interaction_parameters()>, int out_rows,
-/// real* out). To be launched schedule.launches times in order with first_unit = 0, units_per_launch() and so on.
-/// Grid: (ceil(out_rows / receivers_per_block), splits); with splits > 1, out has that many copies of
-/// (out_rows, out.dim()), each the sum over a part of the edges. Rows from min(*row_limit, graph_rows) on are zero.
-/// Tables must be C2 and zero at the cutoff, as build_radial_table makes them: of a row the first three coefficients
-/// are read, the other three follow from the next row.
-/// With `density`: interaction_density_forward(..., <density_parameters()>, real* density); density has a copy of
-/// (out_rows) for each split.
+/// interaction, forward: interaction_forward, which takes InteractionArguments. To be launched schedule.launches times
+/// in order with first_unit = 0, units_per_launch() and so on. Grid: (ceil(out_rows / receivers_per_block), splits);
+/// with splits > 1, out has that many copies of (out_rows, out.dim()), each the sum over a part of the edges. Rows from
+/// min(*row_limit, graph_rows) on are zero. Tables must be C2 and zero at the cutoff, as build_radial_table makes them:
+/// of a row the first three coefficients are read, the other three follow from the next row. With `density`:
+/// interaction_density_forward; density has a copy of (out_rows) for each split.
 KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, const DeviceLimits& limits,
                                         const ScheduleOptions& options = {}, bool density = false);
 
-/// interaction, backward. Entry point and parameters: interaction_backward(<interaction_parameters()>, const real*
-/// grad_out, int edge_begin, int edge_end, real* grad_x, double* grad_edge_vec), edges [edge_begin, edge_end) alone.
-/// grad_x: (edge_end - edge_begin, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else
-/// (M, in1.dim()), added to atomically. Gradients of edges of rows from row_limit on, and of edges beyond their cutoff,
-/// are written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits).
-/// With `density`, which needs outputs.edge_vec: interaction_density_backward(..., <density_parameters()>, const real*
-/// grad_density), dE/d density (>= graph_rows).
+/// interaction, backward: interaction_backward, which takes InteractionArguments, for edges [edge_begin, edge_end)
+/// alone. grad_x: (edge_end - edge_begin, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else (M,
+/// in1.dim()), added to atomically. Gradients of edges of rows from row_limit on, and of edges beyond their cutoff, are
+/// written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits). With `density`, which needs
+/// outputs.edge_vec: interaction_density_backward.
 KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {},
                                          bool density = false);

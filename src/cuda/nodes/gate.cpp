@@ -1,10 +1,7 @@
 #include "cuda/nodes/gate.h"
 
-#include <map>
-#include <mutex>
-#include <tuple>
-
 #include "cuda/nodes/gate_source.h"
+#include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
@@ -25,13 +22,7 @@ std::vector<KernelJob> gate_jobs(const OpCall& call, const DeviceLimits& limits)
 }
 
 std::shared_ptr<const Gate> Gate::make(const std::shared_ptr<const GateProblem>& problem, Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const GateProblem*, Scalar>, std::shared_ptr<const Gate>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar}];
-  if (!entry) entry.reset(new Gate(problem, scalar));
-  return entry;
+  return one_a_device<Gate>([&] { return new Gate(problem, scalar); }, problem.get(), scalar);
 }
 
 Gate::Gate(std::shared_ptr<const GateProblem> problem, Scalar scalar)
@@ -45,13 +36,13 @@ Gate::Gate(std::shared_ptr<const GateProblem> problem, Scalar scalar)
 
 void Gate::forward(const void* x, const int32_t* row_limit, int32_t nodes, void* out, Stream stream) const {
   forward_.launch((nodes * items_ + kGateThreads - 1) / kGateThreads, 1, kGateThreads, stream,
-                  {&x, &row_limit, &nodes, &out});
+                  {false, x, nullptr, row_limit, nodes, out});
 }
 
 void Gate::backward(const void* x, const void* grad_out, const int32_t* row_limit, int32_t nodes, void* grad_x,
                     Stream stream) const {
   backward_.launch((nodes * items_ + kGateThreads - 1) / kGateThreads, 1, kGateThreads, stream,
-                   {&x, &grad_out, &row_limit, &nodes, &grad_x});
+                   {true, x, grad_out, row_limit, nodes, grad_x});
 }
 
 }  // namespace clebsch::cuda

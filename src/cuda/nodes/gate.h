@@ -4,7 +4,7 @@
 
 #include "core/problem/node_problem.h"
 #include "cuda/emit/source_writer.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/nodes/gate_source.h"
 
 namespace clebsch::cuda {
 
@@ -26,7 +26,7 @@ class Gate {
 
   std::shared_ptr<const GateProblem> problem_;
   int64_t items_;
-  Kernel forward_, backward_;
+  ListedKernel<GateArguments> forward_, backward_;
 };
 
 }  // namespace clebsch::cuda

@@ -63,10 +63,7 @@ void write_gated(SourceWriter& w, const GatePlan::Gated& g, bool backward) {
 
 void write_kernel(SourceWriter& w, const GateProblem& problem, const GatePlan& plan, bool backward) {
   w.line("extern \"C\" __global__ void __launch_bounds__({})", kGateThreads);
-  w.line(
-      "gate_{}(const real* __restrict__ rows_in,{} const int* __restrict__ row_limit, int nodes, real* __restrict__ "
-      "rows_out) {{",
-      backward ? "backward" : "forward", backward ? " const real* __restrict__ grad_out," : "");
+  w.line("gate_{}({}) {{", backward ? "backward" : "forward", parameters(GateArguments{backward}));
   w.line("const int64 item = static_cast<int64>(blockIdx.x) * {} + threadIdx.x;", kGateThreads);
   w.line("const int row = static_cast<int>(item / {}), place = static_cast<int>(item % {});", gate_items(plan),
          gate_items(plan));

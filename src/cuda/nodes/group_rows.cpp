@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
 std::shared_ptr<const GroupRows> GroupRows::make() {
-  return one_a_device<GroupRows>([] { return std::shared_ptr<const GroupRows>(new GroupRows()); });
+  return one_a_device<GroupRows>([] { return new GroupRows(); });
 }
 
 GroupRows::GroupRows() : kernel_(load_fixed("group_rows", {"group_rows"}).front()) {}

@@ -1,8 +1,5 @@
 #include "cuda/nodes/node_linear.h"
 
-#include <map>
-#include <tuple>
-
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
@@ -38,13 +35,7 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
 }
 
 std::shared_ptr<const NodeLinear> NodeLinear::make(const std::shared_ptr<const LinearProblem>& problem, Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const LinearProblem*, Scalar>, std::shared_ptr<const NodeLinear>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar}];
-  if (!entry) entry.reset(new NodeLinear(problem, scalar));
-  return entry;
+  return one_a_device<NodeLinear>([&] { return new NodeLinear(problem, scalar); }, problem.get(), scalar);
 }
 
 NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar)
@@ -55,14 +46,11 @@ const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed) c
   const int64_t blocks =
       (int64_t{nodes} + widest.rows - 1) / widest.rows * linear_column_tiles(*problem_, transposed, widest);
   const bool wide = blocks >= 2 * limits_.multiprocessors;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(2 * transposed + wide)];
-  if (!slot) {
+  return *variants_.get({transposed, wide}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, limits_);
-    slot.reset(new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
-                           load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()});
-  }
-  return *slot;
+    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
+                       load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()};
+  });
 }
 
 int64_t NodeLinear::groups(const LinearOperands& operands, const Variant& kernels) const {

@@ -1,15 +1,14 @@
 #pragma once
 // clebsch::linear and clebsch::species_linear on CUDA.
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <utility>
 
 #include "core/problem/node_problem.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/node_linear_source.h"
 #include "cuda/runtime/cubin_cache.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
@@ -50,8 +49,7 @@ class NodeLinear {
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
-  mutable std::mutex mutex_;
-  mutable std::array<std::unique_ptr<const Variant>, 4> variants_;
+  mutable Kept<std::pair<bool, bool>, Variant> variants_;  ///< by transposed and wide
 };
 
 /// Machine code of one tiling, through the cache. Throws Error when it does not compile.

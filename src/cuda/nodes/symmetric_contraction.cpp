@@ -1,8 +1,5 @@
 #include "cuda/nodes/symmetric_contraction.h"
 
-#include <map>
-#include <tuple>
-
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
@@ -50,27 +47,18 @@ std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& li
 
 std::shared_ptr<const SymmetricContraction> SymmetricContraction::make(
     const std::shared_ptr<const SymmetricProblem>& problem, Scalar scalar) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, const SymmetricProblem*, Scalar>, std::shared_ptr<const SymmetricContraction>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  // The problem is kept alive by the entry itself, so its address is a good key.
-  auto& entry = made[{current_device(), problem.get(), scalar}];
-  if (!entry) entry.reset(new SymmetricContraction(problem, scalar));
-  return entry;
+  return one_a_device<SymmetricContraction>([&] { return new SymmetricContraction(problem, scalar); }, problem.get(),
+                                            scalar);
 }
 
 SymmetricContraction::SymmetricContraction(std::shared_ptr<const SymmetricProblem> problem, Scalar scalar)
     : problem_(std::move(problem)), scalar_(scalar), limits_(device_limits(current_device())) {}
 
 const SymmetricContraction::Variant& SymmetricContraction::variant(SymmetricPass pass) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Variant>& slot = variants_[static_cast<size_t>(pass)];
-  if (!slot) {
+  return *variants_.get(pass, [&] {
     const CompiledSymmetric made = compile_symmetric(*problem_, pass, scalar_, limits_);
-    slot.reset(
-        new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(), GroupRows::make()});
-  }
-  return *slot;
+    return new Variant{made.schedule, load_module(made.cubin.code, {symmetric_entry(pass)}).front(), GroupRows::make()};
+  });
 }
 
 int64_t SymmetricContraction::workspace(SymmetricPass pass, const SymmetricOperands& operands) const {
@@ -79,38 +67,50 @@ int64_t SymmetricContraction::workspace(SymmetricPass pass, const SymmetricOpera
   return groups * (rows + 1) * static_cast<int64_t>(sizeof(int32_t));
 }
 
-void SymmetricContraction::launch(SymmetricPass pass, const SymmetricOperands& operands, void* workspace, Stream stream,
-                                  std::vector<void*> arguments) const {
-  if (operands.nodes == 0) return;
-  require(operands.type_count <= kMaxGroupTypes, "cuda symmetric contraction: expected at most {} types, got {}",
-          kMaxGroupTypes, operands.type_count);
-  const Variant& kernels = variant(pass);
-  SymmetricOperands o = operands;
-  int rows = kernels.schedule.rows;
-  int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
-  int32_t* group_type = static_cast<int32_t*>(workspace);
-  int32_t* order = group_type + groups;
+void SymmetricContraction::launch(const SymmetricOperands& o, SymmetricArguments arguments, void* workspace,
+                                  Stream stream) const {
+  if (o.nodes == 0) return;
+  require(o.type_count <= kMaxGroupTypes, "cuda symmetric contraction: expected at most {} types, got {}",
+          kMaxGroupTypes, o.type_count);
+  const Variant& kernels = variant(arguments.pass);
+  const int rows = kernels.schedule.rows, warps = kernels.schedule.warps;
+  const int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
+  int32_t* const group_type = static_cast<int32_t*>(workspace);
+  int32_t* const order = group_type + groups;
   kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
-  std::vector<void*> all{&o.x, &o.coefficients, &order, &group_type, &groups, &o.type_count};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  const int warps = kernels.schedule.warps;
-  kernels.main.launch((groups + warps - 1) / warps, (problem_->channels + 31) / 32, 32 * warps, stream, all);
+  arguments.x = o.x;
+  arguments.coefficients = o.coefficients;
+  arguments.order = order;
+  arguments.group_type = group_type;
+  arguments.groups = groups;
+  arguments.type_count = o.type_count;
+  kernels.main.launch((groups + warps - 1) / warps, (problem_->channels + 31) / 32, 32 * warps, stream, arguments);
 }
 
 void SymmetricContraction::forward(const SymmetricOperands& operands, void* out, void* workspace, Stream stream) const {
-  launch(SymmetricPass::forward, operands, workspace, stream, {&out});
+  SymmetricArguments arguments{SymmetricPass::forward};
+  arguments.out = out;
+  launch(operands, arguments, workspace, stream);
 }
 
 void SymmetricContraction::backward(const SymmetricOperands& operands, const void* grad_out, void* grad_x,
                                     void* workspace, Stream stream) const {
-  launch(SymmetricPass::backward, operands, workspace, stream, {&grad_out, &grad_x});
+  SymmetricArguments arguments{SymmetricPass::backward};
+  arguments.grad_out = grad_out;
+  arguments.grad_x = grad_x;
+  launch(operands, arguments, workspace, stream);
 }
 
 void SymmetricContraction::tangent(const SymmetricOperands& operands, const void* grad_out, const void* tangent_x,
                                    const void* tangent_coefficients, void* out, void* grad_x, void* workspace,
                                    Stream stream) const {
-  launch(SymmetricPass::tangent, operands, workspace, stream,
-         {&grad_out, &tangent_x, &tangent_coefficients, &out, &grad_x});
+  SymmetricArguments arguments{SymmetricPass::tangent};
+  arguments.grad_out = grad_out;
+  arguments.tangent_x = tangent_x;
+  arguments.tangent_coefficients = tangent_coefficients;
+  arguments.out = out;
+  arguments.grad_x = grad_x;
+  launch(operands, arguments, workspace, stream);
 }
 
 }  // namespace clebsch::cuda

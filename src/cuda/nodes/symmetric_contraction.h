@@ -1,15 +1,13 @@
 #pragma once
 // clebsch::symmetric_contraction on CUDA: launches of the generated kernels.
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "core/problem/symmetric_problem.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/symmetric_source.h"
 #include "cuda/runtime/cubin_cache.h"
-#include "cuda/runtime/driver.h"
+#include "cuda/runtime/kept.h"
 
 namespace clebsch::cuda {
 
@@ -44,21 +42,19 @@ class SymmetricContraction {
  private:
   struct Variant {
     SymmetricSchedule schedule;
-    Kernel main;
+    ListedKernel<SymmetricArguments> main;
     std::shared_ptr<const GroupRows> group_rows;
   };
 
   SymmetricContraction(std::shared_ptr<const SymmetricProblem> problem, Scalar scalar);
   const Variant& variant(SymmetricPass pass) const;
-  /// Groups the rows, then launches; `arguments` follow type_count.
-  void launch(SymmetricPass pass, const SymmetricOperands& operands, void* workspace, Stream stream,
-              std::vector<void*> arguments) const;
+  /// Groups the rows, then launches the kernel of the arguments' pass; sets what they have of the operands.
+  void launch(const SymmetricOperands& operands, SymmetricArguments arguments, void* workspace, Stream stream) const;
 
   std::shared_ptr<const SymmetricProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
-  mutable std::mutex mutex_;
-  mutable std::array<std::unique_ptr<const Variant>, 3> variants_;
+  mutable Kept<SymmetricPass, Variant> variants_;
 };
 
 /// The plan whose machine code does not spill registers, if there is one: with fewer blocks a multiprocessor, then

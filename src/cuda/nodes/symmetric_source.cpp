@@ -59,21 +59,8 @@ class Emitter {
   }
 
   void signature() {
-    w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const real* __restrict__ x,",
-            32 * schedule_.warps, schedule_.min_blocks, symmetric_entry(schedule_.pass));
-    w_.text(
-        "    const real* __restrict__ coefficients, const int* __restrict__ order, const int* __restrict__ "
-        "group_type,");
-    w_.text("    int groups, int type_count,");
-    if (forward()) {
-      w_.text("    real* __restrict__ out) {");
-    } else if (tangent()) {
-      w_.text("    const real* __restrict__ grad_out, const real* __restrict__ tangent_x,");
-      w_.text(
-          "    const real* __restrict__ tangent_coefficients, real* __restrict__ out, real* __restrict__ grad_x) {");
-    } else {
-      w_.text("    const real* __restrict__ grad_out, real* __restrict__ grad_x) {");
-    }
+    w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}({}) {{", 32 * schedule_.warps,
+            schedule_.min_blocks, symmetric_entry(schedule_.pass), parameters(SymmetricArguments{schedule_.pass}));
   }
 
   void prologue() {

@@ -4,6 +4,7 @@
 
 #include "core/problem/symmetric_problem.h"
 #include "cuda/plan/schedule.h"
+#include "cuda/runtime/kernel_arguments.h"
 
 namespace clebsch::cuda {
 
@@ -25,14 +26,35 @@ struct SymmetricSchedule {
 SymmetricSchedule plan_symmetric(const SymmetricProblem& problem, SymmetricPass pass, Scalar scalar,
                                  const DeviceLimits& limits);
 
-/// Entry points and parameters:
-///   symmetric_forward(const real* x, const real* coefficients, const int* order, const int* group_type, int groups,
-///                     int type_count, real* out)
-///   symmetric_backward(<as above up to type_count>, const real* grad_out, real* grad_x)
-///   symmetric_tangent(<as above up to type_count>, const real* grad_out, const real* tangent_x,
-///                     const real* tangent_coefficients, real* out, real* grad_x)
-/// order (groups * rows) and group_type (groups) are what group_rows made. Grid: (ceil(groups / warps), slices of 32
-/// channels). Rows of the group type `type_count` are written as zero; in the tangent pass out may be null.
+/// Arguments of the kernel of a pass.
+struct SymmetricArguments {
+  SymmetricPass pass = SymmetricPass::forward;
+  const void *x = nullptr, *coefficients = nullptr;
+  const int32_t *order = nullptr, *group_type = nullptr;  ///< (groups * rows) and (groups), of group_rows
+  int32_t groups = 0, type_count = 0;
+  const void *grad_out = nullptr, *tangent_x = nullptr, *tangent_coefficients = nullptr;
+  void *out = nullptr, *grad_x = nullptr;  ///< in the tangent pass out may be null
+
+  template <typename F>
+  void each(F&& visit) {
+    visit("const real* __restrict__ x", x);
+    visit("const real* __restrict__ coefficients", coefficients);
+    visit("const int* __restrict__ order", order);
+    visit("const int* __restrict__ group_type", group_type);
+    visit("int groups", groups);
+    visit("int type_count", type_count);
+    if (pass != SymmetricPass::forward) visit("const real* __restrict__ grad_out", grad_out);
+    if (pass == SymmetricPass::tangent) {
+      visit("const real* __restrict__ tangent_x", tangent_x);
+      visit("const real* __restrict__ tangent_coefficients", tangent_coefficients);
+    }
+    if (pass != SymmetricPass::backward) visit("real* __restrict__ out", out);
+    if (pass != SymmetricPass::forward) visit("real* __restrict__ grad_x", grad_x);
+  }
+};
+
+/// The kernel of the schedule's pass. Grid: (ceil(groups / warps), slices of 32 channels). Rows of the group type
+/// `type_count` are written as zero.
 std::string symmetric_source(const SymmetricProblem& problem, const SymmetricSchedule& schedule);
 const char* symmetric_entry(SymmetricPass pass);
 

@@ -243,4 +243,20 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   return schedule;
 }
 
+int64_t receiver_blocks(const Schedule& schedule, int64_t rows) {
+  return (rows + schedule.receivers_per_block - 1) / schedule.receivers_per_block;
+}
+
+int64_t receiver_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges) {
+  // Edges that one block takes of a receiver at most on average, and at least when receivers are split to fill the
+  // device.
+  constexpr int64_t kLongReceiver = 512, kShortestPart = 32, kMostSplits = 64;
+  if (rows <= 0 || edges <= 0) return 1;
+  const int64_t average = (edges + rows - 1) / rows;
+  const int64_t slots = int64_t{limits.multiprocessors} * schedule.min_blocks;
+  const int64_t blocks = std::max<int64_t>(1, receiver_blocks(schedule, rows));
+  const int64_t to_fill = std::min(slots / blocks, average / kShortestPart);
+  return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMostSplits);
+}
+
 }  // namespace clebsch::cuda

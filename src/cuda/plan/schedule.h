@@ -37,7 +37,7 @@ struct ScheduleOptions {
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2,spline=1" /// (for tuning); throws Error for a name it does not know.
+/// registers=120,stages=2,spline=1" (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -99,6 +99,11 @@ int table_shared_bytes(const Problem& problem, const Schedule& schedule);
 int table_launches(const Schedule& schedule, const DeviceLimits& limits, int registers, int most_code);
 /// Chooses Schedule::chunk and edges_per_tile (edges whose gradients are summed over the warps at a time).
 void plan_chunks(const Problem& problem, const DeviceLimits& limits, Schedule& schedule);
+
+/// Blocks of a launch over this many receivers.
+int64_t receiver_blocks(const Schedule& schedule, int64_t rows);
+/// Blocks that share one receiver, so that few or long receivers still fill the device.
+int64_t receiver_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 
 /// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);

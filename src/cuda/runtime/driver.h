@@ -1,9 +1,6 @@
 #pragma once
 // The CUDA driver, opened at run time. Everything here works on the calling thread's current device and context.
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -30,18 +27,6 @@ void zero_async(void* target, size_t bytes, Stream stream);
 
 /// Throws Error with what failed and the driver's message for it, unless `result` (a CUresult) is 0.
 void check_driver(int result, const char* what);
-
-/// One T for each device: that of the calling thread's device, made at the first call and kept as long as the process
-/// lives.
-template <typename T, typename Make>
-std::shared_ptr<const T> one_a_device(const Make& make) {
-  static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const T>> made;
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = made[current_device()];
-  if (!entry) entry = make();
-  return entry;
-}
 
 /// A kernel of a loaded module; the module stays loaded as long as the process lives.
 class Kernel {
