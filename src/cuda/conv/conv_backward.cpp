@@ -55,49 +55,21 @@ class BackwardEmitter : GradientEmitter {
   void tile(const UnitKind& kind, int t) {
     const Tile& tile = kind.tiles[t];
     write_ring_operands(w_, context_, kind, t);
-    declare_input_gradients(t, tile);
+    if (outputs_.x) declare_input_gradients(t, tile);
     for (int p : tile.paths) path(kind, t, p);
     store_input_gradients(kind, t);
   }
 
   void path(const UnitKind& kind, int t, int p) {
-    const PathTerms& terms = context_.terms[p];
-    const Path& path = problem_.paths[p];
-    const std::string weight = path.weighted ? weight_name(t, p) : "1";
+    const bool weighted = problem_.paths[p].weighted;
+    const std::string weight = weighted ? weight_name(t, p) : "1";
     w_.line("// path {}", p);
-    w_.line("{{");
-    std::vector<bool> started(static_cast<size_t>(terms.n1), false);
-    for (const PairTerms& pair : terms.pairs) {
-      std::string coupled = coupled_gradient(t, p, pair);
-      const std::string y = fmt::format("y{}", context_.component(p, pair.j));
-      const char* sign = pair.direct() && pair.outs[0].second < 0 ? "-" : "";
-      if (started[static_cast<size_t>(pair.i)]) {
-        w_.line("a{} {}= {} * {};", pair.i, *sign ? "-" : "+", coupled, y);
-      } else {
-        w_.line("real a{} = {}{} * {};", pair.i, sign, coupled, y);
-        started[static_cast<size_t>(pair.i)] = true;
-      }
-    }
-    for (int i = 0; i < terms.n1; ++i) {
-      if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
-    }
-    if (outputs_.weights && path.weighted) {
-      std::string sum = fmt::format("{} * a0", x(t, p, 0));
-      for (int i = 1; i < terms.n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
-      store_weight_gradient(kind, t, p, sum);
-    }
-    if (outputs_.x) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
-    }
-    if (outputs_.harmonics) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
-      for (const PairTerms& pair : terms.pairs) {
-        const bool minus = pair.direct() && pair.outs[0].second < 0;
-        w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
-                pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
-      }
-    }
-    w_.line("}}");
+    w_.text("{");
+    couple_harmonics(t, p);
+    if (outputs_.weights && weighted) store_weight_gradient(kind, t, p, weight_gradient(t, p));
+    if (outputs_.x) add_input_gradient(t, p, weight);
+    if (outputs_.harmonics) add_harmonics_gradient(t, p, weight);
+    w_.text("}");
   }
 };
 

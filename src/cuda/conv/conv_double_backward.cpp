@@ -61,7 +61,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     if (needs_gradient() && !kind.hoisted) keep_in_loop(kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       write_ring_operands(w_, context_, kind, static_cast<int>(t));
-      declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
+      if (outputs_.x) declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
       for (int p : kind.tiles[t].paths) path(kind, static_cast<int>(t), p);
       store_input_gradients(kind, static_cast<int>(t));
     }

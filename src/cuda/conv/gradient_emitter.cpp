@@ -2,13 +2,6 @@
 
 namespace clebsch::cuda {
 
-void GradientEmitter::declare_input_gradients(int t, const Tile& tile) {
-  if (!outputs_.x) return;
-  for (int block : tile_inputs(problem_, tile)) {
-    for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
-  }
-}
-
 void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
   if (!outputs_.x) return;
   const Tile& tile = kind.tiles[t];
