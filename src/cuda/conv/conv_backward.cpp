@@ -4,7 +4,7 @@
 //   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
 // the gradients of one edge and channel are dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]; dY is then
 // summed over the lanes, and over the units of a receiver in shared memory, always in the same order.
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 
@@ -83,28 +83,15 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
   context.uses_x = outputs.harmonics || outputs.weights;
   context.uses_w = outputs.x || outputs.harmonics;
   const HarmonicsFromMemory operands(problem, schedule);
-  const int units = schedule.units_per_launch();
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, backward: dX, dY and dW in one pass");
-  operands.functions(w);
-  w.blank();
-  write_ring_functions(w, schedule);
-  write_group_barrier(w, schedule);
+  write_conv_head(w, context, operands, "backward: dX, dY and dW in one pass");
   BackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_backward(" + parameters(ConvArguments{Pass::backward}) + ") {");
-  operands.declare(w);
-  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
-  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
-  w.line("if (row >= graph_rows) return;");
-  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
-  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.line(
-      "const int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + "
-      "part);");
+  write_conv_entry(w, kernel, operands);
+  write_receiver(w, schedule, "graph_rows");
+  write_rows_computed(w);
+  write_edge_range(w, "const int");
   w.text("if (row >= rows_computed) {");
   write_zero_edges(w, context, outputs);
   w.text("return;");

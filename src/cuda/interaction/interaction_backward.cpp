@@ -196,18 +196,13 @@ class InteractionBackward : IncomingGradient {
 
 /// Gradients of edges that no row computes.
 void write_zero_edges(SourceWriter& w, const EmitContext& context, const InteractionOutputs& outputs) {
-  const int threads = 32 * context.schedule.units_per_launch();
-  auto zero = [&](const char* name, const char* from, int64_t width) {
-    w.line(
-        "for (int64 i = static_cast<int64>(begin{0}) * {1} + thread; i < static_cast<int64>(end{0}) * {1}; i += {2}) "
-        "{3}[i] = 0;",
-        from, width, threads, name);
-  };
+  const Schedule& schedule = context.schedule;
   w.text("if (row >= rows_computed) {");
-  w.line("const int thread = threadIdx.x % {};", threads);
-  if (outputs.edge_vec) zero("grad_edge_vec", "", 3);
+  w.line("const int thread = threadIdx.x % {};", 32 * schedule.units_per_launch());
+  if (outputs.edge_vec) write_zeros(w, schedule, "grad_edge_vec", 3);
   if (outputs.x && outputs.deterministic) {
-    zero("grad_x", " - edge_begin", context.problem.in1.dim() * max_input_parts(context.problem, context.schedule));
+    const int64_t width = context.problem.in1.dim() * max_input_parts(context.problem, schedule);
+    write_zeros(w, schedule, "grad_x", width, "edge_begin");
   }
   w.text("return;");
   w.text("}");
@@ -234,10 +229,7 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
   w.text(name + "(" + parameters(InteractionArguments{true, density}) + ") {");
   edges.declare(w, "graph_rows");
-  w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.text(
-      "int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + part);");
+  write_edge_range(w, "int");
   w.text("begin = max(begin, edge_begin);");
   w.text("end = min(end, edge_end);");
   w.text("if (begin >= end) return;");
