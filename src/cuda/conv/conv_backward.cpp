@@ -4,7 +4,7 @@
 //   G[i][j] = sum_k C[i][j][k] g[k]   and   a[i] = sum_j G[i][j] Y[j]
 // the gradients of one edge and channel are dW = sum_i x[i] a[i], dX[i] += W a[i], dY[j] += W x[i] G[i][j]; dY is then
 // summed over the lanes, and over the units of a receiver in shared memory, always in the same order.
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 
@@ -55,49 +55,21 @@ class BackwardEmitter : GradientEmitter {
   void tile(const UnitKind& kind, int t) {
     const Tile& tile = kind.tiles[t];
     write_ring_operands(w_, context_, kind, t);
-    declare_input_gradients(t, tile);
+    if (outputs_.x) declare_input_gradients(t, tile);
     for (int p : tile.paths) path(kind, t, p);
     store_input_gradients(kind, t);
   }
 
   void path(const UnitKind& kind, int t, int p) {
-    const PathTerms& terms = context_.terms[p];
-    const Path& path = problem_.paths[p];
-    const std::string weight = path.weighted ? weight_name(t, p) : "1";
+    const bool weighted = problem_.paths[p].weighted;
+    const std::string weight = weighted ? weight_name(t, p) : "1";
     w_.line("// path {}", p);
-    w_.line("{{");
-    std::vector<bool> started(static_cast<size_t>(terms.n1), false);
-    for (const PairTerms& pair : terms.pairs) {
-      std::string coupled = coupled_gradient(t, p, pair);
-      const std::string y = fmt::format("y{}", context_.component(p, pair.j));
-      const char* sign = pair.direct() && pair.outs[0].second < 0 ? "-" : "";
-      if (started[static_cast<size_t>(pair.i)]) {
-        w_.line("a{} {}= {} * {};", pair.i, *sign ? "-" : "+", coupled, y);
-      } else {
-        w_.line("real a{} = {}{} * {};", pair.i, sign, coupled, y);
-        started[static_cast<size_t>(pair.i)] = true;
-      }
-    }
-    for (int i = 0; i < terms.n1; ++i) {
-      if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
-    }
-    if (outputs_.weights && path.weighted) {
-      std::string sum = fmt::format("{} * a0", x(t, p, 0));
-      for (int i = 1; i < terms.n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
-      store_weight_gradient(kind, t, p, sum);
-    }
-    if (outputs_.x) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
-    }
-    if (outputs_.harmonics) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
-      for (const PairTerms& pair : terms.pairs) {
-        const bool minus = pair.direct() && pair.outs[0].second < 0;
-        w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
-                pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
-      }
-    }
-    w_.line("}}");
+    w_.text("{");
+    couple_harmonics(t, p);
+    if (outputs_.weights && weighted) store_weight_gradient(kind, t, p, weight_gradient(t, p));
+    if (outputs_.x) add_input_gradient(t, p, weight);
+    if (outputs_.harmonics) add_harmonics_gradient(t, p, weight);
+    w_.text("}");
   }
 };
 
@@ -111,28 +83,15 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
   context.uses_x = outputs.harmonics || outputs.weights;
   context.uses_w = outputs.x || outputs.harmonics;
   const HarmonicsFromMemory operands(problem, schedule);
-  const int units = schedule.units_per_launch();
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, backward: dX, dY and dW in one pass");
-  operands.functions(w);
-  w.blank();
-  write_ring_functions(w, schedule);
-  write_group_barrier(w, schedule);
+  write_conv_head(w, context, operands, "backward: dX, dY and dW in one pass");
   BackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_backward(" + parameters(ConvArguments{Pass::backward}) + ") {");
-  operands.declare(w);
-  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
-  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
-  w.line("if (row >= graph_rows) return;");
-  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
-  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.line(
-      "const int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + "
-      "part);");
+  write_conv_entry(w, kernel, operands);
+  write_receiver(w, schedule, "graph_rows");
+  write_rows_computed(w);
+  write_edge_range(w, "const int");
   w.text("if (row >= rows_computed) {");
   write_zero_edges(w, context, outputs);
   w.text("return;");

@@ -13,7 +13,7 @@
 // six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
 #include <set>
 
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 
@@ -61,7 +61,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     if (needs_gradient() && !kind.hoisted) keep_in_loop(kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       write_ring_operands(w_, context_, kind, static_cast<int>(t));
-      declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
+      if (outputs_.x) declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
       for (int p : kind.tiles[t].paths) path(kind, static_cast<int>(t), p);
       store_input_gradients(kind, static_cast<int>(t));
     }
@@ -201,19 +201,12 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
   const HarmonicsFromMemory operands(problem, schedule);
-  const int units = schedule.units_per_launch();
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, derivative of the backward pass: dg, dX, dY and dW in one pass");
-  operands.functions(w);
-  w.blank();
-  write_ring_functions(w, schedule);
-  write_group_barrier(w, schedule);
+  write_conv_head(w, context, operands, "derivative of the backward pass: dg, dX, dY and dW in one pass");
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_double_backward(" + parameters(ConvArguments{Pass::double_backward}) + ") {");
-  operands.declare(w);
+  write_conv_entry(w, kernel, operands);
   if (outputs.from_harmonics) {
     w.line("__shared__ __align__(16) real all_from_rows[{}][{}];", schedule.warps(),
            schedule.edges_per_tile * harmonics_row(problem, scalar));
@@ -221,16 +214,11 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   } else {
     w.line("real* from_rows = nullptr;");
   }
-  w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
-  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
-  w.line("if (row >= out_rows) return;");
-  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  write_receiver(w, schedule, "out_rows");
+  write_rows_computed(w);
   w.text("int begin = 0, end = 0;");
   w.text("if (row < graph_rows) {");
-  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.text("begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);");
-  w.text("end = min(row_end, begin + part);");
+  write_edge_range(w, "");
   w.text("}");
   w.text("if (row >= rows_computed) {");
   write_zero_edges(w, context, outputs.edges);

@@ -1,7 +1,7 @@
 // Emits the forward kernel of tensor_product_conv: a warp walks a receiver's edges with its sums in registers.
 #include <set>
 
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/conv_source.h"
 #include "cuda/emit/emit_common.h"
 #include "cuda/emit/path_products.h"
@@ -98,28 +98,20 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   const EmitContext context(problem, schedule);
   const HarmonicsFromMemory operands(problem, schedule);
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, forward: out[receiver] = sum over its edges of W (x[sender] (x) Y)");
-  operands.functions(w);
-  w.blank();
-  write_ring_functions(w, schedule);
+  write_conv_head(w, context, operands, "forward: out[receiver] = sum over its edges of W (x[sender] (x) Y)");
   ForwardEmitter emitter(context, operands, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   const int units = schedule.units_per_launch();
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_forward(" + parameters(ConvArguments{Pass::forward}) + ") {");
-  operands.declare(w);
+  write_conv_entry(w, kernel, operands);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {};", units);
   w.line("const int row = blockIdx.x * {} + warp / {};", schedule.receivers_per_block, units);
   w.line("if (row >= out_rows) return;");
-  w.line("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  write_rows_computed(w);
   w.line("int begin = 0, end = 0;");
   w.line("if (row < rows_computed) {{");
-  w.line("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.line("// gridDim.y blocks share a long receiver; their sums are added in fixed order by sum_parts.");
-  w.line("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.line("begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);");
-  w.line("end = min(row_end, begin + part);");
+  w.text("// gridDim.y blocks share a long receiver; their sums are added in fixed order by sum_parts.");
+  write_edge_range(w, "");
   w.line("}}");
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
   write_untouched(w, context, "32 * unit + lane");

@@ -2,13 +2,6 @@
 
 namespace clebsch::cuda {
 
-void GradientEmitter::declare_input_gradients(int t, const Tile& tile) {
-  if (!outputs_.x) return;
-  for (int block : tile_inputs(problem_, tile)) {
-    for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
-  }
-}
-
 void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
   if (!outputs_.x) return;
   const Tile& tile = kind.tiles[t];
@@ -42,18 +35,12 @@ void GradientEmitter::store_weight_gradient(const UnitKind& kind, int t, int p, 
 
 void write_zero_edges(SourceWriter& w, const EmitContext& context, const BackwardOutputs& outputs) {
   const Problem& problem = context.problem;
-  const int threads = 32 * context.schedule.units_per_launch();
-  auto zero = [&](const char* name, int64_t width) {
-    w.line(
-        "for (int64 i = static_cast<int64>(begin) * {0} + thread; i < static_cast<int64>(end) * {0}; i += {1}) {2}[i] "
-        "= 0;",
-        width, threads, name);
-  };
-  w.line("const int thread = threadIdx.x % {};", threads);
-  if (outputs.harmonics) zero("grad_harmonics", problem.in2.dim());
-  if (outputs.weights && problem.weight_count > 0) zero("grad_weights", problem.weight_count);
+  const Schedule& schedule = context.schedule;
+  w.line("const int thread = threadIdx.x % {};", 32 * schedule.units_per_launch());
+  if (outputs.harmonics) write_zeros(w, schedule, "grad_harmonics", problem.in2.dim());
+  if (outputs.weights && problem.weight_count > 0) write_zeros(w, schedule, "grad_weights", problem.weight_count);
   if (outputs.x && outputs.deterministic)
-    zero("grad_x", problem.in1.dim() * max_input_parts(problem, context.schedule));
+    write_zeros(w, schedule, "grad_x", problem.in1.dim() * max_input_parts(problem, schedule));
 }
 
 }  // namespace clebsch::cuda

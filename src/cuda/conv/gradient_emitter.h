@@ -13,9 +13,7 @@ class GradientEmitter : protected IncomingGradient {
                   SourceWriter& w)
       : IncomingGradient(context, w), operands_(operands), outputs_(outputs) {}
 
-  /// "real dx<t>_<block>_<i> = 0;" for the tile's inputs.
-  void declare_input_gradients(int t, const Tile& tile);
-  /// Adds them atomically at the sender or, deterministic, writes them to the edge's row.
+  /// Adds the tile's dX atomically at the sender or, deterministic, writes them to the edge's row.
   void store_input_gradients(const UnitKind& kind, int t);
   /// grad_weights of path p, edge `e`.
   void store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value);

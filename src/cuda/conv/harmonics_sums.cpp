@@ -11,19 +11,6 @@ int columns_of(const EmitContext& context) { return static_cast<int>(context.pro
 
 }  // namespace
 
-void write_group_barrier(SourceWriter& w, const Schedule& schedule) {
-  const int units = schedule.units_per_launch();
-  if (units == 1) return;
-  w.text(
-      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
-      "which\n"
-      "// is for warps that meet at one instruction: units of different kinds wait in code of their own.\n"
-      "__device__ __forceinline__ void group_barrier(int group) {");
-  w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
-  w.text("}");
-  w.blank();
-}
-
 void write_harmonics_buffers(SourceWriter& w, const EmitContext& context, bool wanted) {
   const Schedule& schedule = context.schedule;
   const int units = schedule.units_per_launch();

@@ -5,9 +5,6 @@
 
 namespace clebsch::cuda {
 
-/// `group_barrier(int group)`, which lets the warps of one receiver wait for each other; nothing for a single unit.
-void write_group_barrier(SourceWriter& w, const Schedule& schedule);
-
 /// `__shared__ real all_sums` and `real* sums`, this receiver's part (null for a single unit or when not `wanted`).
 /// Uses `group`.
 void write_harmonics_buffers(SourceWriter& w, const EmitContext& context, bool wanted);

@@ -1,7 +1,7 @@
 // Emits the backward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
 #include "cuda/conv/uvw_schedule.h"
@@ -194,25 +194,17 @@ KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const Ba
   const EmitContext context(problem, schedule);
   const HarmonicsFromMemory operands(problem, schedule);
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, backward, uvw paths: dX, dY and dW in one pass");
-  operands.functions(w);
-  w.blank();
-  write_group_barrier(w, schedule);
+  write_conv_head(w, context, operands, "backward, uvw paths: dX, dY and dW in one pass");
   UvwBackward emitter(context, operands, outputs, w);
   for (size_t unit = 0; unit < schedule.kinds.size(); ++unit) emitter.unit(static_cast<int>(unit));
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_backward(" + parameters(ConvArguments{Pass::backward}) + ") {");
-  operands.declare(w);
+  write_conv_entry(w, kernel, operands);
   w.line("__shared__ __align__(16) real tables[{}][{}];", schedule.warps(), 2 * uvw_table(problem));
   w.text(
       "const int lane = threadIdx.x % 32, unit = threadIdx.x / 32, group = 0, row = blockIdx.x;\n"
-      "real* table = tables[unit];\n"
-      "const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;\n"
-      "const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];\n"
-      "const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);\n"
-      "const int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + "
-      "part);\n"
-      "if (row >= rows_computed) {");
+      "real* table = tables[unit];");
+  write_rows_computed(w);
+  write_edge_range(w, "const int");
+  w.text("if (row >= rows_computed) {");
   // The kernel of the uvu paths has written zeros everywhere except in the rows of edges that belong to this kernel.
   BackwardOutputs zeroed = outputs;
   if (adds) zeroed.harmonics = zeroed.weights = false;

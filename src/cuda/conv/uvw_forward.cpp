@@ -1,7 +1,7 @@
 // Emits the forward kernel of uvw paths: see uvw_schedule.h.
 #include <algorithm>
 
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_frame.h"
 #include "cuda/conv/conv_source.h"
 #include "cuda/conv/uvw_schedule.h"
 
@@ -115,26 +115,18 @@ KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds
   const EmitContext context(problem, schedule);
   const HarmonicsFromMemory operands(problem, schedule);
   SourceWriter w;
-  write_head(w, context, "tensor_product_conv, forward, uvw paths");
-  operands.functions(w);
-  w.blank();
+  write_conv_head(w, context, operands, "forward, uvw paths");
   UvwForward emitter(context, operands, w);
   for (size_t unit = 0; unit < schedule.kinds.size(); ++unit) emitter.unit(static_cast<int>(unit));
-  w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text("conv_forward(" + parameters(ConvArguments{Pass::forward}) + ") {");
-  operands.declare(w);
+  write_conv_entry(w, kernel, operands);
   w.line("__shared__ __align__(16) real tables[{}][{}];", schedule.warps(), uvw_table(problem));
   w.text(
       "const int lane = threadIdx.x % 32, unit = threadIdx.x / 32, row = blockIdx.x;\n"
-      "real* table = tables[unit];\n"
-      "const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;\n"
-      "int begin = 0, end = 0;\n"
-      "if (row < rows_computed) {\n"
-      "const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];\n"
-      "const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);\n"
-      "begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);\n"
-      "end = min(row_end, begin + part);\n"
-      "}");
+      "real* table = tables[unit];");
+  write_rows_computed(w);
+  w.text("int begin = 0, end = 0;\nif (row < rows_computed) {");
+  write_edge_range(w, "");
+  w.text("}");
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
   if (!adds) {
     write_untouched(w, context, "32 * unit + lane");

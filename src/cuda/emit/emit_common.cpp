@@ -273,6 +273,40 @@ void write_untouched(SourceWriter& w, const EmitContext& context, const std::str
   }
 }
 
+void write_group_barrier(SourceWriter& w, const Schedule& schedule) {
+  const int units = schedule.units_per_launch();
+  w.text(
+      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
+      "which\n"
+      "// is for warps that meet at one instruction: units of different kinds wait in code of their own.\n"
+      "__device__ __forceinline__ void group_barrier(int group) {");
+  if (units == 1) {
+    w.text("__syncwarp();");
+  } else {
+    w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
+  }
+  w.text("}");
+  w.blank();
+}
+
+void write_edge_range(SourceWriter& w, const std::string& type) {
+  w.text(
+      "const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];\n"
+      "const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
+  const bool declare = !type.empty();
+  w.line("{}begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part){}end = min(row_end, begin + part);",
+         declare ? type + " " : "", declare ? ", " : "; ");
+}
+
+void write_zeros(SourceWriter& w, const Schedule& schedule, const std::string& array, int64_t width,
+                 const std::string& first) {
+  const std::string from = first.empty() ? "" : " - " + first;
+  w.line(
+      "for (int64 i = static_cast<int64>(begin{0}) * {1} + thread; i < static_cast<int64>(end{0}) * {1}; i += {2}) "
+      "{3}[i] = 0;",
+      from, width, 32 * schedule.units_per_launch(), array);
+}
+
 void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments) {
   if (schedule.kinds.size() == 1 && schedule.units.size() == 1) {
     w.line("unit_0({}, {});", arguments, 32 * schedule.units[0].first_slice);

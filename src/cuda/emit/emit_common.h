@@ -64,6 +64,15 @@ void write_masked(SourceWriter& w, const EmitContext& context, const UnitKind& k
 /// Inside a kernel: output blocks that no path writes stay zero. Uses first_unit, out; `thread` counts the threads of
 /// the receiver.
 void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread);
+/// `group_barrier(int group)`: the warps of one receiver wait for each other.
+void write_group_barrier(SourceWriter& w, const Schedule& schedule);
+/// Inside a kernel: this block's part, of gridDim.y, of the edges of receiver `row`. It is assigned to `begin` and
+/// `end`, or declares them with `type`.
+void write_edge_range(SourceWriter& w, const std::string& type);
+/// Inside a kernel: zeroes the `width` numbers of each edge from `begin` to `end`; array[0] is of edge `first`, 0
+/// where that is empty. `thread` counts the threads of the receiver.
+void write_zeros(SourceWriter& w, const Schedule& schedule, const std::string& array, int64_t width,
+                 const std::string& first = "");
 /// switch (unit) { case 0: unit_<kind>(<arguments>, <first channel>); ... }
 void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string& arguments);
 

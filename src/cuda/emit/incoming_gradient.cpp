@@ -49,4 +49,48 @@ std::string IncomingGradient::coupled_gradient(int t, int p, const PairTerms& pa
   return fmt::format("G{}_{}", pair.i, pair.j);
 }
 
+void IncomingGradient::declare_input_gradients(int t, const Tile& tile) {
+  for (int block : tile_inputs(problem_, tile)) {
+    for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
+  }
+}
+
+void IncomingGradient::couple_harmonics(int t, int p) {
+  const PathTerms& terms = context_.terms[p];
+  std::vector<bool> started(static_cast<size_t>(terms.n1), false);
+  for (const PairTerms& pair : terms.pairs) {
+    const std::string coupled = coupled_gradient(t, p, pair), y = fmt::format("y{}", context_.component(p, pair.j));
+    const bool minus = pair.direct() && pair.outs[0].second < 0;
+    if (started[static_cast<size_t>(pair.i)]) {
+      w_.line("a{} {}= {} * {};", pair.i, minus ? "-" : "+", coupled, y);
+    } else {
+      w_.line("real a{} = {}{} * {};", pair.i, minus ? "-" : "", coupled, y);
+      started[static_cast<size_t>(pair.i)] = true;
+    }
+  }
+  for (int i = 0; i < terms.n1; ++i) {
+    if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
+  }
+}
+
+std::string IncomingGradient::weight_gradient(int t, int p) const {
+  std::string sum = fmt::format("{} * a0", x(t, p, 0));
+  for (int i = 1; i < context_.terms[p].n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
+  return sum;
+}
+
+void IncomingGradient::add_input_gradient(int t, int p, const std::string& weight) {
+  for (int i = 0; i < context_.terms[p].n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
+}
+
+void IncomingGradient::add_harmonics_gradient(int t, int p, const std::string& weight) {
+  const PathTerms& terms = context_.terms[p];
+  for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
+  for (const PairTerms& pair : terms.pairs) {
+    const bool minus = pair.direct() && pair.outs[0].second < 0;
+    w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
+            pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
+  }
+}
+
 }  // namespace clebsch::cuda

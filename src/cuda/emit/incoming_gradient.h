@@ -1,5 +1,6 @@
 #pragma once
-// The incoming gradient of a backward kernel in registers, and its coupled sums G[i][j] = sum_k C[i][j][k] g[k].
+// The incoming gradient of a backward kernel in registers, its coupled sums
+// G[i][j] = sum_k C[i][j][k] g[k], and the gradients of an edge that these give.
 #include <string>
 
 #include "cuda/emit/emit_common.h"
@@ -21,6 +22,18 @@ class IncomingGradient {
   void keep_in_loop(const UnitKind& kind);
   /// Emits G[i][j] of a pair, or names the g it is equal to (up to the sign).
   std::string coupled_gradient(int t, int p, const PairTerms& pair);
+
+  /// "real dx<t>_<block>_<i> = 0;" for the tile's inputs.
+  void declare_input_gradients(int t, const Tile& tile);
+  /// The gradients of one edge by path p's operands, in a scope of the path's own. First a[i] = sum_j G[i][j] Y[j],
+  /// which the others use.
+  void couple_harmonics(int t, int p);
+  /// dW = sum_i x[i] a[i], an expression.
+  std::string weight_gradient(int t, int p) const;
+  /// dX[i] += W a[i]; `weight` names W or is "1".
+  void add_input_gradient(int t, int p, const std::string& weight);
+  /// dY[j] += W x[i] G[i][j].
+  void add_harmonics_gradient(int t, int p, const std::string& weight);
 
   const EmitContext& context_;
   const Problem& problem_;

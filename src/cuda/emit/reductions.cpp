@@ -19,9 +19,10 @@ int pack_width(const std::vector<BlockLayout>& layout, int64_t width, Scalar sca
   return pack;
 }
 
-/// Types, and parts_of(column).
-void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedule, int pack) {
+/// Types, and parts_of(column); returns the numbers of a Pack.
+int write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedule) {
   const std::vector<BlockLayout> layout = channel_fastest_layout(problem.in1);
+  const int pack = pack_width(layout, problem.in1.dim(), schedule.scalar);
   w.text("// Sums in fixed order: per-edge rows by sender, and the parts of split receivers.");
   w.line("// {}", problem.str());
   w.line("typedef {} real;", scalar_name(schedule.scalar));
@@ -42,6 +43,7 @@ void write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedu
   w.line("return 1;");
   w.text("}");
   w.blank();
+  return pack;
 }
 
 void write_sum_parts(SourceWriter& w, bool adds) {
@@ -54,44 +56,42 @@ void write_sum_parts(SourceWriter& w, bool adds) {
   w.line("}}");
 }
 
+/// The end of a kernel over `node` and its edges col_edge[begin..end): out[node] = start + the sum of their rows.
+/// `start`: statements that declare `sum`; `declare_place`: those that declare what `place`, the row of edge i, names.
+void write_row_sums(SourceWriter& w, const Problem& problem, const Schedule& schedule, int pack, const char* start,
+                    const char* declare_place, const char* place) {
+  const int64_t width = problem.in1.dim();
+  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
+  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
+  w.text(start);
+  w.text("for (int part = 0; part < parts_of(column); ++part) {");
+  w.line("const real* source = edge_rows + part * {} + column;", width);
+  w.text("#pragma unroll 8\nfor (int i = begin; i < end; ++i) {");
+  w.text(declare_place);
+  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + {} * {});", place,
+         max_input_parts(problem, schedule) * width);
+  w.text("#pragma unroll");
+  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
+  w.text("}\n}\n*target = sum;\n}\n}");
+  w.blank();
+}
+
 }  // namespace
 
 std::string reductions_source(const Problem& problem, const Schedule& schedule) {
-  const int64_t width = problem.in1.dim();
-  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
-  const int parts = max_input_parts(problem, schedule);
   SourceWriter w;
-  write_parts(w, problem, schedule, pack);
+  const int pack = write_parts(w, problem, schedule);
   w.text("extern \"C\" __global__ void sum_by_sender(" + parameters<SumBySenderArguments>() + ") {");
-  w.line("const int node = blockIdx.x;");
-  w.line("const int begin = col_ptr[node], end = col_ptr[node + 1];");
-  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
-  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
-  w.line("Pack sum = {};", schedule.adds ? "*target" : "{}");
-  w.line("for (int part = 0; part < parts_of(column); ++part) {{");
-  w.line("const real* source = edge_rows + part * {} + column;", width);
-  w.text("#pragma unroll 8");
-  w.line("for (int i = begin; i < end; ++i) {{");
-  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + static_cast<int64>(__ldg(col_edge + i)) * {});",
-         parts * width);
-  w.text("#pragma unroll");
-  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
-  w.line("}}");
-  w.line("}}");
-  w.text("*target = sum;");
-  w.line("}}");
-  w.line("}}");
-  w.blank();
+  w.text("const int node = blockIdx.x;\nconst int begin = col_ptr[node], end = col_ptr[node + 1];");
+  write_row_sums(w, problem, schedule, pack, schedule.adds ? "Pack sum = *target;" : "Pack sum = {};", "",
+                 "static_cast<int64>(__ldg(col_edge + i))");
   write_sum_parts(w, schedule.adds);
   return w.str();
 }
 
 std::string interaction_sums_source(const Problem& problem, const Schedule& schedule) {
-  const int64_t width = problem.in1.dim();
-  const int pack = pack_width(channel_fastest_layout(problem.in1), width, schedule.scalar);
-  const int parts = max_input_parts(problem, schedule);
   SourceWriter w;
-  write_parts(w, problem, schedule, pack);
+  const int pack = write_parts(w, problem, schedule);
   w.text("// First place in col_edge[begin..end), which ascends, of an edge >= `edge`.");
   w.text("__device__ __forceinline__ int place_of(const int* __restrict__ col_edge, int begin, int end, int edge) {");
   w.text("while (begin < end) {");
@@ -119,24 +119,8 @@ std::string interaction_sums_source(const Problem& problem, const Schedule& sche
   w.text("}");
   w.text("}");
   w.text("if (begin == end && edge_begin > 0) return;");
-  w.line("for (int column = threadIdx.x * {0}; column < {1}; column += blockDim.x * {0}) {{", pack, width);
-  w.line("Pack* target = reinterpret_cast<Pack*>(out + static_cast<int64>(node) * {} + column);", width);
-  w.text("Pack sum = {};");
-  w.text("if (edge_begin > 0) sum = *target;");
-  w.text("for (int part = 0; part < parts_of(column); ++part) {");
-  w.line("const real* source = edge_rows + part * {} + column;", width);
-  w.text("#pragma unroll 8");
-  w.text("for (int i = begin; i < end; ++i) {");
-  w.line("const int64 place = __ldg(col_edge + i) - edge_begin;");
-  w.line("const Pack row = *reinterpret_cast<const Pack*>(source + place * {});", parts * width);
-  w.text("#pragma unroll");
-  w.line("for (int k = 0; k < {}; ++k) sum.v[k] += row.v[k];", pack);
-  w.text("}");
-  w.text("}");
-  w.text("*target = sum;");
-  w.text("}");
-  w.text("}");
-  w.blank();
+  write_row_sums(w, problem, schedule, pack, "Pack sum = {};\nif (edge_begin > 0) sum = *target;",
+                 "const int64 place = __ldg(col_edge + i) - edge_begin;", "place");
   write_sum_parts(w, false);
   return w.str();
 }

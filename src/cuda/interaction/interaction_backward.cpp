@@ -95,12 +95,7 @@ class InteractionBackward : IncomingGradient {
 
   void tile(const UnitKind& kind, int t) {
     const Tile& tile = kind.tiles[static_cast<size_t>(t)];
-    const std::vector<int> blocks = tile_inputs(problem_, tile);
-    if (outputs_.x) {
-      for (int block : blocks) {
-        for (int i = 0; i < problem_.in1[block].ir.dim(); ++i) w_.line("real d{} = 0;", input_name(t, block, i));
-      }
-    }
+    if (outputs_.x) declare_input_gradients(t, tile);
     for (int p : tile.paths) path(t, p);
     if (outputs_.x) write_input_gradient(kind, t, "slot", false);
   }
@@ -141,42 +136,15 @@ class InteractionBackward : IncomingGradient {
   }
 
   void path(int t, int p) {
-    const PathTerms& terms = context_.terms[p];
     const bool weighted = problem_.paths[p].weighted;
+    const std::string weight = weighted ? weight_name(t, p) : "1";
     w_.line("// path {}", p);
     w_.text("{");
     if (weighted) write_radial(w_, t, p, outputs_.edge_vec);
-    const std::string weight = weighted ? weight_name(t, p) : "1";
-    std::vector<bool> started(static_cast<size_t>(terms.n1), false);
-    for (const PairTerms& pair : terms.pairs) {
-      const std::string coupled = coupled_gradient(t, p, pair), y = fmt::format("y{}", context_.component(p, pair.j));
-      const bool minus = pair.direct() && pair.outs[0].second < 0;
-      if (started[static_cast<size_t>(pair.i)]) {
-        w_.line("a{} {}= {} * {};", pair.i, minus ? "-" : "+", coupled, y);
-      } else {
-        w_.line("real a{} = {}{} * {};", pair.i, minus ? "-" : "", coupled, y);
-        started[static_cast<size_t>(pair.i)] = true;
-      }
-    }
-    for (int i = 0; i < terms.n1; ++i) {
-      if (!started[static_cast<size_t>(i)]) w_.line("const real a{} = 0;", i);
-    }
-    if (outputs_.edge_vec && weighted) {
-      std::string sum = fmt::format("{} * a0", x(t, p, 0));
-      for (int i = 1; i < terms.n1; ++i) sum += fmt::format(" + {} * a{}", x(t, p, i), i);
-      w_.line("dy0 += u{}_{} * ({});", t, p, sum);
-    }
-    if (outputs_.x) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("d{} += {} * a{};", x(t, p, i), weight, i);
-    }
-    if (outputs_.edge_vec && problem_.paths[p].in2 > 0) {
-      for (int i = 0; i < terms.n1; ++i) w_.line("const real v{} = {} * {};", i, weight, x(t, p, i));
-      for (const PairTerms& pair : terms.pairs) {
-        const bool minus = pair.direct() && pair.outs[0].second < 0;
-        w_.line("dy{} {}= v{} * {};", context_.component(p, pair.j), minus ? "-" : "+", pair.i,
-                pair.direct() ? g(t, p, pair.outs[0].first) : fmt::format("G{}_{}", pair.i, pair.j));
-      }
-    }
+    couple_harmonics(t, p);
+    if (outputs_.edge_vec && weighted) w_.line("dy0 += u{}_{} * ({});", t, p, weight_gradient(t, p));
+    if (outputs_.x) add_input_gradient(t, p, weight);
+    if (outputs_.edge_vec && problem_.paths[p].in2 > 0) add_harmonics_gradient(t, p, weight);
     w_.text("}");
   }
 
@@ -228,18 +196,13 @@ class InteractionBackward : IncomingGradient {
 
 /// Gradients of edges that no row computes.
 void write_zero_edges(SourceWriter& w, const EmitContext& context, const InteractionOutputs& outputs) {
-  const int threads = 32 * context.schedule.units_per_launch();
-  auto zero = [&](const char* name, const char* from, int64_t width) {
-    w.line(
-        "for (int64 i = static_cast<int64>(begin{0}) * {1} + thread; i < static_cast<int64>(end{0}) * {1}; i += {2}) "
-        "{3}[i] = 0;",
-        from, width, threads, name);
-  };
+  const Schedule& schedule = context.schedule;
   w.text("if (row >= rows_computed) {");
-  w.line("const int thread = threadIdx.x % {};", threads);
-  if (outputs.edge_vec) zero("grad_edge_vec", "", 3);
+  w.line("const int thread = threadIdx.x % {};", 32 * schedule.units_per_launch());
+  if (outputs.edge_vec) write_zeros(w, schedule, "grad_edge_vec", 3);
   if (outputs.x && outputs.deterministic) {
-    zero("grad_x", " - edge_begin", context.problem.in1.dim() * max_input_parts(context.problem, context.schedule));
+    const int64_t width = context.problem.in1.dim() * max_input_parts(context.problem, schedule);
+    write_zeros(w, schedule, "grad_x", width, "edge_begin");
   }
   w.text("return;");
   w.text("}");
@@ -266,10 +229,7 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
   w.text(name + "(" + parameters(InteractionArguments{true, density}) + ") {");
   edges.declare(w, "graph_rows");
-  w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
-  w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.text(
-      "int begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part), end = min(row_end, begin + part);");
+  write_edge_range(w, "int");
   w.text("begin = max(begin, edge_begin);");
   w.text("end = min(end, edge_end);");
   w.text("if (begin >= end) return;");

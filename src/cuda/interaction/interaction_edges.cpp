@@ -3,6 +3,7 @@
 #include "core/math/harmonics.h"
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
+#include "cuda/emit/emit_common.h"
 #include "cuda/emit/harmonics_source.h"
 #include "cuda/kernels/embedded_source.h"
 
@@ -47,18 +48,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   }
   w.text("};");
   w.blank();
-  w.text(
-      "// Barrier among the warps of one receiver; warps of the block's other receivers do not wait. Not bar.sync, "
-      "which");
-  w.text("// is for warps that meet at one instruction: units of different kinds wait in code of their own.");
-  w.text("__device__ __forceinline__ void group_barrier(int group) {");
-  if (units == 1) {
-    w.text("__syncwarp();");
-  } else {
-    w.line("asm volatile(\"barrier.sync %0, {};\" ::\"r\"(group + 1) : \"memory\");", 32 * units);
-  }
-  w.text("}");
-  w.blank();
+  write_group_barrier(w, schedule_);
   w.text(embedded_source("table_place.cuh"));
   w.blank();
   if (density_) {

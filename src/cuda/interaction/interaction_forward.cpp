@@ -90,11 +90,8 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   edges.declare(w, "out_rows");
   w.text("int begin = 0, end = 0;");
   w.text("if (row < rows_computed) {");
-  w.text("const int row_begin = row_ptr[row], row_end = row_ptr[row + 1];");
   w.text("// gridDim.y blocks share a long receiver; their sums are added in fixed order by sum_parts.");
-  w.text("const int part = (row_end - row_begin + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);");
-  w.text("begin = min(row_end, row_begin + static_cast<int>(blockIdx.y) * part);");
-  w.text("end = min(row_end, begin + part);");
+  write_edge_range(w, "");
   w.text("}");
   edges.make_edges(w);
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
