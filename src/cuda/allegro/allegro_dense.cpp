@@ -5,7 +5,7 @@
 
 #include "cuda/allegro/allegro_source.h"
 #include "cuda/emit/tf32_product.h"
-#include "cuda/emit/tile_product.h"
+#include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -184,7 +184,7 @@ void write_products(SourceWriter& w, bool tensor) {
     w.text("if (first_column + warp_column < call.columns)");
     write_tf32_product(w);
   } else {
-    write_tile_product(w);
+    w.text(embedded_source("tile_product.cuh"));
   }
   w.text(
       "if (more) keep(half ^ 1);\n"

@@ -68,8 +68,8 @@ int64_t NodeLinear::workspace(const LinearOperands& operands, bool transposed) c
 void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const {
   if (operands.nodes == 0) return;
   const Variant& kernels = variant(operands.nodes, transposed);
-  LinearOperands o = operands;
-  int groups = static_cast<int>(this->groups(o, kernels)), rows = kernels.tiling.rows;
+  const LinearOperands& o = operands;
+  const int groups = static_cast<int>(this->groups(o, kernels)), rows = kernels.tiling.rows;
   int32_t *group_type = nullptr, *order = nullptr;
   if (o.types) {
     require(o.type_count <= kMaxGroupTypes, "cuda species_linear: expected at most {} types, got {}", kMaxGroupTypes,
@@ -79,7 +79,7 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
     kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
   }
   kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,
-                      {&o.x, &o.weight, &order, &group_type, &o.row_limit, &o.nodes, &o.type_count, &out});
+                      {o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out});
 }
 
 }  // namespace clebsch::cuda

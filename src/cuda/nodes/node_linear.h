@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/problem/node_problem.h"
+#include "cuda/kernels/node_linear.h"
 #include "cuda/nodes/group_rows.h"
 #include "cuda/nodes/node_linear_source.h"
 #include "cuda/runtime/cubin_cache.h"
@@ -37,7 +38,7 @@ class NodeLinear {
   struct Variant {
     LinearTiling tiling;
     int column_tiles;
-    Kernel main;
+    KernelOf<NodeLinearArguments> main;
     std::shared_ptr<const GroupRows> group_rows;
   };
 

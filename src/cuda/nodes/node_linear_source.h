@@ -1,5 +1,5 @@
 #pragma once
-// The generator of the dense node maps: all blocks of linear or species_linear in one launch.
+// The source of the dense node maps: all blocks of linear or species_linear in one launch.
 #include <string>
 
 #include "core/problem/node_problem.h"
@@ -19,9 +19,7 @@ LinearTiling linear_tiling(Scalar scalar, bool wide);
 /// Column tiles of all blocks and components: the second dimension of the grid.
 int linear_column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling);
 
-/// Entry point and parameters:
-///   node_linear(const real* x, const real* weight, const int* order, const int* group_type, const int* row_limit,
-///               int nodes, int type_count, real* out)
+/// kernels/node_linear.cuh with its constants before it; the entry point node_linear takes NodeLinearArguments.
 /// out = x W, or x W^T when transposed (x then has the columns of problem.out). Grid: (groups of tiling.rows nodes,
 /// linear_column_tiles). order and group_type as group_rows makes them with rows = tiling.rows; null for one weight,
 /// the groups then being the nodes in turn. Rows from *row_limit on (null: none), and rows of the group type

@@ -49,8 +49,11 @@ class KernelOf {
   KernelOf() = default;
   KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
   void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
+    launch(grid_x, 1, threads, stream, arguments);
+  }
+  void launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, const Arguments& arguments) const {
     static_assert(std::is_trivially_copyable_v<Arguments>, "a kernel gets a copy of the bytes");
-    kernel_.launch(grid_x, 1, threads, stream, {const_cast<Arguments*>(&arguments)});
+    kernel_.launch(grid_x, grid_y, threads, stream, {const_cast<Arguments*>(&arguments)});
   }
 
  private:

@@ -1,0 +1,17 @@
+#pragma once
+// Arguments of the kernel in node_linear.cuh, for the device and for nodes/node_linear.cpp.
+
+namespace clebsch::cuda {
+
+/// Device pointers; numbers are float or double as the kernel was made for.
+struct NodeLinearArguments {
+  const void* x = nullptr;          ///< (nodes, row of x)
+  const void* weight = nullptr;     ///< (type_count, weights)
+  const int* order = nullptr;       ///< rows in groups of one type as group_rows makes them, or null: one weight
+  const int* group_type = nullptr;  ///< with it
+  const int* row_limit = nullptr;   ///< one number: rows from there on are zero; null: none
+  int nodes = 0, type_count = 0;
+  void* out = nullptr;  ///< (nodes, row of out), every row written
+};
+
+}  // namespace clebsch::cuda
