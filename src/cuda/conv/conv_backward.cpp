@@ -23,8 +23,9 @@ class BackwardEmitter : GradientEmitter {
         "__device__ __forceinline__ void unit_{}(real* rows, real* sums, int lane, int unit, int group, int begin, int "
         "end,",
         kind_index);
-    w_.line("    const real* __restrict__ x, {}, const real* __restrict__ weights, int64 weight_stride,",
-            operands_.parameters());
+    w_.text(
+        "    const real* __restrict__ x, const real* __restrict__ harmonics, const real* __restrict__ weights,\n"
+        "    int64 weight_stride,");
     w_.line("    const int* __restrict__ senders, const real* __restrict__ grad_out, real* __restrict__ grad_x,");
     w_.line(
         "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
@@ -34,7 +35,7 @@ class BackwardEmitter : GradientEmitter {
     for (size_t t = 0; t < kind.tiles.size(); ++t) load_gradient(kind, static_cast<int>(t));
     if (outputs_.harmonics && several_units()) w_.line("int buffer = 0;");
     write_ring_start(w_, context_, kind);
-    write_tile_loop(w_, context_, operands_);
+    write_tile_loop(w_, context_);
     write_edge_loop(w_, context_, kind, operands_);
     if (outputs_.harmonics) {
       for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
@@ -82,7 +83,7 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
   EmitContext context(problem, schedule);
   context.uses_x = outputs.harmonics || outputs.weights;
   context.uses_w = outputs.x || outputs.harmonics;
-  const HarmonicsFromMemory operands(problem, schedule);
+  const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "backward: dX, dY and dW in one pass");
   BackwardEmitter emitter(context, operands, outputs, w);
@@ -98,11 +99,9 @@ KernelSource conv_backward_source(const Problem& problem, Scalar scalar, const B
   w.text("}");
   w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
   write_harmonics_buffers(w, context, outputs.harmonics);
-  write_dispatch(
-      w, schedule,
-      fmt::format("rows, sums, lane, unit, group, begin, end, x, {}, weights, weight_stride, senders, grad_out, "
-                  "grad_x, grad_harmonics, grad_weights, first_unit == 0",
-                  operands.arguments()));
+  write_dispatch(w, schedule,
+                 "rows, sums, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, senders, grad_out, "
+                 "grad_x, grad_harmonics, grad_weights, first_unit == 0");
   w.line("}}");
   kernel.source = w.str();
   return kernel;

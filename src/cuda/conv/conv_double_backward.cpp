@@ -30,7 +30,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     const UnitKind& kind = context_.schedule.kinds[kind_index];
     w_.line("__device__ __forceinline__ void unit_{}(real* rows, real* from_rows, real* sums, int lane, int unit,",
             kind_index);
-    w_.line("    int group, int begin, int end, const real* __restrict__ x, {},", operands_.parameters());
+    w_.text("    int group, int begin, int end, const real* __restrict__ x, const real* __restrict__ harmonics,");
     w_.text(
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"
         "    const real* __restrict__ grad_out, const real* __restrict__ from_x, const real* __restrict__ "
@@ -48,7 +48,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
     write_ring_start(w_, context_, kind);
-    write_tile_loop(w_, context_, operands_);
+    write_tile_loop(w_, context_);
     if (wanted_.from_harmonics) {
       w_.line("fill_rows(from_rows, from_harmonics, first, count, lane);");
       w_.line("__syncwarp();");
@@ -200,7 +200,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
                       make_schedule(problem, Pass::double_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const HarmonicsFromMemory operands(problem, schedule);
+  const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "derivative of the backward pass: dg, dX, dY and dW in one pass");
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
@@ -231,10 +231,9 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   }
   write_harmonics_buffers(w, context, outputs.edges.harmonics);
   write_dispatch(w, schedule,
-                 fmt::format("rows, from_rows, sums, lane, unit, group, begin, end, x, {}, weights, weight_stride, "
-                             "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, grad_harmonics, "
-                             "grad_weights, first_unit == 0",
-                             operands.arguments()));
+                 "rows, from_rows, sums, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
+                 "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, grad_harmonics, "
+                 "grad_weights, first_unit == 0");
   w.line("}}");
   kernel.source = w.str();
   return kernel;

@@ -20,8 +20,8 @@ class ForwardEmitter {
     w_.line(
         "__device__ __forceinline__ void unit_{}(real* rows, int lane, int unit, int begin, int end, const real* "
         "__restrict__ x, "
-        "{},",
-        kind_index, operands_.parameters());
+        "const real* __restrict__ harmonics,",
+        kind_index);
     w_.line(
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders, real* "
         "__restrict__ out,");
@@ -30,7 +30,7 @@ class ForwardEmitter {
     write_masks(w_, context_, kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) declare_sums(static_cast<int>(t), kind.tiles[t]);
     write_ring_start(w_, context_, kind);
-    write_tile_loop(w_, context_, operands_);
+    write_tile_loop(w_, context_);
     write_edge_loop(w_, context_, kind, operands_);
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       write_ring_operands(w_, context_, kind, static_cast<int>(t));
@@ -96,7 +96,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   KernelSource kernel{"conv_forward", "", make_schedule(problem, Pass::forward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const HarmonicsFromMemory operands(problem, schedule);
+  const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "forward: out[receiver] = sum over its edges of W (x[sender] (x) Y)");
   ForwardEmitter emitter(context, operands, w);
@@ -115,9 +115,7 @@ KernelSource conv_forward_source(const Problem& problem, Scalar scalar, const De
   w.line("}}");
   w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
   write_untouched(w, context, "32 * unit + lane");
-  write_dispatch(
-      w, schedule,
-      fmt::format("rows, lane, unit, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));
+  write_dispatch(w, schedule, "rows, lane, unit, begin, end, x, harmonics, weights, weight_stride, senders, out");
   w.line("}}");
   kernel.source = w.str();
   return kernel;

@@ -18,13 +18,13 @@ class UvwBackward {
   void unit(int index) {
     const UnitKind& kind = context_.schedule.kinds[index];
     w_.line("__device__ __forceinline__ void unit_{}(real* rows, real* table, real* sums, int lane, int unit,", index);
-    w_.line("    int begin, int end, const real* __restrict__ x, {},", operands_.parameters());
+    w_.line("    int begin, int end, const real* __restrict__ x, const real* __restrict__ harmonics,");
     w_.text(
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"
         "    const real* __restrict__ grad_out, real* __restrict__ grad_x, real* __restrict__ grad_harmonics,\n"
         "    real* __restrict__ grad_weights, bool first_launch, int) {");
     if (outputs_.harmonics && context_.schedule.warps() > 1) w_.text("const int group = 0;\nint buffer = 0;");
-    write_tile_loop(w_, context_, operands_);
+    write_tile_loop(w_, context_);
     w_.text("#pragma unroll 1");
     w_.text("for (int e = 0; e < count; ++e) {");
     w_.text("const int from = __shfl_sync(0xffffffffu, sender, e);");
@@ -192,7 +192,7 @@ KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const Ba
   KernelSource kernel{"conv_backward", "", make_uvw_schedule(problem, Pass::backward, scalar, adds, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const HarmonicsFromMemory operands(problem, schedule);
+  const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "backward, uvw paths: dX, dY and dW in one pass");
   UvwBackward emitter(context, operands, outputs, w);
@@ -212,10 +212,11 @@ KernelSource uvw_backward_source(const Problem& problem, Scalar scalar, const Ba
   w.text("return;\n}");
   w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
   write_harmonics_buffers(w, context, outputs.harmonics);
-  write_dispatch(w, schedule,
-                 fmt::format("rows, table, sums, lane, unit, begin, end, x, {}, weights, weight_stride, senders, "
-                             "grad_out, grad_x, grad_harmonics, grad_weights, {}",
-                             operands.arguments(), adds ? "false" : "first_unit == 0"));
+  write_dispatch(
+      w, schedule,
+      fmt::format("rows, table, sums, lane, unit, begin, end, x, harmonics, weights, weight_stride, senders, "
+                  "grad_out, grad_x, grad_harmonics, grad_weights, {}",
+                  adds ? "false" : "first_unit == 0"));
   w.text("}");
   kernel.source = w.str();
   return kernel;

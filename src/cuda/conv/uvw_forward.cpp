@@ -16,12 +16,12 @@ class UvwForward {
   void unit(int index) {
     const UnitKind& kind = context_.schedule.kinds[index];
     w_.line("__device__ __forceinline__ void unit_{}(real* rows, real* table, int lane, int begin, int end,", index);
-    w_.line("    const real* __restrict__ x, {}, const real* __restrict__ weights,", operands_.parameters());
+    w_.line("    const real* __restrict__ x, const real* __restrict__ harmonics, const real* __restrict__ weights,");
     w_.text("    int64 weight_stride, const int* __restrict__ senders, real* __restrict__ out, int) {");
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       for (int k = 0; k < components(kind.tiles[t]); ++k) w_.line("real {} = 0;", sum(t, k));
     }
-    write_tile_loop(w_, context_, operands_);
+    write_tile_loop(w_, context_);
     w_.text("#pragma unroll 1");
     w_.text("for (int e = 0; e < count; ++e) {");
     w_.line("const real* xs = x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {};", problem_.in1.dim());
@@ -113,7 +113,7 @@ KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds
   KernelSource kernel{"conv_forward", "", make_uvw_schedule(problem, Pass::forward, scalar, adds, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const HarmonicsFromMemory operands(problem, schedule);
+  const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "forward, uvw paths");
   UvwForward emitter(context, operands, w);
@@ -136,9 +136,7 @@ KernelSource uvw_forward_source(const Problem& problem, Scalar scalar, bool adds
     write_untouched(w, context, "32 * unit + lane");
     w.text("}");
   }
-  write_dispatch(
-      w, schedule,
-      fmt::format("rows, table, lane, begin, end, x, {}, weights, weight_stride, senders, out", operands.arguments()));
+  write_dispatch(w, schedule, "rows, table, lane, begin, end, x, harmonics, weights, weight_stride, senders, out");
   w.text("}");
   kernel.source = w.str();
   return kernel;

@@ -21,7 +21,7 @@ void EdgeOperands::read(SourceWriter& w, int first, int last, const char* rows, 
   }
 }
 
-void HarmonicsFromMemory::functions(SourceWriter& w) const {
+void EdgeOperands::functions(SourceWriter& w) const {
   const int columns = static_cast<int>(problem_.in2.dim()), row = harmonics_row(problem_, schedule_.scalar);
   w.text(
       "__device__ __forceinline__ void fill_rows(real* rows, const real* __restrict__ harmonics, int first, int count, "

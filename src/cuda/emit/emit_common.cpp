@@ -102,13 +102,13 @@ void write_operand_loads(SourceWriter& w, const EmitContext& context, const Unit
   w.line("}}");
 }
 
-void write_tile_loop(SourceWriter& w, const EmitContext& context, const EdgeOperands& operands) {
+void write_tile_loop(SourceWriter& w, const EmitContext& context) {
   const int rows = context.schedule.edges_per_tile;
   w.line("for (int first = begin; first < end; first += {}) {{", rows);
   w.line("const int count = min({}, end - first);", rows);
   w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
   w.line("__syncwarp();");
-  w.line("fill_rows(rows, {}, first, count, lane);", operands.arguments());
+  w.text("fill_rows(rows, harmonics, first, count, lane);");
   w.line("__syncwarp();");
 }
 
