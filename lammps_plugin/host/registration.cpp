@@ -6,11 +6,11 @@
 #include "compute/compute_clebsch.h"
 #include "compute/compute_clebsch_atom.h"
 #include "force.h"
+#include "lammps.h"
 #include "library.h"
 #include "modify.h"
 #include "pair/fix_ghost_cutoff.h"
 #include "pair/pair_clebsch.h"
-#include "version.h"
 
 using LAMMPS_NS::Compute;
 using LAMMPS_NS::Fix;
@@ -48,7 +48,7 @@ bool in_list_of_plugins(const lammpsplugin_t& plugin) {
 Registration::Registration(void* lammps, void* handle, void* register_function)
     : lmp_(static_cast<LAMMPS*>(lammps)), register_(reinterpret_cast<lammpsplugin_regfunc>(register_function)) {
   std::memset(&plugin_, 0, sizeof(plugin_));
-  plugin_.version = LAMMPS_VERSION;
+  plugin_.version = lmp_->version;  // host_mismatch() has compared it with the headers
   plugin_.author = "Clebsch developers";
   plugin_.handle = handle;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // How both plugins register their styles, and the styles of clebschplugin.so: the plugin for Kokkos brings them along.
-#include "lammps.h"
-#include "lammpsplugin.h"
+#include "host/plugin_interface.h"
 
 namespace LAMMPS_NS {
 class Compute;

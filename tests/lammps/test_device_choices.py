@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lammps_runs import MPI_ENVIRONMENT
+from lammps_runs import MPI_ENVIRONMENT, several
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r'rank (\d+) device (\S+) warning "(.*)" error "(.*)"')
@@ -24,7 +24,7 @@ def choose():
 
     def run(wanted, views, ranks_a_node):
         environment = {**os.environ, **MPI_ENVIRONMENT}
-        command = ["mpirun", "-np", str(len(views)), program, wanted, str(ranks_a_node), *views]
+        command = [*several(len(views)), program, wanted, str(ranks_a_node), *views]
         # Nobody may wait for ever.
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr

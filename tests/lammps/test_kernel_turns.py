@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lammps_runs import MPI_ENVIRONMENT
+from lammps_runs import MPI_ENVIRONMENT, several
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r'rank (\d+) compiled (\d+) found (\d+) error "(.*)" notice "(.*)"')
@@ -22,7 +22,7 @@ def turns(tmp_path):
 
     def run(case, ranks, cache=tmp_path / "cache", ranks_a_node=0):
         environment = {**os.environ, **MPI_ENVIRONMENT}
-        command = ["mpirun", "-np", str(ranks), program, case, cache, str(ranks_a_node)]
+        command = [*several(ranks), program, case, cache, str(ranks_a_node)]
         # Nobody may wait for ever.
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lammps_runs import RESULT, THERMO, random_system
+from lammps_runs import MPI_ENVIRONMENT, RESULT, THERMO, random_system
 
 BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", "build/tests/lammps/bin")).resolve()
 
@@ -201,7 +201,7 @@ print("as expected")
 
 def in_python(lammps, folder, *words):
     """Runs a script in a Python that has LAMMPS and Clebsch; its output."""
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     environment["CLEBSCH_LIBRARY"] = str(Path(lammps.plugin).parent)
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src/python")
     command = [sys.executable, *words]
