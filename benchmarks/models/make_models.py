@@ -41,9 +41,11 @@ def main() -> None:
     from clebsch import export
 
     set_global_state(allow_tf32=False)
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:]:
         allegro = name.startswith("allegro-l")
-        path = Path(sys.argv[1]) / f"{name if allegro else 'nequip-' + name}.pt"
+        path = folder / f"{name if allegro else 'nequip-' + name}.pt"
         (export.allegro if allegro else export.nequip)(upstream(name), path)
         print(path, path.stat().st_size, "bytes", flush=True)
 
