@@ -356,13 +356,10 @@ double Model::time_device(int repeats) {
   return impl_->run->time(repeats);
 }
 
-std::vector<TableReport> Model::tables() const {
+std::vector<TableReport> Model::tables(const Progress& progress) const {
   if (!impl_->reports) {
-    std::vector<TableReport> reports;
-    for (std::size_t k = 0; k < impl_->radial.size(); ++k) {
-      reports.push_back(report_tables(impl_->radial[k], static_cast<int>(k), impl_->table_bytes[k]));
-    }
-    impl_->reports = std::move(reports);
+    const int threads = impl_->threads > 0 ? impl_->threads : at::get_num_threads();
+    impl_->reports = report_tables(impl_->radial, impl_->table_bytes, threads, progress);
   }
   return *impl_->reports;
 }

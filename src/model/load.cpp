@@ -211,11 +211,12 @@ std::vector<at::Tensor> set_tables(Model::Impl& model, const std::vector<RadialN
     model.radial.push_back(make_radial_layer(layer, metadata.pair_cutoffs, model.in_use));
     model.radial.back().splines = reads_splines(model, model.radial.back());
   }
-  choose_pieces(model.radial, metadata.family, dtype, options.table_pieces, options.table_budget_bytes);
+  choose_pieces(model.radial, metadata.family, dtype, options.table_pieces, options.table_budget_bytes,
+                options.progress);
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
   const bool any_splines =
       std::any_of(model.radial.begin(), model.radial.end(), [](const RadialLayer& layer) { return layer.splines; });
-  const auto tables = build_tables(model.radial, any_splines ? at::kDouble : dtype, threads);
+  const auto tables = build_tables(model.radial, any_splines ? at::kDouble : dtype, threads, options.progress);
   std::vector<at::Tensor> splines(tables.size());
   const int64_t types = static_cast<int64_t>(metadata.type_names.size());
   for (std::size_t k = 0; k < tables.size(); ++k) {
@@ -315,7 +316,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   if (model->impl_->device.padded) {
     move_to_device(*model->impl_, splines);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
-    if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare();
+    if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare(options.progress);
     if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name);
   }
   return model;

@@ -11,6 +11,7 @@
 #include "core/edge_forces.h"
 #include "core/graph.h"
 #include "core/pair_list.h"
+#include "core/progress.h"
 
 namespace clebsch {
 
@@ -54,6 +55,7 @@ struct LoadOptions {
   std::string device = "cpu";   ///< cpu, cuda, cuda:N, or auto: a GPU when there is a usable one, else the CPU
   bool prepare_kernels = true;  ///< compile a GPU's kernels at load; false: the caller does it with prepare()
   bool cuda_graph = true;       ///< replay a recorded step on a GPU; CLEBSCH_CUDA_GRAPH=0 in the environment forbids it
+  Progress progress;            ///< of radial tables and kernels; may be empty
 };
 
 /// What to compute beyond the energies.
@@ -95,6 +97,7 @@ struct KernelOptions {
   std::string cache_folder;  ///< empty: CLEBSCH_CACHE_DIR, XDG_CACHE_HOME/clebsch or HOME/.cache/clebsch
   bool list_only = false;    ///< compile nothing
   int threads = 0;           ///< 0: one a core
+  Progress progress;         ///< of kernels; may be empty
 };
 
 /// A GPU kernel of a model as it was compiled. Resources are those of the main kernel; helpers are compiled with it.
@@ -181,7 +184,8 @@ class Model {
   RunReport last_run() const;
   /// Milliseconds a step of the model takes on its device, without transfers: the last graph again, `repeats` times.
   double time_device(int repeats);
-  std::vector<TableReport> tables() const;
+  /// Measured when first asked for, which takes long for many elements; none with RadialMode::exact.
+  std::vector<TableReport> tables(const Progress& progress = {}) const;
   void set_threads(int threads);
 
   /// Compiles the GPU kernels that compute() asks for on a device, of runs with other types in use as well, in parallel
@@ -189,7 +193,7 @@ class Model {
   /// kernels are in the reports; throws Error for an architecture whose limits are not known.
   std::vector<KernelReport> compile_kernels(const KernelOptions& options) const;
   /// The same for the current device, before the first step. Throws one Error that names all kernels that failed.
-  void prepare() const;
+  void prepare(const Progress& progress = {}) const;
 
   /// Energies, forces and virials of one graph. `graph.edge_vec`, `types` etc. are host pointers; the transpose
   /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
@@ -234,6 +238,14 @@ std::string kernel_cache_problem(const std::string& folder = "");
 std::string kernel_cache_folder();
 /// Architectures that compile_kernels knows.
 std::vector<int> kernel_architectures();
+
+/// The compiler of GPU kernels, NVRTC.
+struct KernelCompiler {
+  std::string version;  ///< e.g. "13.0"
+  std::string problem;  ///< why there is none; "" when there is one
+};
+/// Opens NVRTC. Throws nothing.
+KernelCompiler kernel_compiler();
 
 /// Version of this library and of the torch it was built for, e.g. "0.1.0", "2.11.0".
 const char* version();

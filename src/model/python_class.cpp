@@ -12,6 +12,7 @@
 #include "core/problem/problem.h"
 #include "core/radial/radial_table.h"
 #include "model/model.h"
+#include "model/python_progress.h"
 #include "model/run/radial_tables.h"
 
 namespace clebsch {
@@ -19,6 +20,7 @@ namespace {
 
 using Options = c10::Dict<std::string, std::string>;
 using Values = c10::Dict<std::string, at::Tensor>;
+using Watcher = c10::optional<c10::intrusive_ptr<PythonProgress>>;
 
 template <typename T>
 T parse_count(const std::string& key, const std::string& text) {
@@ -44,8 +46,9 @@ std::vector<std::string> split_names(const std::string& text) {
   return names;
 }
 
-LoadOptions parse_options(const Options& options) {
+LoadOptions parse_options(const Options& options, const Watcher& watcher) {
   LoadOptions result;
+  result.progress = PythonProgress::writer(watcher);
   for (const auto& item : options) {
     const std::string key = item.key(), value = item.value();
     if (key == "dtype") {
@@ -125,7 +128,8 @@ at::Tensor tables_as_splines(const at::Tensor& tables) {
 
 class PythonModel : public torch::CustomClassHolder {
  public:
-  PythonModel(const std::string& path, const Options& options) : model_(Model::load(path, parse_options(options))) {}
+  PythonModel(const std::string& path, const Options& options, const Watcher& watcher)
+      : model_(Model::load(path, parse_options(options, watcher))) {}
 
   std::string metadata() const { return model_->metadata().json; }
   std::string dtype() const { return model_->dtype() == Dtype::float64 ? "float64" : "float32"; }
@@ -147,9 +151,9 @@ class PythonModel : public torch::CustomClassHolder {
     model_->set_threads(static_cast<int>(threads));
   }
 
-  std::string tables() const {
+  std::string tables(const Watcher& watcher) const {
     nlohmann::json list = nlohmann::json::array();
-    for (const TableReport& r : model_->tables()) {
+    for (const TableReport& r : model_->tables(PythonProgress::writer(watcher))) {
       list.push_back({{"layer", r.layer},
                       {"tables", r.tables},
                       {"pieces", r.pieces},
@@ -160,12 +164,14 @@ class PythonModel : public torch::CustomClassHolder {
     return list.dump();
   }
 
-  std::string compile_kernels(int64_t arch, const std::string& cache_folder, bool list_only, int64_t threads) const {
+  std::string compile_kernels(int64_t arch, const std::string& cache_folder, bool list_only, int64_t threads,
+                              const Watcher& watcher) const {
     require(arch >= 0 && arch < 10000 && threads >= 0 && threads <= 65536,
             "compile_kernels: expected an architecture like 90 and a thread count, got {} and {}", arch, threads);
     nlohmann::json list = nlohmann::json::array();
     for (const KernelReport& r :
-         model_->compile_kernels({static_cast<int>(arch), cache_folder, list_only, static_cast<int>(threads)})) {
+         model_->compile_kernels({static_cast<int>(arch), cache_folder, list_only, static_cast<int>(threads),
+                                  PythonProgress::writer(watcher)})) {
       list.push_back({{"kernel", r.kernel},
                       {"problem", r.problem},
                       {"plan", r.plan},
@@ -300,9 +306,18 @@ class PythonModel : public torch::CustomClassHolder {
   Result result_;
 };
 
+// Before Model, whose methods take one.
+const auto kProgress = torch::class_<PythonProgress>("clebsch", "Progress")
+                           .def(torch::init<>())
+                           .def("state", &PythonProgress::state)
+                           .def("cancel", &PythonProgress::cancel);
+
 const auto kRegistration =
     torch::class_<PythonModel>("clebsch", "Model")
-        .def(torch::init<std::string, Options>())
+        .def(torch::init([](const std::string& path, const Options& options, const Watcher& progress) {
+               return c10::make_intrusive<PythonModel>(path, options, progress);
+             }),
+             "", {torch::arg("path"), torch::arg("options"), torch::arg("progress") = torch::arg::none()})
         .def_static("inspect", [](const std::string& path) { return Model::inspect(path).json; })
         .def_static("version", []() { return std::string(version()); })
         .def_static("torch_version", []() { return std::string(torch_version()); })
@@ -323,12 +338,23 @@ const auto kRegistration =
                       const std::vector<int> archs = kernel_architectures();
                       return std::vector<int64_t>(archs.begin(), archs.end());
                     })
+        .def_static("kernel_compiler",
+                    []() {
+                      const KernelCompiler found = kernel_compiler();
+                      return nlohmann::json{{"version", found.version}, {"problem", found.problem}}.dump();
+                    })
+        .def_static(
+            "gpus",
+            []() {
+              const VisibleGpus found = visible_gpus();
+              return nlohmann::json{{"ids", found.ids}, {"problem", found.problem}, {"broken", found.broken}}.dump();
+            })
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus().ids.size()); })
         .def_static("radial_tables", radial_tables)
         .def_static("spline_tables", tables_as_splines)
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
-        .def("tables", &PythonModel::tables)
+        .def("tables", &PythonModel::tables, "", {torch::arg("progress") = torch::arg::none()})
         .def("device", &PythonModel::device)
         .def("take_messages", &PythonModel::take_messages)
         .def("last_run", &PythonModel::last_run)
@@ -337,7 +363,7 @@ const auto kRegistration =
         .def("compile_kernels", &PythonModel::compile_kernels,
              "GPU kernels of a step; JSON, see docs/developers/map.md",
              {torch::arg("arch"), torch::arg("cache_folder") = "", torch::arg("list_only") = false,
-              torch::arg("threads") = 0})
+              torch::arg("threads") = 0, torch::arg("progress") = torch::arg::none()})
         .def("compute", &PythonModel::compute, "Energies, forces and virials of one graph; see docs/developers/map.md",
              {torch::arg("edge_vec"), torch::arg("types"), torch::arg("receivers"), torch::arg("senders"),
               torch::arg("n_local"), torch::arg("n_rows"), torch::arg("forces") = true, torch::arg("virial") = true,

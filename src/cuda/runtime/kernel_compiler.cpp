@@ -2,27 +2,57 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
 
 namespace clebsch::cuda {
 
-void in_threads(size_t count, int threads, const std::function<void(size_t)>& work) {
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work,
+                const std::function<void(size_t)>& report) {
   std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::condition_variable more;
+  size_t done = 0;
   const auto take = [&] {
-    for (size_t i; (i = next++) < count;) work(i);
+    for (size_t i; (i = next++) < count;) {
+      work(i);
+      const std::lock_guard<std::mutex> lock(mutex);
+      ++done;
+      more.notify_one();
+    }
   };
   const size_t most = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::thread> helpers;
   try {
-    for (size_t t = 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
+    // A caller who wants reports waits for them, so as not to be busy when one is due; else it works as well.
+    for (size_t t = report ? 0 : 1; t < std::min(most, count); ++t) helpers.emplace_back(take);
   } catch (const std::system_error&) {
     // The system gives no more threads: those that there are do all the work.
   }
-  take();
+  std::exception_ptr error;
+  if (report && !helpers.empty()) {
+    try {
+      for (size_t seen = 0; seen < count;) {
+        std::unique_lock<std::mutex> lock(mutex);
+        more.wait(lock, [&] { return done > seen; });
+        seen = done;
+        lock.unlock();
+        report(seen);
+      }
+    } catch (...) {
+      error = std::current_exception();
+      next = count;
+    }
+  } else {
+    take();
+    if (report && count > 0) report(count);
+  }
   for (std::thread& helper : helpers) helper.join();
+  if (error) std::rethrow_exception(error);
 }
 
 std::vector<Cubin> compile_all(const std::vector<CompileRequest>& requests, int arch) {

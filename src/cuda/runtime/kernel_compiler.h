@@ -10,7 +10,10 @@
 namespace clebsch::cuda {
 
 /// Calls work(0) .. work(count - 1) in parallel threads, at most `threads` (0: one a core). Work must not throw.
-void in_threads(size_t count, int threads, const std::function<void(size_t)>& work);
+/// `report`, where given, is called in the calling thread with how many are done, whenever more are. What it throws is
+/// thrown again once the work that has begun is done; what has not begun is left out.
+void in_threads(size_t count, int threads, const std::function<void(size_t)>& work,
+                const std::function<void(size_t)>& report = {});
 
 struct CompileRequest {
   std::string name;  ///< of the cache file, e.g. "conv_forward"

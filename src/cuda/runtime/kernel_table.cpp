@@ -52,9 +52,10 @@ std::vector<KernelJob> kernel_jobs(const std::vector<OpCall>& calls, const Devic
   return jobs;
 }
 
-std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const CubinCache& cache, int threads) {
+std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const CubinCache& cache, int threads,
+                                       const std::function<void(size_t)>& report) {
   std::vector<KernelResult> results(jobs.size());
-  in_threads(jobs.size(), threads, [&](size_t i) {
+  const auto work = [&](size_t i) {
     KernelResult& result = results[i];
     result.label = jobs[i].label;
     result.problem = jobs[i].problem;
@@ -65,7 +66,8 @@ std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const
       result.error = error.what();
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  });
+  };
+  in_threads(jobs.size(), threads, work, report);
   return results;
 }
 

@@ -50,8 +50,9 @@ std::vector<KernelJob> kernel_jobs(const OpCall& call, const DeviceLimits& limit
 /// The same for several calls, each kernel once.
 std::vector<KernelJob> kernel_jobs(const std::vector<OpCall>& calls, const DeviceLimits& limits);
 /// Compiles in parallel threads, at most `threads` (0: one a core). No device is needed. Results are in the order of
-/// the jobs; errors are in them.
-std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const CubinCache& cache, int threads = 0);
+/// the jobs; errors are in them. `report` as of in_threads (cuda/runtime/kernel_compiler.h).
+std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const CubinCache& cache, int threads = 0,
+                                       const std::function<void(size_t)>& report = {});
 /// Throws one Error that names every kernel that failed, with the compiler's log.
 void require_compiled(const std::vector<KernelResult>& results);
 

@@ -51,7 +51,11 @@ std::vector<cuda::KernelResult> compile(const std::vector<cuda::OpCall>& calls, 
     require(jobs.empty() || cuda::nvrtc_available(&reason), "GPU kernels cannot be compiled: {}", reason);
     const cuda::CubinCache cache =
         options.cache_folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(options.cache_folder);
-    return cuda::compile_jobs(jobs, cache, options.threads);
+    if (!options.progress) return cuda::compile_jobs(jobs, cache, options.threads);
+    const std::string what = fmt::format("kernels for sm_{}", limits.arch);
+    options.progress(what, 0, jobs.size());
+    return cuda::compile_jobs(jobs, cache, options.threads,
+                              [&](size_t done) { options.progress(what, done, jobs.size()); });
   }
   std::vector<cuda::KernelResult> results;
   for (const cuda::KernelJob& job : jobs) results.push_back({job.label, job.problem, {}, 0, ""});
@@ -90,10 +94,12 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
   return reports;
 }
 
-void Model::prepare() const {
+void Model::prepare(const Progress& progress) const {
   const c10::DeviceGuard guard(impl_->device.device);
   const auto limits = cuda::device_limits(cuda::current_device());
-  cuda::require_compiled(compile(impl_->calls, limits, {}));
+  KernelOptions options;
+  options.progress = progress;
+  cuda::require_compiled(compile(impl_->calls, limits, options));
 }
 
 std::string kernel_cache_problem(const std::string& folder) {
@@ -103,6 +109,12 @@ std::string kernel_cache_problem(const std::string& folder) {
 std::string kernel_cache_folder() { return cuda::CubinCache::standard().folder(); }
 
 std::vector<int> kernel_architectures() { return cuda::known_architectures(); }
+
+KernelCompiler kernel_compiler() {
+  KernelCompiler found;
+  if (cuda::nvrtc_available(&found.problem)) found.version = cuda::nvrtc_version();
+  return found;
+}
 #else
 namespace {
 
@@ -111,10 +123,11 @@ constexpr const char* kNoBackend = "this libclebsch was built without the GPU ba
 }  // namespace
 
 std::vector<KernelReport> Model::compile_kernels(const KernelOptions&) const { fail("{}", kNoBackend); }
-void Model::prepare() const { fail("{}", kNoBackend); }
+void Model::prepare(const Progress&) const { fail("{}", kNoBackend); }
 std::string kernel_cache_problem(const std::string&) { return kNoBackend; }
 std::string kernel_cache_folder() { return ""; }
 std::vector<int> kernel_architectures() { return {}; }
+KernelCompiler kernel_compiler() { return {"", kNoBackend}; }
 #endif
 
 }  // namespace clebsch

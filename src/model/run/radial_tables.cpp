@@ -3,8 +3,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <functional>
 #include <limits>
+#include <thread>
 
 #include "core/errors.h"
 #include "core/radial/radial_spline.h"
@@ -88,13 +91,47 @@ int enough_pieces_of(const RadialLayer& layer, std::size_t table, int pieces, do
   }
 }
 
-/// The same of all tables. Of many it looks at some, evenly spread: networks that differ in the pair alone are about
-/// equally steep.
-int enough_pieces(const RadialLayer& layer, int pieces, double slope_error) {
+/// The tables that enough_pieces looks at: all, or of many some, evenly spread, because networks that differ in the
+/// pair alone are about equally steep.
+std::vector<std::size_t> tables_looked_at(const RadialLayer& layer) {
   const std::size_t stride = (layer.cutoffs.size() + kTablesLookedAt - 1) / kTablesLookedAt;
-  for (std::size_t t = 0; t < layer.cutoffs.size(); t += stride)
+  std::vector<std::size_t> tables;
+  for (std::size_t t = 0; t < layer.cutoffs.size(); t += stride) tables.push_back(t);
+  return tables;
+}
+
+/// The same of all tables. `looked` is called after each that it looks at.
+int enough_pieces(const RadialLayer& layer, int pieces, double slope_error, const std::function<void()>& looked) {
+  for (const std::size_t t : tables_looked_at(layer)) {
     pieces = enough_pieces_of(layer, t, pieces, slope_error);
+    looked();
+  }
   return pieces;
+}
+
+/// Calls work(0) .. work(count - 1) in a team of threads. The calling thread is one of them and reports between its
+/// own calls. Throws what work or `progress` threw, after the team has ended.
+void in_team(std::size_t count, int threads, const std::function<void(std::size_t)>& work, const char* what,
+             const Progress& progress) {
+  std::exception_ptr error;  // an exception must not leave a parallel region
+  std::atomic<std::size_t> done{0};
+  std::atomic<bool> failed{false};
+  const auto caller = std::this_thread::get_id();
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (std::size_t i = 0; i < count; ++i) {
+    if (failed) continue;
+    try {
+      work(i);
+      ++done;
+      if (progress && std::this_thread::get_id() == caller) progress(what, done, count);
+    } catch (...) {
+#pragma omp critical(clebsch_table_error)
+      error = std::current_exception();
+      failed = true;
+    }
+  }
+  if (error) std::rethrow_exception(error);
+  if (progress && count > 0) progress(what, count, count);
 }
 
 /// Rows of a table beside one a piece.
@@ -134,17 +171,22 @@ RadialLayer make_radial_layer(const RadialNetworks& networks, const std::vector<
 }
 
 void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, at::ScalarType dtype, int wanted,
-                   std::size_t budget) {
+                   std::size_t budget, const Progress& progress) {
   require(wanted == 0 || (wanted >= kLeastPieces && wanted <= kMostPieces),
           "radial tables: expected {} to {} pieces, got {}", kLeastPieces, kMostPieces, wanted);
   const std::size_t item_bytes = c10::elementSize(dtype);
-  std::size_t total = 0, least = 0;
+  std::size_t total = 0, least = 0, looked = 0, looks = 0;
+  for (const RadialLayer& layer : layers) looks += tables_looked_at(layer).size();
+  const auto count_look = [&] {
+    ++looked;
+    if (progress) progress("steepness of radial functions", looked, looks);
+  };
   for (RadialLayer& layer : layers) {
     const RadialDescription& radial = layer.networks.front()->description();
     layer.pieces = wanted == 0 ? default_pieces(layer, family, dtype) : wanted;
     // A density is steeper than what it divides, and has one column.
     if (radial.density) layer.pieces = std::min(4 * layer.pieces, kMostPieces);
-    if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(layer, dtype));
+    if (wanted == 0) layer.pieces = enough_pieces(layer, layer.pieces, wanted_slope_error(layer, dtype), count_look);
     total += table_bytes(layer, layer.pieces, item_bytes);
     least += table_bytes(layer, kLeastPieces, item_bytes);
   }
@@ -161,7 +203,8 @@ void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, 
   }
 }
 
-std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads) {
+std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads,
+                                     const Progress& progress) {
   struct Job {
     const RadialLayer* layer;
     std::size_t table;
@@ -175,25 +218,18 @@ std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at:
                                at::TensorOptions().dtype(dtype)));
     for (int64_t t = 0; t < count; ++t) jobs.push_back({&layer, static_cast<std::size_t>(t), tables.back()[t]});
   }
-  std::exception_ptr error;  // an exception must not leave a parallel region
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-  for (std::size_t j = 0; j < jobs.size(); ++j) {
-    try {
-      const Job& job = jobs[j];
-      const auto values =
-          build_radial_table(*job.layer->networks[job.table], job.layer->cutoffs[job.table], job.layer->pieces);
-      if (dtype == at::kDouble) {
-        std::copy(values.begin(), values.end(), job.target.mutable_data_ptr<double>());
-      } else {
-        std::transform(values.begin(), values.end(), job.target.mutable_data_ptr<float>(),
-                       [](double v) { return static_cast<float>(v); });
-      }
-    } catch (...) {
-#pragma omp critical(clebsch_table_error)
-      error = std::current_exception();
+  const auto build = [&](std::size_t j) {
+    const Job& job = jobs[j];
+    const auto values =
+        build_radial_table(*job.layer->networks[job.table], job.layer->cutoffs[job.table], job.layer->pieces);
+    if (dtype == at::kDouble) {
+      std::copy(values.begin(), values.end(), job.target.mutable_data_ptr<double>());
+    } else {
+      std::transform(values.begin(), values.end(), job.target.mutable_data_ptr<float>(),
+                     [](double v) { return static_cast<float>(v); });
     }
-  }
-  if (error) std::rethrow_exception(error);
+  };
+  in_team(jobs.size(), threads, build, "radial tables", progress);
   return tables;
 }
 
@@ -210,14 +246,27 @@ at::Tensor spline_tables(const at::Tensor& tables) {
   return splines.to(tables.scalar_type());
 }
 
-TableReport report_tables(const RadialLayer& layer, int index, std::size_t bytes) {
-  TableReport report{index, static_cast<int>(layer.cutoffs.size()), layer.pieces, bytes, 0, 0};
-  for (std::size_t t = 0; t < layer.cutoffs.size(); ++t) {
-    const TableError error = error_of(layer, t, layer.pieces);
-    report.value_error = std::max(report.value_error, error.value);
-    report.slope_error = std::max(report.slope_error, error.slope);
+std::vector<TableReport> report_tables(const std::vector<RadialLayer>& layers, const std::vector<std::size_t>& bytes,
+                                       int threads, const Progress& progress) {
+  std::vector<TableReport> reports;
+  std::vector<std::pair<std::size_t, std::size_t>> jobs;  // layer, table
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    const std::size_t tables = layers[k].cutoffs.size();
+    reports.push_back({static_cast<int>(k), static_cast<int>(tables), layers[k].pieces, bytes[k], 0, 0});
+    for (std::size_t t = 0; t < tables; ++t) jobs.emplace_back(k, t);
   }
-  return report;
+  std::vector<TableError> errors(jobs.size());
+  const auto measure = [&](std::size_t j) {
+    const RadialLayer& layer = layers[jobs[j].first];
+    errors[j] = error_of(layer, jobs[j].second, layer.pieces);
+  };
+  in_team(jobs.size(), threads, measure, "errors of radial tables", progress);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    TableReport& report = reports[jobs[j].first];
+    report.value_error = std::max(report.value_error, errors[j].value);
+    report.slope_error = std::max(report.slope_error, errors[j].slope);
+  }
+  return reports;
 }
 
 }  // namespace clebsch

@@ -30,16 +30,19 @@ RadialLayer make_radial_layer(const RadialNetworks& networks, const std::vector<
 /// and more where the slopes are not yet as exact as radial_tables.cpp asks. Densities get four times as many. When the
 /// tables would not fit the budget, all get fewer; throws Error, with the remedy, when fewer than 16 would fit.
 void choose_pieces(std::vector<RadialLayer>& layers, const std::string& family, at::ScalarType dtype, int wanted,
-                   std::size_t budget);
+                   std::size_t budget, const Progress& progress = {});
 
 /// Tables (tables, pieces + 1, 6, columns) of every layer in the run's dtype; built in parallel over all of them.
-std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads);
+std::vector<at::Tensor> build_tables(const std::vector<RadialLayer>& layers, at::ScalarType dtype, int threads,
+                                     const Progress& progress = {});
 
 /// The same tables as B-splines (core/radial/radial_spline.h), (tables, spline_rows(pieces), 1, columns) in the tables'
 /// dtype.
 at::Tensor spline_tables(const at::Tensor& tables);
 
-/// Report of one layer, largest errors over its tables; evaluates the network some hundred times.
-TableReport report_tables(const RadialLayer& layer, int index, std::size_t bytes);
+/// One report a layer, largest errors over its tables; in parallel over all tables, for each of which its network is
+/// evaluated some hundred times. `bytes` (layers).
+std::vector<TableReport> report_tables(const std::vector<RadialLayer>& layers, const std::vector<std::size_t>& bytes,
+                                       int threads, const Progress& progress = {});
 
 }  // namespace clebsch

@@ -1,17 +1,44 @@
-"""Clebsch: NequIP models in LAMMPS, ASE and C++ from one TorchScript file.
+"""Clebsch: NequIP, MACE and Allegro models in LAMMPS, ASE and C++ from one TorchScript file.
 
-``import clebsch`` loads libclebsch, which registers ``torch.ops.clebsch.*``. It never fails: where the library is
-missing or built for another torch, export and ``clebsch info`` still work, and running a model says what is needed
-(:func:`clebsch.library.require`).
+``import clebsch`` takes milliseconds: it imports neither torch nor libclebsch, so that the command line and LAMMPS's
+search for plugins do not wait for them. A name below brings its module when it is first used, and whatever uses the
+ops ``torch.ops.clebsch.*`` loads libclebsch first (:func:`clebsch.library.load`, for code that calls them by itself).
+Loading never fails: where the library is missing or built for another torch, export and ``clebsch info`` still work,
+and running a model says what is needed (:func:`clebsch.library.require`).
 """
 
 from __future__ import annotations
 
-from .errors import ClebschError, ExportRefused
-from .library import load as _load
-from .tensor_product_conv import TensorProductConv, edge_graph
-from .version import __version__
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-_load()
+if TYPE_CHECKING:
+    from . import library
+    from .errors import ClebschError, ExportRefused
+    from .tensor_product_conv import TensorProductConv, edge_graph
+    from .version import __version__
 
-__all__ = ["ClebschError", "ExportRefused", "TensorProductConv", "__version__", "edge_graph"]
+__all__ = ["ClebschError", "ExportRefused", "TensorProductConv", "__version__", "edge_graph", "library"]
+
+_MODULES = {
+    "ClebschError": "errors",
+    "ExportRefused": "errors",
+    "TensorProductConv": "tensor_product_conv",
+    "edge_graph": "tensor_product_conv",
+    "__version__": "version",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for (PEP 562); called once a name, which is then a global."""
+    if name == "library":
+        return import_module(".library", __name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("." + _MODULES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .probe import random_structure
+from .progress import Progress, silent
 from .runtime import Model
 
 
@@ -44,9 +45,10 @@ def bench_file(
     threads: int = 0,
     dtype: str | None = None,
     radial: str = "table",
+    progress: Progress = silent,
 ) -> Timing:
     """Times `steps` evaluations of side^3 atoms at `density` (atoms per cubic Angstrom; 0.1 is liquid water)."""
-    model = Model(path, dtype=dtype, radial=radial, threads=threads)
+    model = Model(path, dtype=dtype, radial=radial, threads=threads, progress=progress)
     probe = random_structure(len(model.type_names), model.r_max, 0, side, density)
     vectors = probe.vectors
     times = []
@@ -55,6 +57,7 @@ def bench_file(
         model.compute(vectors, probe.types, probe.receivers, probe.senders)
         if step >= 2:
             times.append(time.perf_counter() - start)
+        progress("steps", step + 1, steps + 2)
     times.sort()
     used = threads or torch.get_num_threads()
     return Timing(

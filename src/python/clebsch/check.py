@@ -10,6 +10,7 @@ import torch
 
 from .compare import FORCE_FLOOR, Values, compare_file, errors, evaluate
 from .probe import Probe, random_structure
+from .progress import Progress, silent
 from .runtime import Model
 
 
@@ -29,35 +30,42 @@ class Finding:
         return f"{'ok  ' if self.passed else 'FAIL'} {self.name:52} {self.value:9.1e}  (limit {self.limit:.0e})"
 
 
-def check_file(path: str | os.PathLike[str], seed: int = 0) -> list[Finding]:
+def check_file(path: str | os.PathLike[str], seed: int = 0, progress: Progress = silent) -> list[Finding]:
     """Invariances, gradients, tables and precision of a model file by itself. Loading it validates it first."""
     exact = Model(path, dtype="float64", radial="exact")
-    table = Model(path, dtype="float64")
-    single = Model(path, dtype="float32")
+    table = Model(path, dtype="float64", progress=progress)
+    single = Model(path, dtype="float32", progress=progress)
     probe = random_structure(len(exact.type_names), exact.r_max, seed)
     reference = evaluate(exact, probe)
     of_table = evaluate(table, probe)
-    findings = [
-        Finding("forces against finite differences of the energy", gradient_error(exact, probe), 1e-6),
-        Finding("the same with radial tables", gradient_error(table, probe), 1e-6),
-        Finding("rotation (energy, forces)", rotation_error(exact, probe), 1e-9),
-        Finding("sum of forces", float(reference.forces.sum(0).abs().max()) / FORCE_FLOOR, 1e-9),
-        Finding("forces with radial tables against exact", errors(of_table, reference)["forces"], 1e-5),
-        Finding("forces in float32 against float64", errors(evaluate(single, probe), of_table)["forces"], 1e-4),
+    checks: list[tuple[str, Callable[[], float], float]] = [
+        ("forces against finite differences of the energy", lambda: gradient_error(exact, probe), 1e-6),
+        ("the same with radial tables", lambda: gradient_error(table, probe), 1e-6),
+        ("rotation (energy, forces)", lambda: rotation_error(exact, probe), 1e-9),
+        ("sum of forces", lambda: float(reference.forces.sum(0).abs().max()) / FORCE_FLOOR, 1e-9),
+        ("forces with radial tables against exact", lambda: errors(of_table, reference)["forces"], 1e-5),
+        ("forces in float32 against float64", lambda: errors(evaluate(single, probe), of_table)["forces"], 1e-4),
     ]
-    for entry in table.tables:
+    findings = []
+    for done, (name, measure, limit) in enumerate(checks):
+        progress("checks", done, len(checks))
+        findings.append(Finding(name, measure(), limit))
+    progress("checks", len(checks), len(checks))
+    for entry in table.report_tables(progress):
         findings.append(
             Finding(f"layer {entry['layer']} radial tables ({entry['pieces']} pieces)", entry["value_error"], 1e-4)
         )
     return findings
 
 
-def check_against(path: str | os.PathLike[str], upstream: Callable[[Probe], Values], dtype: str) -> list[Finding]:
+def check_against(
+    path: str | os.PathLike[str], upstream: Callable[[Probe], Values], dtype: str, progress: Progress = silent
+) -> list[Finding]:
     """Errors against the answers of an upstream model computing in its own dtype (`dtype`)."""
     limits = {"float64": (1e-10, 1e-6), "float32": (1e-5, 1e-5)}[dtype]
     findings = []
     for radial, limit in zip(("exact", "table"), limits, strict=True):
-        for key, value in compare_file(path, upstream, dtype=dtype, radial=radial).items():
+        for key, value in compare_file(path, upstream, dtype=dtype, radial=radial, progress=progress).items():
             scale = 10 if key == "forces_max" else 1
             findings.append(
                 Finding(f"{key.replace('_', ' ')} against upstream, {dtype}, radial {radial}", value, limit * scale)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .probe import Probe, structures_of_all
+from .progress import Progress, silent
 from .runtime import Model
 
 #: Forces below this are no measure of a relative error, eV/Angstrom.
@@ -120,14 +121,18 @@ def compare_file(
     dtype: str | None = None,
     radial: str = "exact",
     seeds: int = 3,
+    progress: Progress = silent,
 ) -> dict[str, float]:
     """The largest errors of a model file against `upstream`'s answers over random periodic structures, `seeds` of them
     or as many more as all its types need."""
-    model = Model(path, dtype=dtype, radial=radial)
+    model = Model(path, dtype=dtype, radial=radial, progress=progress)
     worst: dict[str, float] = {}
-    for probe in structures_of_all(len(model.type_names), model.r_max, seeds):
+    probes = list(structures_of_all(len(model.type_names), model.r_max, seeds))
+    for done, probe in enumerate(probes):
+        progress("structures compared with upstream", done, len(probes))
         for key, value in errors(evaluate(model, probe), upstream(probe)).items():
             worst[key] = max(worst.get(key, 0.0), value)
+    progress("structures compared with upstream", len(probes), len(probes))
     return worst
 
 

@@ -13,6 +13,7 @@ import torch
 
 from . import library
 from .errors import ClebschError
+from .progress import Progress, silent
 from .runtime import Model
 
 
@@ -92,13 +93,14 @@ def compile_file(
     threads: int = 0,
     dry_run: bool = False,
     report: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
 ) -> Compiled:
     """Compiles every GPU kernel that a run of the model asks for, in parallel threads (0: one a core).
 
     No GPU is needed, only libnvrtc. Names, sources and cache keys are those of a run with the same `dtype` (None: the
     model's own), `radial` and `deterministic`. `cache` None: the standard folder. `report` gets one line a kernel, as
-    an architecture is done. Errors of single kernels are in the result. Raises ClebschError where the model or the
-    cache folder cannot be used.
+    an architecture is done; `progress` is told of every kernel. Errors of single kernels are in the result. Raises
+    ClebschError where the model or the cache folder cannot be used.
     """
     library.require()
     folder = standard_folder() if cache is None else os.path.abspath(cache)
@@ -115,7 +117,9 @@ def compile_file(
     result = Compiled(folder)
     start = time.monotonic()
     for arch in archs:
-        kernels = model.compile_kernels(arch, cache_folder=folder, list_only=dry_run, threads=threads)
+        kernels = model.compile_kernels(
+            arch, cache_folder=folder, list_only=dry_run, threads=threads, progress=progress
+        )
         for kernel in kernels:
             report(describe(kernel))
         result.kernels += kernels

@@ -2,6 +2,8 @@
 
 libclebsch is built against one torch release. With another torch (say, in an upstream package's own environment) the
 ops are declared from ops.schema without kernels: export and info work, running a model does not.
+
+Importing this module imports no torch and loads nothing; :func:`load` does.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from .errors import ClebschError
+
+if TYPE_CHECKING:
+    import torch
 
 _NAME = "libclebsch.so"
 _PACKAGE = Path(__file__).resolve().parent
@@ -22,7 +26,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 @dataclass
 class State:
-    """What `import clebsch` found. ``path`` is the loaded library or None; ``problem`` says why there is none."""
+    """What :func:`load` found. ``path`` is the loaded library or None; ``problem`` says why there is none."""
 
     path: Path | None = None
     built_for: str = ""
@@ -60,7 +64,8 @@ def built_for(library: Path) -> str:
 
 
 def load() -> State:
-    """Loads libclebsch once; never raises. Falls back to declaring the ops, and remembers why."""
+    """Loads libclebsch once, which registers torch.ops.clebsch and torch.classes.clebsch. Never raises but where there
+    is no torch: falls back to declaring the ops, and remembers why."""
     global _state
     if _state is None:
         _state = _load()
@@ -90,6 +95,8 @@ def _load() -> State:
             problem=f"{_NAME} was not found. Looked for: {', '.join(map(str, tried))}. Build it with "
             "scripts/quickstart, or set CLEBSCH_LIBRARY to its path. Export and info work without it."
         )
+    import torch
+
     running = torch_release(torch.__version__)
     try:
         wanted = built_for(path)
@@ -114,6 +121,8 @@ def schema_lines() -> list[str]:
 
 def _declare() -> None:
     """Registers the schemas without kernels, unless another load in this process has done so."""
+    import torch
+
     global _declared
     library = torch.library.Library("clebsch", "FRAGMENT")
     for line in schema_lines():

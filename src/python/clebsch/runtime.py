@@ -7,6 +7,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from . import library
 from .errors import ClebschError
+from .progress import Progress, silent, watched
 
 _log = logging.getLogger("clebsch")
 
@@ -65,6 +67,7 @@ class Model:
     threads: 0 for torch's current setting.
     device: "cpu", "cuda", "cuda:N", or "auto" for a GPU when there is a usable one.
     cuda_graph: replay a recorded step on a GPU (the environment's CLEBSCH_CUDA_GRAPH=0 forbids it too).
+    progress: told how far the load is, which takes long with tables of many elements and when kernels are compiled.
 
     What the library has to tell, e.g. that a step was recorded again, goes to the logger "clebsch" as a warning.
     Raises ClebschError for a file that is refused (nothing of it has run) or where libclebsch is missing.
@@ -82,6 +85,7 @@ class Model:
         table_pieces: int | None = None,
         device: str = "cpu",
         cuda_graph: bool = True,
+        progress: Progress = silent,
     ) -> None:
         library.require()
         options = {
@@ -98,7 +102,7 @@ class Model:
         if table_pieces is not None:
             options["table_pieces"] = str(int(table_pieces))
         try:
-            self._model = torch.classes.clebsch.Model(os.fspath(path), options)
+            self._model = watched(partial(torch.classes.clebsch.Model, os.fspath(path), options), progress)
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
         self.metadata: dict[str, Any] = json.loads(self._model.metadata())
@@ -137,14 +141,25 @@ class Model:
     @property
     def tables(self) -> list[dict[str, Any]]:
         """One entry a layer: layer, tables, pieces, bytes, value_error, slope_error; empty with radial="exact"."""
-        return json.loads(self._model.tables())
+        return self.report_tables()
+
+    def report_tables(self, progress: Progress = silent) -> list[dict[str, Any]]:
+        """The same as `tables`. The errors are measured when first asked for, which takes long for many elements."""
+        return json.loads(watched(self._model.tables, progress))
 
     def compile_kernels(
-        self, arch: int, *, cache_folder: str = "", list_only: bool = False, threads: int = 0
+        self,
+        arch: int,
+        *,
+        cache_folder: str = "",
+        list_only: bool = False,
+        threads: int = 0,
+        progress: Progress = silent,
     ) -> list[dict[str, Any]]:
         """GPU kernels of a step, compiled for an architecture (0: the current device's); one entry a kernel."""
+        call = partial(self._model.compile_kernels, int(arch), cache_folder, list_only, int(threads))
         try:
-            return json.loads(self._model.compile_kernels(int(arch), cache_folder, list_only, int(threads)))
+            return json.loads(watched(call, progress))
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
 

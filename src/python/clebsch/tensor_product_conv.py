@@ -20,6 +20,8 @@ from .irreps import Irreps
 
 _LAYOUTS = ("mul_ir", "ir_mul")
 
+library.load()  # here and not in __init__, which a module that was pickled does not go through
+
 
 class TensorProductConv(torch.nn.Module):
     """``out[i] = sum over edges e with receivers[e] = i of  TP(x[senders[e]], Y[e]; W[e])``.
@@ -62,7 +64,6 @@ class TensorProductConv(torch.nn.Module):
         out_var: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        library.ensure_ops()
         if layout not in _LAYOUTS:
             raise ClebschError(f"layout: expected mul_ir or ir_mul, got {layout!r}")
         in1, in2, out = (Irreps.parse(str(irreps)) for irreps in (irreps_in1, irreps_in2, irreps_out))

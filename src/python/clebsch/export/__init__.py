@@ -20,6 +20,7 @@ import torch
 from ..compare import Values, upstream_mace, upstream_nequip
 from ..errors import ClebschError, ExportRefused, refusing_unknown
 from ..probe import Probe
+from ..progress import Progress, silent
 from .description import Description
 
 __all__ = ["ExportRefused", "ExportResult", "allegro", "mace", "nequip"]
@@ -42,6 +43,7 @@ def nequip(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a nequip 0.19 model.
 
@@ -53,12 +55,13 @@ def nequip(
     training_note: a line for `clebsch info`.
     verify: compare the result with upstream on random structures where libclebsch can run; raises ClebschError, and
         leaves no new file, when they disagree.
+    progress: told how far the comparison is.
 
     The order of type names is kept. Raises ExportRefused (nothing written) for options that Clebsch does not have.
     """
     from . import from_nequip
 
-    return _from_nequip(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify)
+    return _from_nequip(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify, progress)
 
 
 def allegro(
@@ -69,12 +72,13 @@ def allegro(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a nequip-allegro 0.8 model. Arguments and errors are those of `nequip`; the
     tables of `radial_tolerance` are those of the two-body part, one for every ordered pair of types."""
     from . import from_allegro
 
-    return _from_nequip(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify)
+    return _from_nequip(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify, progress)
 
 
 def _from_nequip(
@@ -85,6 +89,7 @@ def _from_nequip(
     radial_tolerance: float | None,
     training_note: str,
     verify: bool,
+    progress: Progress,
 ) -> ExportResult:
     """nequip and its extensions share files and calling convention."""
     from . import backend, from_nequip
@@ -97,7 +102,7 @@ def _from_nequip(
     with refusing_unknown():
         description = describe(model, source, training_note)
     reference = partial(upstream_nequip, from_nequip.select_model(model))
-    return _written(description, out, dtype, radial_tolerance, reference if verify else None)
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None, progress)
 
 
 def mace(
@@ -110,6 +115,7 @@ def mace(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a mace-torch 0.3.16 model, in-memory or a `.model` file (a pickle: loading it
     runs code from it).
@@ -128,7 +134,7 @@ def mace(
     with refusing_unknown():
         description = from_mace.describe(model, source, training_note, head, elements)
     reference = partial(upstream_mace, model, numbers=description.atomic_numbers, head=head)
-    return _written(description, out, dtype, radial_tolerance, reference if verify else None)
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None, progress)
 
 
 def _written(
@@ -137,6 +143,7 @@ def _written(
     dtype: str | None,
     radial_tolerance: float | None,
     reference: Callable[[Probe], Values] | None,
+    progress: Progress,
 ) -> ExportResult:
     from . import backend
     from .verify import verified_write
@@ -144,5 +151,5 @@ def _written(
     dtype = dtype or description.dtype
     if dtype not in backend.DTYPES:
         raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")
-    metadata, errors = verified_write(description, out, dtype, reference, radial_tolerance)
+    metadata, errors = verified_write(description, out, dtype, reference, radial_tolerance, progress)
     return ExportResult(os.fspath(out), metadata, errors)

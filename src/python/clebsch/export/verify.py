@@ -11,6 +11,7 @@ from .. import library
 from ..compare import Values, compare_file
 from ..errors import ClebschError
 from ..probe import Probe
+from ..progress import Progress, silent
 from ..runtime import Model
 from . import backend
 from .description import Description
@@ -25,6 +26,7 @@ def verified_write(
     dtype: str,
     upstream: Callable[[Probe], Values] | None,
     radial_tolerance: float | None,
+    progress: Progress = silent,
 ) -> tuple[dict[str, Any], dict[str, float] | None]:
     """Metadata and errors (None without libclebsch or `upstream`). On failure nothing new is left on disk."""
     errors: dict[str, float] | None = None
@@ -32,12 +34,12 @@ def verified_write(
     def check(path: Path) -> None:
         nonlocal errors
         if radial_tolerance is not None:
-            _check_tables(path, radial_tolerance)
+            _check_tables(path, radial_tolerance, progress)
         if upstream is None or library.load().path is None:
             return
         # The precision of the weaker of the two: upstream computes in its own dtype.
         both = "float64" if dtype == description.dtype == "float64" else "float32"
-        errors = compare_file(path, upstream, dtype=both)
+        errors = compare_file(path, upstream, dtype=both, progress=progress)
         bad = {
             key: value
             for key, value in errors.items()
@@ -52,9 +54,10 @@ def verified_write(
     return backend.write(description, out, dtype, check), errors
 
 
-def _check_tables(path: Path, tolerance: float) -> None:
+def _check_tables(path: Path, tolerance: float, progress: Progress) -> None:
     library.require()
-    beyond = [t["value_error"] for t in Model(path).tables if not t["value_error"] <= tolerance]  # nan is
+    tables = Model(path, progress=progress).report_tables(progress)
+    beyond = [t["value_error"] for t in tables if not t["value_error"] <= tolerance]  # nan is
     if beyond:
         raise ClebschError(
             f"radial_tolerance: expected tables within {tolerance:g} of the radial network, got {max(beyond):.1e}. "

@@ -1,0 +1,68 @@
+"""clebsch export: turns an upstream model into a model file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from .options import DTYPES, headline, names, positive, shared_options
+from .other_python import add_upstream_options, require_trust
+from .progress import Bar
+
+PARSER = {"help": "turn an upstream model into a Clebsch model file"}
+
+_FAMILIES = {
+    "nequip": "nequip 0.19: a checkpoint (.ckpt) or a package (.nequip.zip)",
+    "mace": "mace-torch 0.3.16: a .model file",
+    "allegro": "nequip-allegro 0.8: a checkpoint (.ckpt) or a package (.nequip.zip)",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    families = parser.add_subparsers(required=True, metavar="FAMILY")
+    for name, what in _FAMILIES.items():
+        family = families.add_parser(name, help=what, parents=[shared_options()])
+        family.add_argument("input", metavar="IN")
+        family.add_argument("output", metavar="OUT.pt")
+        family.add_argument("--dtype", choices=DTYPES, help="of the stored weights (default: the model's own)")
+        family.add_argument(
+            "--radial-tolerance",
+            type=positive,
+            metavar="X",
+            help="refuse when radial tables are worse than this relative error",
+        )
+        family.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
+        family.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
+        if name == "mace":
+            family.add_argument("--head", help="which head of a model with several")
+            family.add_argument("--elements", type=names, metavar="A,B", help="keep these elements only")
+        add_upstream_options(family)
+        family.set_defaults(run=run, family=name)
+
+
+def run(options: argparse.Namespace) -> int:
+    require_trust(options, options.input)
+    from .. import export, library
+
+    own = {}
+    if options.family == "mace":
+        own = {"head": options.head, "elements": options.elements}
+    with Bar(options.quiet) as bar:
+        result = getattr(export, options.family)(
+            options.input,
+            options.output,
+            dtype=options.dtype,
+            radial_tolerance=options.radial_tolerance,
+            training_note=options.note,
+            verify=not options.no_verify,
+            progress=bar,
+            **own,
+        )
+    size = os.path.getsize(result.path) / 1e6
+    print(f"wrote {result.path} ({size:.1f} MB): {headline(result.metadata)}")
+    if result.errors is not None:
+        values = ", ".join(f"{key.replace('_', ' ')} {value:.1e}" for key, value in result.errors.items())
+        print(f"compared with upstream on random structures, relative errors: {values}")
+    elif not options.no_verify:
+        print(f"not compared with upstream: {library.load().problem}")
+    return 0
