@@ -19,6 +19,8 @@ import torch  # noqa: E402
 
 from clebsch import library  # noqa: E402
 
+library.load()  # for tests that call torch.ops.clebsch themselves
+
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> None:

@@ -141,7 +141,6 @@ def test_standard_folder(filled, model, monkeypatch, capsys):
         (["--arch", "70"], "expected architectures out of 75, 80"),
         (["--arch", "hopper"], "got 'hopper'"),
         (["--arch", "90", "--cache", "/dev/null/cache"], "/dev/null/cache cannot be made"),
-        (["--arch", "90", "--threads", "-1"], "--threads"),
     ],
 )
 def test_refusals(needs_library, model, options, message, capsys):
