@@ -37,6 +37,7 @@ def look(lammps: str | None = None) -> Iterator[Finding]:
         else:
             yield Finding("LAMMPS", NOTE, "not found; ASE and C++ do without it", f"for LAMMPS: {_INSTALL}")
         return
+    program = os.path.abspath(program)  # it runs in another folder
     known = ask(program)
     if not known.version:
         yield Finding("LAMMPS", FAIL, f"{program}: {known.problem()}", _INSTALL)

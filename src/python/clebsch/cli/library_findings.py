@@ -119,5 +119,5 @@ def _gpus(gpus: dict[str, Any], torch: dict[str, Any]) -> Finding:
             "GPU", NOTE, "there is an NVIDIA driver, but this torch is built for CPUs alone",
             f"install the CUDA build of torch {library.torch_release(torch['version'])}",
         )  # fmt: skip
-    reason = gpus["problem"] or "no GPU that torch can use"
+    reason = "no NVIDIA driver" if not _DRIVER.exists() else gpus["problem"] or "none that torch can use"
     return Finding("GPU", NOTE, f"{reason}; models run on the CPU")
