@@ -32,7 +32,7 @@ FIELDS = (
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("src/python", "tests/gpu", "benchmarks/models")]
 
-# A process can hold one libclebsch, and `import clebsch` loads the one that CLEBSCH_LIBRARY names, or else an installed
+# A process can hold one libclebsch, and clebsch.library loads the one that CLEBSCH_LIBRARY names, or else an installed
 # one. Programs with an option --library import this module first, so that it is theirs.
 if "--library" in sys.argv[:-1]:
     os.environ["CLEBSCH_LIBRARY"] = str(Path(sys.argv[sys.argv.index("--library") + 1]).resolve())
