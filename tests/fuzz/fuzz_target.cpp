@@ -18,18 +18,23 @@ std::size_t allocated = 0;
 void count(const volatile void*, std::size_t size) { allocated += size; }
 void forget(const volatile void*) {}
 
+const clebsch::fuzz::Reader& reader() {
+  static const clebsch::fuzz::Reader& found = clebsch::fuzz::find_reader(CLEBSCH_READER);
+  return found;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  reader().read("");  // what is made once is not the first input's
   __sanitizer_install_malloc_and_free_hooks(count, forget);
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
-  static const clebsch::fuzz::Reader& reader = clebsch::fuzz::find_reader(CLEBSCH_READER);
   allocated = 0;
   try {
-    reader.read({reinterpret_cast<const char*>(data), size});
+    reader().read({reinterpret_cast<const char*>(data), size});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     std::abort();

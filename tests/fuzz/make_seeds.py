@@ -108,7 +108,7 @@ def code(models: dict[str, dict[str, bytes]]) -> dict[str, bytes]:
 
 
 def one_name(module: str, name: str) -> str:
-    """A class of one record for the class `name` of a model's record `module`, which are of equal names now and then."""
+    """What the class `name` of a model's record `module` is called where all classes are in one record."""
     return f"{module.rpartition('.')[2].replace('___torch_mangle', 'mangle')}_{name}"
 
 
