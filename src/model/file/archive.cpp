@@ -121,7 +121,6 @@ bool ends_with(std::string_view text, std::string_view suffix) {
 }
 
 bool is_known(std::string_view name) {
-  if (name.size() > kMaxRecordName) return false;
   constexpr std::string_view kFixed[] = {
       "data.pkl",      "constants.pkl",          "extra/clebsch.json", "version",           "byteorder",
       ".data/version", ".data/serialization_id", ".format_version",    ".storage_alignment"};
@@ -171,6 +170,8 @@ Records read_archive(std::string_view bytes, const std::string& name) {
     if (folder.empty()) folder = full.substr(0, slash);
     in.expect(full.substr(0, slash) == folder, "expected all records in one folder, got '{}'", printable(full));
     const std::string_view record = full.substr(slash + 1);
+    in.expect(record.size() <= kMaxRecordName, "expected names of records of at most {} characters, got {}",
+              kMaxRecordName, record.size());
     in.expect(is_known(record), "record '{}' is none that a Clebsch model has", printable(record));
     in.expect(in.u32(sizes.offset) == kLocal, "record '{}' has no header", record);
     const uint16_t local_name = in.u16(sizes.offset + 26), local_extra = in.u16(sizes.offset + 28);
