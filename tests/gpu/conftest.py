@@ -10,6 +10,8 @@ scripts/gpu-tests runs everything in parallel processes and under compute-saniti
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import faulthandler
 import json
 import os
@@ -49,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--limit", type=float, default=240.0, help="seconds that one test may take")
     group.addoption("--shard", default="0/1", help="K/N: run every N-th test, from the K-th on")
     group.addoption("--tool", help="a tool of compute-sanitizer: the tests marked sanitize that are meant for it")
+    group.addoption("--kernels", action="store_true", help="write down which kernels every test launches")
     group.addoption("--results", help="a file that gets one line of JSON for every finished test")
 
 
@@ -142,6 +145,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     return True
 
 
+@contextlib.contextmanager
+def _launches(item: pytest.Item):
+    """With --kernels: how often which kernels ran meanwhile, as the property `kernels` of the test."""
+    if not item.config.getoption("--kernels", False) or not torch.cuda.is_available():
+        yield
+        return
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watched:
+        yield
+        torch.cuda.synchronize()
+    on_gpu = [event.name for event in watched.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    item.user_properties.append(("kernels", dict(collections.Counter(on_gpu))))
+
+
 def _out_of_time(signum, frame) -> None:
     raise TimeoutError("ran out of time")
 
@@ -158,7 +174,8 @@ def pytest_runtest_call(item: pytest.Item):
     # A call that never returns to Python sees no signal: the process ends, and pytest-xdist reports the test as failed.
     faulthandler.dump_traceback_later(limit + 60, exit=True, file=sys.__stderr__)
     try:
-        result = yield
+        with _launches(item):
+            result = yield
     except TimeoutError as error:
         if str(error) == "ran out of time":
             pytest.fail(f"ran out of time: no end after {limit:g} s", pytrace=False)

@@ -23,20 +23,32 @@ from clebsch.runtime import Model  # noqa: E402
 FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 
 
+#: Models that the exporter's back end makes where they are wanted (torch alone): script of tests/unit and its options.
+MADE = {
+    "allegro-l2": ("tiny_allegro.py", "tutorial=1"),
+    "small-nequip": ("tiny_model.py", "parity=1", "lmax=2", "zbl=1"),
+    "small-mace": ("tiny_mace.py",),
+    "small-allegro": ("tiny_allegro.py",),
+}
+
+
 def model_path(name: str) -> Path:
-    """Of a shipped model, of one in FOLDER, or a file's own. Where it is not there, Allegro of the tutorial's sizes is
-    made by the exporter's back end (torch alone)."""
+    """Of a shipped model, of one in FOLDER, of one in MADE that is not there, or a file's own."""
     if name.endswith(".pt"):
         return Path(name)
     committed = ROOT / "models" / f"{name}.pt"
     path = committed if committed.exists() else FOLDER / f"{name}.pt"
-    if name != "allegro-l2" or path.exists():
+    if name not in MADE or path.exists():
         return path
     made = Path(tempfile.gettempdir()) / f"clebsch-{os.getuid()}-{name}.pt"
     if not made.exists():
-        script = ROOT / "tests/unit/tiny_allegro.py"
+        script, *options = MADE[name]
+        # Under a name of its own first: several processes may want it at once.
+        own = made.with_suffix(f".{os.getpid()}")
         environment = os.environ | {"CLEBSCH_LIBRARY": str(made) + ".none"}  # the schemas alone
-        subprocess.run([sys.executable, "-W", "ignore", script, made, "tutorial=1"], env=environment, check=True)
+        command = [sys.executable, "-W", "ignore", ROOT / "tests/unit" / script, own, *options]
+        subprocess.run(command, env=environment, check=True)
+        own.replace(made)
     return made
 
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/errors.h"
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/nvrtc.h"
+#include "cuda_emulator/engine.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -160,6 +162,36 @@ TEST(Emulator, AMissingBarrierShows) {
     data[threadIdx.x] = threadIdx.x > 0 ? words[threadIdx.x - 1] : 0;)";
   EXPECT_EQ(launch(body, data), "");
   EXPECT_GT(*std::max_element(data.begin(), data.end()), 64);
+}
+
+TEST(Emulator, AWarpMayRunAhead) {
+  // Right as long as the warps are in step to within one barrier.
+  const char* body = R"(
+    __shared__ int words[128];
+    words[threadIdx.x] = threadIdx.x;
+    __syncwarp();
+    data[threadIdx.x] = words[127 - threadIdx.x];)";
+  int wrong = 0;
+  for (int k = 0; k < 40; ++k) {
+    std::vector<int> data(128);
+    EXPECT_EQ(launch(body, data, 1, 128), "");
+    wrong += *std::max_element(data.begin(), data.end()) > 127;
+  }
+  EXPECT_GT(wrong, 4);
+  EXPECT_LT(wrong, 36) << "in step in some of the blocks";
+}
+
+TEST(Emulator, ATestsOrderIsRepeated) {
+  const char* body = "data[1 + threadIdx.x] = atomicAdd(data, 1);";
+  std::vector<int> first(1 + 64), second(first.size());
+  ::setenv("CLEBSCH_TEST_ORDER", "77", 1);
+  for (auto* data : {&first, &second}) {
+    EXPECT_EQ(emulator::begin_test(), 77u);
+    EXPECT_EQ(launch(body, *data), "");
+  }
+  ::unsetenv("CLEBSCH_TEST_ORDER");
+  emulator::begin_test();
+  EXPECT_EQ(first, second);
 }
 
 TEST(Emulator, CompilerErrorsAreReported) {

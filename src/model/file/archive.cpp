@@ -1,14 +1,12 @@
 #include "model/file/archive.h"
 
-#include <caffe2/serialize/inline_container.h>
-
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <vector>
 
 #include "core/errors.h"
+#include "model/file/printable.h"
 
 namespace clebsch {
 namespace {
@@ -122,8 +120,6 @@ bool ends_with(std::string_view text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
-bool is_debug(std::string_view name) { return starts_with(name, "code/") && ends_with(name, ".debug_pkl"); }
-
 bool is_known(std::string_view name) {
   constexpr std::string_view kFixed[] = {
       "data.pkl",      "constants.pkl",          "extra/clebsch.json", "version",           "byteorder",
@@ -133,7 +129,7 @@ bool is_known(std::string_view name) {
     name.remove_prefix(5);
     return !name.empty() && name.size() <= 9 && name.find_first_not_of("0123456789") == std::string_view::npos;
   }
-  if (!starts_with(name, "code/__torch__/") || !(ends_with(name, ".py") || is_debug(name))) return false;
+  if (!starts_with(name, "code/__torch__/") || !(ends_with(name, ".py") || is_debug_record(name))) return false;
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '/' ||
            c == '.';
@@ -141,13 +137,16 @@ bool is_known(std::string_view name) {
   return plain && name.find("..") == std::string_view::npos && name.find("//") == std::string_view::npos;
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';
-  return out;
-}
+/// A record of the directory, before its checksum is known to be right.
+struct Entry {
+  uint64_t begin, end;  ///< from its header on
+  std::string_view name, content;
+  uint32_t checksum;
+};
 
 }  // namespace
+
+bool is_debug_record(std::string_view name) { return starts_with(name, "code/") && ends_with(name, ".debug_pkl"); }
 
 Records read_archive(std::string_view bytes, const std::string& name) {
   require(bytes.size() <= kMaxFileBytes, "model file {}: expected at most {} bytes, got {}", name, kMaxFileBytes,
@@ -156,7 +155,7 @@ Records read_archive(std::string_view bytes, const std::string& name) {
   const Directory directory = find_directory(in);
   Records records;
   std::string folder;
-  std::vector<std::pair<uint64_t, uint64_t>> extents;
+  std::vector<Entry> entries;
   uint64_t at = directory.offset;
   for (uint64_t i = 0; i < directory.entries; ++i) {
     in.expect(in.u32(at) == kEntry, "directory entry {} is damaged", i);
@@ -171,6 +170,8 @@ Records read_archive(std::string_view bytes, const std::string& name) {
     if (folder.empty()) folder = full.substr(0, slash);
     in.expect(full.substr(0, slash) == folder, "expected all records in one folder, got '{}'", printable(full));
     const std::string_view record = full.substr(slash + 1);
+    in.expect(record.size() <= kMaxRecordName, "expected names of records of at most {} characters, got {}",
+              kMaxRecordName, record.size());
     in.expect(is_known(record), "record '{}' is none that a Clebsch model has", printable(record));
     in.expect(in.u32(sizes.offset) == kLocal, "record '{}' has no header", record);
     const uint16_t local_name = in.u16(sizes.offset + 26), local_extra = in.u16(sizes.offset + 28);
@@ -179,15 +180,18 @@ Records read_archive(std::string_view bytes, const std::string& name) {
     const uint64_t data = sizes.offset + kLocalSize + local_name + local_extra;
     const std::string_view content = in.take(data, sizes.plain);
     in.expect(data + sizes.plain <= directory.offset, "record '{}' overlaps the directory", record);
-    in.expect(crc32(content) == in.u32(at + 16), "record '{}' fails its checksum", record);
-    in.expect(records.emplace(std::string(record), content).second, "record '{}' appears twice", record);
-    extents.emplace_back(sizes.offset, data + sizes.plain);
+    entries.push_back({sizes.offset, data + sizes.plain, record, content, in.u32(at + 16)});
     at += kEntrySize + name_size + extra_size + comment_size;
   }
   in.expect(at == directory.offset + directory.size, "the directory has a wrong size");
-  std::sort(extents.begin(), extents.end());
-  for (std::size_t i = 1; i < extents.size(); ++i) {
-    in.expect(extents[i].first >= extents[i - 1].second, "records overlap");
+  // Before any checksum: records that are known to be disjoint are read once, so the time is that of the file's size.
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    in.expect(entries[i].begin >= entries[i - 1].end, "records overlap");
+  }
+  for (const Entry& entry : entries) {
+    in.expect(crc32(entry.content) == entry.checksum, "record '{}' fails its checksum", entry.name);
+    in.expect(records.emplace(std::string(entry.name), entry.content).second, "record '{}' appears twice", entry.name);
   }
   for (const char* needed : {"extra/clebsch.json", "data.pkl", "constants.pkl", "version"}) {
     if (records.count(needed)) continue;
@@ -198,29 +202,6 @@ Records read_archive(std::string_view bytes, const std::string& name) {
     in.expect(order->second == "little", "expected byte order 'little', got '{}'", printable(order->second));
   }
   return records;
-}
-
-std::string rewrite_archive(const Records& records, const std::string& name) {
-  std::string out;
-  std::string_view version = records.find("version")->second;
-  uint64_t number = 0;
-  const auto parsed = std::from_chars(version.data(), version.data() + version.size(), number);
-  require(parsed.ec == std::errc() && number >= 1 && number <= caffe2::serialize::kMaxSupportedFileFormatVersion,
-          "model file {}: expected an archive version of 1 to {}, got '{}'. The file was written by a newer torch: "
-          "export it "
-          "with torch {}",
-          name, caffe2::serialize::kMaxSupportedFileFormatVersion, printable(version), CLEBSCH_TORCH_VERSION);
-  caffe2::serialize::PyTorchStreamWriter writer([&out](const void* data, std::size_t size) {
-    out.append(static_cast<const char*>(data), size);
-    return size;
-  });
-  writer.setMinVersion(number);
-  for (const auto& [record, content] : records) {
-    if (record == "version" || record == "byteorder" || record.front() == '.' || is_debug(record)) continue;
-    writer.writeRecord(record, content.data(), content.size());
-  }
-  writer.writeEndOfFile();
-  return out;
 }
 
 }  // namespace clebsch

@@ -13,6 +13,11 @@ namespace {
 /// Nesting of brackets, and of everything that makes torch's own parser recurse.
 constexpr int kMaxDepth = 24;
 constexpr std::size_t kMaxStatements = 20000;
+// torch looks a class's attributes and methods up one after the other, so their number squared is time.
+constexpr std::size_t kMaxClasses = 4096, kMaxAttributes = 1024, kMaxMethods = 128;
+/// torch compiles a method where another calls it, and a class where another names it, each on top of the other on the
+/// stack. So many classes and methods may be begun and not ended there.
+constexpr std::size_t kMaxOpen = 256;
 
 /// Recursive descent over one record. Every function consumes what it names or throws.
 class Parser {
@@ -28,26 +33,31 @@ class Parser {
   void parse_class() {
     tokens_.expect_line(0);
     tokens_.expect("class");
+    if (classes_.size() >= kMaxClasses) tokens_.refuse(fmt::format("at most {} classes", kMaxClasses));
     const std::string name = identifier("a class name");
+    uses_.clear();
     tokens_.expect("(");
     tokens_.expect("Module");
     tokens_.expect(")");
     tokens_.expect(":");
     tokens_.expect_newline();
     CodeClass found;
-    std::set<std::string> methods;
+    std::set<std::string> attributes, methods;
     while (tokens_.peek().kind != CodeToken::end && tokens_.indent() == 2) {
       if (tokens_.peek().text == "def") {
         parse_method(methods);
       } else {
-        parse_attribute(found);
+        parse_attribute(found, attributes);
       }
     }
+    found.methods = methods.size();
+    uses_.erase(prefix_ + name);  // every method names the class of its first argument
+    found.uses.assign(uses_.begin(), uses_.end());
     const bool added = classes_.emplace(prefix_ + name, std::move(found)).second;
     if (!added) tokens_.refuse("a class of its own name");
   }
 
-  void parse_attribute(CodeClass& found) {
+  void parse_attribute(CodeClass& found, std::set<std::string>& names) {
     tokens_.expect_line(2);
     if (tokens_.peek().text == "__parameters__" || tokens_.peek().text == "__buffers__") {
       tokens_.take();
@@ -59,9 +69,11 @@ class Parser {
       const std::string name = tokens_.string("an attribute's name");
       tokens_.expect("]");
       tokens_.expect("=");
-      add(found, name, type(0));
+      declare(names, name);
+      found.attributes.push_back({name, type(0)});
     } else {
       const std::string name = identifier("an attribute");
+      declare(names, name);
       tokens_.expect(":");
       if (tokens_.peek().text == "Final") {
         tokens_.take();
@@ -71,17 +83,15 @@ class Parser {
         tokens_.expect("=");
         literal();
       } else {
-        add(found, name, type(0));
+        found.attributes.push_back({name, type(0)});
       }
     }
     tokens_.expect_newline();
   }
 
-  void add(CodeClass& found, const std::string& name, std::string type_text) {
-    for (const auto& attribute : found.attributes) {
-      if (attribute.name == name) tokens_.refuse("attributes of different names");
-    }
-    found.attributes.push_back({name, std::move(type_text)});
+  void declare(std::set<std::string>& names, const std::string& name) {
+    if (!names.insert(name).second) tokens_.refuse("attributes of different names");
+    if (names.size() > kMaxAttributes) tokens_.refuse(fmt::format("at most {} attributes of a class", kMaxAttributes));
   }
 
   void parse_method(std::set<std::string>& methods) {
@@ -92,6 +102,7 @@ class Parser {
       tokens_.refuse("a plain method (special methods such as __setstate__ can run while a file is loaded)");
     }
     if (!methods.insert(identifier("a method's name")).second) tokens_.refuse("methods of different names");
+    if (methods.size() > kMaxMethods) tokens_.refuse(fmt::format("at most {} methods of a class", kMaxMethods));
     tokens_.expect("(");
     tokens_.expect("self");
     tokens_.expect(":");
@@ -108,7 +119,7 @@ class Parser {
     tokens_.expect_newline();
     while (true) {
       tokens_.expect_line(4);
-      if (++statements_ > kMaxStatements) tokens_.refuse("at most 20000 statements");
+      if (++statements_ > kMaxStatements) tokens_.refuse(fmt::format("at most {} statements", kMaxStatements));
       const bool last = tokens_.accept("return");
       if (!last) {
         identifier("an assignment or a return (no loops, branches, prints or imports)");
@@ -210,12 +221,15 @@ class Parser {
       text += "]";
     } else if (first.text == "__torch__") {
       tokens_.take();
-      while (tokens_.accept(".")) {
+      // torch reads the parts of a name by recursion.
+      for (int parts = 0; tokens_.accept("."); ++parts) {
+        if (parts > kMaxDepth) tokens_.refuse(fmt::format("a class name of at most {} parts", kMaxDepth + 1));
         const CodeToken part = tokens_.take();
         if (part.kind != CodeToken::identifier) tokens_.refuse("a class name");
         text += "." + std::string(part.text);
       }
       if (text.rfind("__torch__.torch.classes", 0) == 0) tokens_.refuse("a class of the file itself");
+      uses_.insert(text);
     } else {
       tokens_.refuse("a type (Tensor, bool, int, float, str, List, Dict, Optional, or a class of the file)");
     }
@@ -269,7 +283,51 @@ class Parser {
   CodeTokens tokens_;
   std::string prefix_;
   CodeClasses& classes_;
+  std::set<std::string> uses_;  ///< of the class that is being read
   std::size_t statements_ = 0;
+};
+
+/// Refuses classes that name each other in a circle, and more than kMaxOpen classes and methods below one another.
+class NestingCheck {
+ public:
+  NestingCheck(const CodeClasses& classes, const std::string& file) : classes_(classes), file_(file) {}
+  void run() {
+    for (const auto& [name, found] : classes_) below(name, found, 0);
+  }
+
+ private:
+  /// Classes and methods that may be open while this class is compiled, its own included.
+  std::size_t below(const std::string& name, const CodeClass& found, std::size_t above) {
+    const auto known = depths_.find(name);
+    if (known != depths_.end()) {
+      require(known->second > 0,
+              "model file {} refused, nothing of it was run: expected classes that are no part of "
+              "themselves, got '{}'. Use a file made by `clebsch export` and trusted by you",
+              file_, name);
+      if (above + known->second > kMaxOpen) refuse(name);
+      return known->second;
+    }
+    const std::size_t own = 1 + found.methods;
+    if (above + own > kMaxOpen) refuse(name);  // also what bounds the depth of this function
+    depths_[name] = 0;
+    std::size_t deepest = 0;
+    for (const std::string& use : found.uses) {
+      const auto other = classes_.find(use);
+      if (other != classes_.end()) deepest = std::max(deepest, below(use, other->second, above + own));
+    }
+    return depths_[name] = own + deepest;
+  }
+
+  [[noreturn]] void refuse(const std::string& name) const {
+    fail(
+        "model file {} refused, nothing of it was run: expected at most {} classes and methods that use one another in "
+        "a row, got more at class '{}'. Use a file made by `clebsch export` and trusted by you",
+        file_, kMaxOpen, name);
+  }
+
+  const CodeClasses& classes_;
+  const std::string& file_;
+  std::map<std::string, std::size_t> depths_;  ///< 0: not known yet
 };
 
 }  // namespace
@@ -288,6 +346,7 @@ CodeClasses scan_code(const Records& records, const std::string& file) {
             file, name);
     Parser(CodeTokens(content, file, name), prefix + ".", classes).parse();
   }
+  NestingCheck(classes, file).run();
   return classes;
 }
 

@@ -1,11 +1,15 @@
 #include "model/file/code_tokens.h"
 
 #include "core/errors.h"
+#include "model/file/printable.h"
 
 namespace clebsch {
 namespace {
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Names are copied wherever they are used: a long one that is used often would cost many times the file's size.
+constexpr std::size_t kMaxName = 256;
 }  // namespace
 
 CodeTokens::CodeTokens(std::string_view text, std::string file, std::string record)
@@ -39,6 +43,7 @@ void CodeTokens::advance() {
   } else if (is_letter(c)) {
     while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
     slice(CodeToken::identifier);
+    if (next_.text.size() > kMaxName) refuse(fmt::format("a name of at most {} characters", kMaxName));
   } else if (is_digit(c)) {
     while (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.' || text_[at_] == 'e' ||
                                   ((text_[at_] == '-' || text_[at_] == '+') && text_[at_ - 1] == 'e'))) {
@@ -100,12 +105,10 @@ std::string CodeTokens::string(const char* wanted) {
 }
 
 void CodeTokens::refuse(std::string_view wanted) const {
-  std::string found;
-  for (const char c : next_.text.substr(0, 60)) found += c >= 32 && c < 127 ? c : '?';
   fail(
       "model file {} refused, nothing of it was run: {}, line {}: expected {}, got '{}'. Use a file made by "
       "`clebsch export` and trusted by you",
-      file_, record_, line_, wanted, found);
+      file_, record_, line_, wanted, printable(next_.text, 60));
 }
 
 }  // namespace clebsch

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/errors.h"
+#include "model/file/printable.h"
 
 namespace clebsch {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormatVersion = 1;
-constexpr std::size_t kMaxTypes = 200, kMaxLayers = 32, kMaxText = std::size_t{1} << 20, kMaxNames = 10000;
+constexpr std::size_t kMaxTypes = 200, kMaxLayers = 32, kMaxText = std::size_t{1} << 20, kMaxNames = 10000,
+                      kMaxNesting = 16;
 const std::set<std::string> kFamilies = {"allegro", "mace", "nequip"};
 
 /// Typed access to the members of one object, with one form of message.
@@ -94,17 +96,37 @@ class Fields {
   std::string file_, where_;
 };
 
+/// How deep the brackets of a JSON text are. The parser's own callback would tell, but with one the parser looks
+/// through all values of a list whenever a list or object in it ends.
+std::size_t nesting(std::string_view text) {
+  std::size_t depth = 0, deepest = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
 json parse_json(const std::string& text, const std::string& file) {
   require(text.size() <= kMaxText, "model file {}: expected clebsch.json of at most {} bytes, got {}", file, kMaxText,
           text.size());
-  // Nesting is bounded by the callback, because the parser's value is destroyed recursively.
+  const std::size_t depth = nesting(text);
+  require(depth <= kMaxNesting, "model file {}: clebsch.json is nested too deeply: expected at most {} levels, got {}",
+          file, kMaxNesting, depth);
   try {
-    return json::parse(text, [&](int depth, json::parse_event_t, json&) {
-      require(depth <= 16, "model file {}: clebsch.json is nested too deeply", file);
-      return true;
-    });
+    return json::parse(text);
   } catch (const json::exception& error) {
-    fail("model file {}: clebsch.json is not valid JSON: {}", file, error.what());
+    fail("model file {}: clebsch.json is not valid JSON: {}", file, printable(error.what(), 200));
   }
 }
 
@@ -139,7 +161,7 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
       m.format_version == kFormatVersion,
       "model file {}: expected format version {}, got {}. Export the model again with this Clebsch ({}), or use the "
       "Clebsch that wrote it ({})",
-      file, kFormatVersion, m.format_version, version(), top.text_or("exporter", "unknown"));
+      file, kFormatVersion, m.format_version, CLEBSCH_VERSION, top.text_or("exporter", "unknown"));
   m.family = top.text("family");
   if (!kFamilies.count(m.family)) top.refuse_at("family", "'allegro', 'mace' or 'nequip'", top.get("family"));
   m.layers = static_cast<int>(top.integer("layers", 1, kMaxLayers));

@@ -6,11 +6,13 @@
 #include <set>
 
 #include "core/errors.h"
+#include "model/file/printable.h"
 
 namespace clebsch {
 namespace {
 
-constexpr std::size_t kMaxNesting = 32, kMaxValues = 1000000;
+/// The shipped models take 300 to 900 steps; a step may make a value of some hundred bytes.
+constexpr std::size_t kMaxNesting = 32, kMaxSteps = 100000;
 
 struct Value;
 using ValuePtr = std::shared_ptr<Value>;
@@ -30,12 +32,6 @@ const char* kind_name(Value::Kind kind) {
   return names[kind];
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 80)) out += c >= 32 && c < 127 ? c : '?';
-  return out;
-}
-
 /// Bytes of one item of a storage class, 0 for a class that a model does not have.
 int64_t item_bytes(std::string_view global) {
   if (global == "torch FloatStorage" || global == "torch IntStorage") return 4;
@@ -51,7 +47,7 @@ class Machine {
   ValuePtr run() {
     expect(byte() == 0x80 && byte() == 2, "pickle protocol 2");
     while (true) {
-      expect(++steps_ <= kMaxValues, "a shorter pickle");
+      if (++steps_ > kMaxSteps) refuse(fmt::format("at most {} opcodes", kMaxSteps), "more");
       opcode_ = at_;
       const uint8_t op = byte();
       if (op == '.') break;
@@ -223,7 +219,7 @@ class Machine {
           ((declared == "NoneType" || declared.rfind("Optional[", 0) == 0) && value.kind == Value::none) ||
           (declared == "Optional[bool]" && value.kind == Value::boolean) ||
           (value.kind == Value::object && value.name == declared);
-      if (!fits) refuse(fmt::format("attribute '{}' of type {}", name, declared), kind_name(value.kind));
+      if (!fits) refuse(fmt::format("attribute '{}' of type {}", name, printable(declared)), kind_name(value.kind));
     }
     object.items = state->items;
     nest(stack_.back());
@@ -239,7 +235,7 @@ class Machine {
   }
   ValuePtr nest(const ValuePtr& value) {
     for (const auto& item : value->items) value->depth = std::max(value->depth, item->depth + 1);
-    expect(value->depth <= kMaxNesting, "less nesting");
+    if (value->depth > kMaxNesting) refuse(fmt::format("nesting of at most {} values", kMaxNesting), "more");
     return value;
   }
   void push(ValuePtr value) { stack_.push_back(std::move(value)); }
@@ -266,8 +262,9 @@ class Machine {
   }
   void recall(uint64_t index) {
     expect(index < memo_.size(), "a memo entry that exists");
-    // An object that appears twice would be one module in two places; torch does not write that for a tree of modules.
-    expect(memo_[index]->kind != Value::object && memo_[index]->kind != Value::dict, "a value that may be shared");
+    // torch repeats names and classes alone. An object twice would be one module in two places; a storage or a tensor
+    // twice would be memory that grows at load, when each is converted for itself.
+    expect(memo_[index]->kind == Value::text || memo_[index]->kind == Value::global, "a value that may be shared");
     push(memo_[index]);
   }
 

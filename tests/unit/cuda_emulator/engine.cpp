@@ -58,7 +58,8 @@ struct Block {
   ucontext_t main;
   Kernel kernel = nullptr;
   void** arguments = nullptr;
-  std::vector<unsigned> order;  ///< of the threads
+  std::vector<unsigned> order;       ///< of the threads
+  std::vector<unsigned> warp_order;  ///< the first is ahead of the others, where one is
   std::mt19937_64 random;
   std::string error;
 };
@@ -167,6 +168,38 @@ std::string deadlock() {
          std::to_string(blockIdx.y) + ")";
 }
 
+/// Lets every thread that can go on come to its next barrier. Threads are in step to within one barrier.
+bool advance_all() {
+  bool moved = false;
+  std::shuffle(block->order.begin(), block->order.end(), block->random);
+  for (const unsigned i : block->order) {
+    if (!can_run(block->fibers[i])) continue;
+    moved = true;
+    resume(i);
+    if (!block->error.empty()) break;
+  }
+  return moved;
+}
+
+/// Lets the first warp that can go on come to its next barrier: a warp is ahead of those behind it until it waits for
+/// them, so that a __syncwarp in the place of a __syncthreads shows.
+bool advance_first_warp() {
+  std::array<unsigned, 32> lanes;
+  for (const unsigned warp : block->warp_order) {
+    unsigned ready = 0;
+    for (unsigned i = 32 * warp; i < 32 * warp + 32 && i < block->fibers.size(); ++i) {
+      if (can_run(block->fibers[i])) lanes[ready++] = i;
+    }
+    if (ready == 0) continue;
+    std::shuffle(lanes.begin(), lanes.begin() + ready, block->random);
+    for (unsigned k = 0; k < ready && block->error.empty(); ++k) {
+      if (can_run(block->fibers[lanes[k]])) resume(lanes[k]);
+    }
+    return true;
+  }
+  return false;
+}
+
 void run_block() {
   for (Fiber& fiber : block->fibers) {
     fiber.begun = fiber.done = false;
@@ -179,15 +212,11 @@ void run_block() {
   block->all = Meeting{};
   block->named = {};
   block->present = static_cast<unsigned>(block->fibers.size());
+  const bool one_ahead = block->random() % 2 != 0;
+  std::shuffle(block->warp_order.begin(), block->warp_order.end(), block->random);
   while (block->present > 0) {
-    bool moved = false;
-    std::shuffle(block->order.begin(), block->order.end(), block->random);
-    for (const unsigned i : block->order) {
-      if (!can_run(block->fibers[i])) continue;
-      moved = true;
-      resume(i);
-      if (!block->error.empty()) return;
-    }
+    const bool moved = one_ahead ? advance_first_warp() : advance_all();
+    if (!block->error.empty()) return;
     if (!moved) {
       block->error = deadlock();
       return;
@@ -195,14 +224,22 @@ void run_block() {
   }
 }
 
+/// The seed of the order of threads and blocks: CLEBSCH_TEST_ORDER, else CLEBSCH_TEST_SEED, else a new one.
+uint64_t order_seed() {
+  for (const char* name : {"CLEBSCH_TEST_ORDER", "CLEBSCH_TEST_SEED"}) {
+    if (const char* chosen = std::getenv(name)) return std::strtoull(chosen, nullptr, 10);
+  }
+  return std::random_device{}();
+}
+
+uint64_t seed = order_seed(), launches = 0;
+
 }  // namespace
 
 std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned grid_y, unsigned threads,
                 void** arguments) {
-  static const char* const chosen = std::getenv("CLEBSCH_TEST_SEED");
-  static uint64_t launches = chosen ? std::strtoull(chosen, nullptr, 10) << 32 : uint64_t{1} << 32;
   Block here;
-  here.random.seed(launches++);
+  here.random.seed((seed << 32) + launches++);
   here.fibers = std::vector<Fiber>(threads);
   here.warps = std::vector<Warp>((threads + 31) / 32);
   for (Fiber& fiber : here.fibers) fiber.stack.reset(new char[kStackBytes]);
@@ -210,6 +247,8 @@ std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned
   here.arguments = arguments;
   here.order.resize(threads);
   std::iota(here.order.begin(), here.order.end(), 0u);
+  here.warp_order.resize(here.warps.size());
+  std::iota(here.warp_order.begin(), here.warp_order.end(), 0u);
   std::vector<unsigned> blocks(size_t{grid_x} * grid_y);
   std::iota(blocks.begin(), blocks.end(), 0u);
   std::shuffle(blocks.begin(), blocks.end(), here.random);
@@ -224,6 +263,12 @@ std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned
   }
   block = nullptr;
   return here.error;
+}
+
+uint64_t begin_test() {
+  seed = order_seed();
+  launches = 0;
+  return seed;
 }
 
 extern "C" {

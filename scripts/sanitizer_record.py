@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""What compute-sanitizer says of every kernel, as one table.
+
+  scripts/sanitizer_record.py run OUT [--seconds S]   on the machine with the GPU: tests/gpu/test_small_models.py once
+                                                      without a tool, which tells the kernels that each test launches,
+                                                      then under memcheck, initcheck, synccheck and racecheck, side by
+                                                      side, without torch's cache of memory
+  scripts/sanitizer_record.py record OUT              here: benchmarks/results/sanitizers.json and the page
+                                                      docs/developers/sanitizers.md of such a run
+
+The library, and what else the machine needs, is found as scripts/gpu-tests finds it (.gpu, or a build of this checkout).
+All ends within --seconds (default 560); a tool may take --tool-seconds. What a tool had finished by then is kept: OUT gets
+sanitizers.json and sanitizers.md after every process that ends, and the tools' own texts. The exit status is 1 when a
+tool reported something, a test failed, or a test or a kernel was not reached by a tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / folder) for folder in ("scripts", "benchmarks", "tests/gpu")]
+import common  # noqa: E402
+from bundle import environment  # noqa: E402
+from kernel_names import KERNELS, NAMES, named_in  # noqa: E402
+
+TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
+TESTS = "tests/gpu/test_small_models.py"
+PAGE, RECORD = ROOT / "docs/developers/sanitizers.md", ROOT / "benchmarks/results/sanitizers.json"
+#: Seconds that the run without a tool may take, which compiles the kernels.
+PLAIN_SECONDS = 200.0
+#: Where CUDA's installer puts it when it is not in PATH.
+PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+@dataclass
+class Process:
+    """One pytest, under a tool or none. Its results are lines of JSON that tests/gpu/conftest.py writes."""
+
+    tool: str
+    name: str
+    out: Path
+    process: subprocess.Popen | None = None
+    end: float = 0.0
+    over: bool = False  # it was ended from outside
+
+    def start(self, command: list[str], environ: dict[str, str], seconds: float) -> None:
+        for ending in (".txt", ".jsonl"):
+            (self.out / f"{self.name}{ending}").unlink(missing_ok=True)
+        with open(self.out / f"{self.name}.txt", "w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environ, stdout=log, stderr=log, start_new_session=True
+            )
+        self.end = time.monotonic() + seconds
+
+    def poll(self) -> bool:
+        """True once it has ended, by itself or because its time is over."""
+        if self.process.poll() is not None:
+            return True
+        if time.monotonic() < self.end:
+            return False
+        self.over = True
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        return True
+
+    def lines(self) -> tuple[list[str], dict[str, dict]]:
+        """Collected tests, and the finished ones with their outcome; a line that was cut off is left out."""
+        collected, found = [], {}
+        path = self.out / f"{self.name}.jsonl"
+        for text in path.read_text().splitlines() if path.exists() else []:
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            collected = line.get("collected", collected)
+            if "test" in line and found.get(line["test"], {}).get("outcome") != "failed":
+                found[line["test"]] = line
+        return collected, found
+
+    def text(self) -> str:
+        path = self.out / f"{self.name}.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+def pytest_command(name: str, out: Path, seconds: float, tests: list[str], *more: str) -> list[str]:
+    own = [
+        f"--results={out / name}.jsonl",
+        f"--deadline={max(1.0, seconds - 30):.0f}",
+        f"--limit={max(60.0, seconds / 3):.0f}",
+    ]
+    quiet = ["-q", "-rN", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    return [sys.executable, "-W", "ignore", "-m", "pytest", *quiet, *own, "-m", "sanitize", *more, *tests]
+
+
+def findings_in(text: str) -> list[dict[str, str]]:
+    """What a tool reported: the first line of each report, and the kernel that its lines name ('' for none of ours)."""
+    found: list[dict[str, str]] = []
+    blocks = re.split(r"^=========\s*$", text, flags=re.MULTILINE)
+    for block in blocks:
+        lines = [line[9:].strip() for line in block.splitlines() if line.startswith("=========")]
+        lines = [line for line in lines if line and not line.startswith("COMPUTE-SANITIZER") and "SUMMARY" not in line]
+        if lines:
+            found.append({"kernel": next(filter(None, map(named_in, lines)), ""), "what": " / ".join(lines[:4])[:400]})
+    return found
+
+
+def cell(tool: str, kernel: str, launches: dict[str, set[str]], tools: dict[str, dict]) -> str:
+    """What a tool says of a kernel."""
+    said = tools.get(tool)
+    if said is None:
+        return "not run"
+    bad = sum(one["kernel"] == kernel for one in said["findings"])
+    tests = launches.get(kernel, set())
+    done = tests & set(said["finished"])
+    if bad:
+        return f"{bad} findings"
+    if not tests:
+        return "not reached"
+    return f"clean ({len(done)} of {len(tests)})" if done else f"not finished (0 of {len(tests)})"
+
+
+def summary(processes: list[Process], plain: Process, where: dict) -> dict:
+    """All that is known so far."""
+    launches: dict[str, set[str]] = {}
+    collected, told = plain.lines()
+    for test, line in told.items():
+        for kernel in {named_in(name) for name in line.get("kernels", {})} - {""}:
+            launches.setdefault(kernel, set()).add(test)
+    tools: dict[str, dict] = {}
+    for one in processes:
+        said = tools.setdefault(one.tool, {"finished": [], "failed": [], "findings": [], "problems": [], "seconds": 0})
+        mine, lines = one.lines()
+        said["finished"] += sorted(test for test, line in lines.items() if line["outcome"] == "passed")
+        said["failed"] += [
+            {"test": test, "text": line["text"][:400]} for test, line in lines.items() if line["outcome"] != "passed"
+        ]
+        said["seconds"] += sum(line["seconds"] for line in lines.values())
+        text = one.text()
+        said["findings"] += findings_in(text)
+        if one.process is not None and one.process.poll() is not None:
+            if one.over:
+                said["problems"].append(f"{one.name}: ended after its time; {len(lines)} of {len(mine)} tests finished")
+            elif "SUMMARY" not in text:
+                said["problems"].append(f"{one.name}: the tool said nothing, exit status {one.process.returncode}")
+    rows = {
+        kernel: {
+            "op": op,
+            "tests": len(launches.get(kernel, ())),
+            **{t: cell(t, kernel, launches, tools) for t in TOOLS},
+        }
+        for op, names in KERNELS.items()
+        for kernel in names
+    }
+    failed = [{"test": t, "text": line["text"][:400]} for t, line in told.items() if line["outcome"] != "passed"]
+    return {
+        **where,
+        "tests": len(collected),
+        "kernels": rows,
+        "not_reached": [kernel for kernel in NAMES if kernel not in launches],
+        "launches_known": bool(launches),
+        "failed_without_a_tool": failed,
+        "tools": {name: said | {"finished": len(said["finished"])} for name, said in tools.items()},
+    }
+
+
+def page(found: dict) -> str:
+    """The table of a run, in Markdown."""
+    where = f"{found['machine']}, driver {found['driver']}, torch {found['torch']}, {found['sanitizer']}, commit {found['commit']}, {found['date']}"
+    out = [f"{where}: `{found['command']}`. {found['tests']} tests.", ""]
+    out += [f"| kernel | op | {' | '.join(TOOLS)} |", "|---|---|" + "---|" * len(TOOLS)]
+    for kernel, row in found["kernels"].items():
+        out.append(f"| `{kernel}` | {row['op']} | {' | '.join(row[tool] for tool in TOOLS)} |")
+    missed = ", ".join(f"`{name}`" for name in found["not_reached"]) or "none"
+    if not found["launches_known"]:
+        missed = "not known: torch's profiler named no kernel"
+    out += ["", f"Kernels that no test launched: {missed}.", ""]
+    out += [f"| tool | tests finished of {found['tests']} | failed | reports | seconds |", "|---|---|---|---|---|"]
+    for name, said in found["tools"].items():
+        counts = f"{said['finished']} | {len(said['failed'])} | {len(said['findings'])} | {said['seconds']:.0f}"
+        out.append(f"| {name} | {counts} |")
+    notes = [f"{name}: {one['kernel'] or 'no kernel of ours'}: {one['what']}"
+             for name, said in found["tools"].items() for one in said["findings"][:20]]  # fmt: skip
+    notes += [f"{name}: {text}" for name, said in found["tools"].items() for text in said["problems"]]
+    notes += [
+        f"{name}: {one['test']}: {one['text'][:200]}" for name, said in found["tools"].items() for one in said["failed"]
+    ]
+    notes += [f"without a tool: {one['test']}: {one['text'][:200]}" for one in found["failed_without_a_tool"]]
+    if notes:
+        out += ["", "Reported:", "", *[f"- {' '.join(note.split())}" for note in notes]]
+    return "\n".join(out) + "\n"
+
+
+def clean(found: dict) -> bool:
+    said = found["tools"].values()
+    whole = all(one["finished"] == found["tests"] and not one["findings"] and not one["problems"] for one in said)
+    reached = found["launches_known"] and not found["not_reached"] and not found["failed_without_a_tool"]
+    return whole and reached and len(found["tools"]) > 0
+
+
+def run(options: argparse.Namespace) -> int:
+    begin, out = time.monotonic(), options.out.resolve()
+    path = os.pathsep.join([os.environ.get("PATH", ""), *PLACES])
+    sanitizer = shutil.which("compute-sanitizer", path=path)
+    if sanitizer is None:
+        say("compute-sanitizer is not in PATH: expected CUDA's tools")
+        return 1
+    out.mkdir(parents=True, exist_ok=True)
+
+    def left() -> float:
+        return options.seconds - (time.monotonic() - begin)
+
+    with tempfile.TemporaryDirectory() as work:
+        environ = environment(options.bundle, Path(work))
+        environ |= {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1", "CLEBSCH_REQUIRE_GPU": "1"}
+        os.environ.setdefault("CLEBSCH_COMMIT", environ.get("CLEBSCH_COMMIT", ""))
+        lines = subprocess.run([sanitizer, "--version"], capture_output=True, text=True).stdout.splitlines()
+        version = next((line.split("ersion", 1)[1].strip() for line in lines if "ersion" in line), "")
+        where = common.about("cuda") | {"sanitizer": f"compute-sanitizer {version}".strip()}
+        processes: list[Process] = []
+        plain = Process("", "plain", out)
+
+        def write() -> dict:
+            found = summary(processes, plain, where)
+            (out / "sanitizers.json").write_text(json.dumps(found, indent=1) + "\n")
+            (out / "sanitizers.md").write_text(page(found))
+            return found
+
+        def wait_for(running: list[Process]) -> None:
+            while running:
+                ended = [one for one in running if one.poll()]
+                running = [one for one in running if one not in ended]
+                for one in ended:
+                    say(f"{time.monotonic() - begin:4.0f} s  {one.name}: " + ("time is over" if one.over else "ended"))
+                    write()
+                time.sleep(0.2)
+
+        # Without a tool first: kernels are compiled, model files made, and the profiler names what each test launches.
+        seconds = min(PLAIN_SECONDS, left() / 2)
+        more = ["--kernels", *options.pytest]
+        plain.start(pytest_command("plain", out, seconds, options.tests, *more), environ, seconds)
+        wait_for([plain])
+        shards = max(1, min(options.shards, (os.cpu_count() or 1) // len(options.tools)))
+        seconds = min(options.tool_seconds, left() - 10)
+        for tool in options.tools:
+            for shard in range(shards):
+                one = Process(tool, f"{tool}-{shard}", out)
+                more = [f"--tool={tool}", f"--shard={shard}/{shards}", *options.pytest]
+                command = pytest_command(one.name, out, seconds, options.tests, *more)
+                watched = [sanitizer, "--tool", tool, "--error-exitcode", "3", "--print-limit", "50"]
+                one.start([*watched, *command], environ, seconds)
+                processes.append(one)
+        wait_for(list(processes))
+        found = write()
+    say(page(found))
+    say(f"{time.monotonic() - begin:.0f} s; {out / 'sanitizers.md'}")
+    return 0 if clean(found) else 1
+
+
+INTRO = """# Sanitizers on the GPU
+
+What compute-sanitizer's tools say of every kernel that Clebsch launches, over `tests/gpu/test_small_models.py`, with
+`PYTORCH_NO_CUDA_MEMORY_CACHING=1`, so that every array is an allocation whose borders are watched. "clean (3 of 4)": four
+tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. This page is written by
+`scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize` instead.
+
+"""
+
+
+def record(options: argparse.Namespace) -> int:
+    found = json.loads((options.out / "sanitizers.json").read_text())
+    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(INTRO + page(found))
+    say(f"{RECORD.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}: " + ("clean" if clean(found) else "not clean"))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True)
+    one = commands.add_parser("run")
+    one.add_argument("out", type=Path)
+    one.add_argument("--bundle", type=Path, default=ROOT / ".gpu", help="folder that scripts/gpu-tests pack fills")
+    one.add_argument("--seconds", type=float, default=560.0, help="of the whole run")
+    one.add_argument("--tool-seconds", type=float, default=1e9, help="of one tool; what is left, when that is less")
+    one.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    one.add_argument("--shards", type=int, default=3, help="processes a tool, at most")
+    one.add_argument("--tests", nargs="+", default=[TESTS], help="tests/gpu: all that are marked sanitize")
+    one.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="last: options for pytest, as in -k mace")
+    two = commands.add_parser("record")
+    two.add_argument("out", type=Path, help="folder of `run`")
+    options = parser.parse_args()
+    return {"run": run, "record": record}[options.what](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Kernels that Clebsch launches, by op. tests/style/test_kernel_names.py compares them with src/cuda."""
+
+from __future__ import annotations
+
+import re
+
+KERNELS = {
+    "interaction": ("interaction_forward", "interaction_backward", "sum_slab"),
+    "interaction with density": ("interaction_density_forward", "interaction_density_backward"),
+    "tensor_product_conv": ("conv_forward", "conv_backward", "conv_double_backward", "sum_by_sender"),
+    "sums of both": ("sum_parts",),
+    "edge_embedding": ("edge_embedding_forward", "edge_embedding_backward", "edge_embedding_double_backward"),
+    "symmetric_contraction": ("symmetric_forward", "symmetric_backward", "symmetric_tangent"),
+    "linear, species_linear, dense": ("node_linear", "group_rows"),
+    "gate": ("gate_forward", "gate_backward"),
+    "pair_repulsion": ("pair_repulsion_forward", "pair_repulsion_backward"),
+    "allegro_energy": (
+        "allegro_plan",
+        "allegro_count",
+        "allegro_order",
+        "allegro_edges",
+        "allegro_edge_gradient",
+        "allegro_readout",
+        "allegro_dense",
+        "allegro_product",
+        "allegro_product_backward",
+        "allegro_scale_rows",
+    ),
+    "neighbours of a step": ("count_edges", "fill_edges", "count_senders", "place_edges", "order_edges"),
+    "scan": ("scan_tiles", "scan_counts"),
+    "forces and virial": ("edge_forces", "sum_virial"),
+    "CLEBSCH_CUDA_CHECK": ("check_offsets", "check_range", "check_receivers"),
+}
+NAMES = tuple(name for names in KERNELS.values() for name in names)
+
+
+def named_in(line: str) -> str:
+    """The kernel that a line of compute-sanitizer, or a profiler's name, speaks of; '' for one of torch's."""
+    words = set(re.findall(r"\w+", line))
+    return next((name for name in NAMES if name in words), "")

@@ -1,0 +1,134 @@
+"""The smallest runs that between them launch every kernel that ships (kernel_names.py), for compute-sanitizer to watch.
+
+Models of tests/unit with 5 to 8 channels on seven atoms, not recorded: recording needs torch's cache of memory, in
+which the borders of an array are not those of an allocation. Then single ops for what such a model does not reach:
+receivers that are cut into parts, derivatives that training needs, a graph longer than a tile of the scan. Results are
+compared with the CPU where that has them. scripts/sanitizer_record.py runs them under all tools.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from density_cases import with_density
+from interaction_cases import TOLERANCE as OP_TOLERANCE
+from interaction_cases import compare, make_case, radial_problems
+from model_cases import Structure, difference, evaluate, gas, largest, limits, load
+from test_conv_variants import TEXTS, graphs, run
+from test_conv_variants import Case as Convolution
+from test_model import PER_ATOM, TOLERANCE, check_lists_of_pairs
+
+from test_edge_embedding import TOLERANCE as EMBEDDING_TOLERANCE
+from test_edge_embedding import Edges, problem
+from test_symmetric_contraction import Case as Contraction
+from test_symmetric_contraction import relative
+
+pytestmark = pytest.mark.sanitize
+INTERACTION, ALLEGRO = "CLEBSCH_CUDA_INTERACTION", "CLEBSCH_CUDA_ALLEGRO"
+#: A model, the dtype, a plan of its kernels, options of Model.
+MODELS = {
+    "nequip pieces": ("small-nequip", "float32", {INTERACTION: "spline=0"}, {}),
+    "nequip splines": ("small-nequip", "float32", {INTERACTION: "spline=1"}, {}),
+    "nequip fp64 pieces": ("small-nequip", "float64", {INTERACTION: "spline=0"}, {}),
+    "nequip fp64 splines": ("small-nequip", "float64", {INTERACTION: "spline=1"}, {}),
+    "nequip atomic sums": ("small-nequip", "float32", {}, {"deterministic": False}),
+    "nequip without tables": ("small-nequip", "float64", {}, {"radial": "exact"}),
+    "mace": ("small-mace", "float32", {}, {}),
+    "mace fp64": ("small-mace", "float64", {}, {}),
+    "allegro 3xTF32": ("small-allegro", "float32", {ALLEGRO: "dense=tf32x3"}, {}),
+    "allegro fp32": ("small-allegro", "float32", {ALLEGRO: "dense=fp32"}, {}),
+    "allegro fp64": ("small-allegro", "float64", {}, {}),
+    "allegro wide 3xTF32": ("allegro-l2", "float32", {ALLEGRO: "dense=tf32x3"}, {}),
+    "allegro wide fp32": ("allegro-l2", "float32", {ALLEGRO: "dense=fp32"}, {}),
+    "allegro chunks": ("small-allegro", "float32", {ALLEGRO: "edges=64,longest=256"}, {}),
+}
+PROBLEMS = radial_problems()
+
+
+def steps(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Errors against the CPU of graphs of seven atoms and of one."""
+    model, dtype, environment, options = MODELS[name]
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    if device == "cuda":
+        options = options | {"cuda_graph": False}
+    tested = load(model, device, dtype, **options)
+    expected = load(model, "cpu", dtype, **({"radial": "exact"} if "radial" in options else {}))
+    errors: dict[str, float] = {}
+    for structure in (gas(7, 3), gas(1)):
+        got = evaluate(tested, structure, **PER_ATOM)
+        errors = largest(errors, difference(got, evaluate(expected, structure, **PER_ATOM)))
+    return errors
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_step(name, device, within, monkeypatch) -> None:
+    errors = steps(name, device, monkeypatch)
+    within(errors, limits(errors, TOLERANCE[MODELS[name][1]]))
+
+
+def test_step_with_checked_indices(device, within, monkeypatch) -> None:
+    monkeypatch.setenv("CLEBSCH_CUDA_CHECK", "1")
+    errors = steps("nequip fp64 pieces", device, monkeypatch)
+    within(errors, limits(errors, TOLERANCE["float64"]))
+
+
+@pytest.mark.parametrize("model", ["small-nequip", "small-allegro"])
+def test_list_of_pairs(model, within) -> None:
+    assert check_lists_of_pairs(model, "float64", [gas(7, 1), gas(0), gas(1)], 2, within, cuda_graph=False) == 0
+
+
+def test_more_rows_than_a_tile(device, within) -> None:
+    """Pairs of atoms far from each other: many rows, few edges."""
+    atoms = 8400
+    positions = np.zeros((atoms, 3))
+    positions[:, 0] = 20.0 * (np.arange(atoms) // 2) + 1.5 * (np.arange(atoms) % 2)
+    structure = Structure(positions, 0.0, np.arange(atoms) % 2)
+    options = {"cuda_graph": False} if device == "cuda" else {}
+    got = evaluate(load("small-allegro", device, "float64", **options), structure)
+    errors = difference(got, evaluate(load("small-allegro", "cpu", "float64"), structure))
+    within(errors, limits(errors, TOLERANCE["float64"]))
+
+
+@pytest.mark.parametrize("dtype", list(OP_TOLERANCE), ids=lambda t: str(t)[6:])
+@pytest.mark.parametrize("density", [False, True], ids=["messages", "density"])
+def test_interaction_cut_into_parts(density, dtype, device, within) -> None:
+    """Receivers of so many edges that several blocks share them, with and without the transpose."""
+    case = make_case(PROBLEMS["test-uneven"], [1500, 0, 3], 5, types=2, pieces=16).rounded(torch.float32)
+    case = with_density(case) if density else case
+    expected = case.operands(torch.float64, "cpu").results()
+    errors = {}
+    for transpose in (True, False):
+        for mask in ((True, True), (False, True)):
+            got = case.operands(dtype, device, transpose).results(mask)
+            errors[f"transpose {transpose}, {mask}"] = compare(case, got, expected)
+    within(errors, OP_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["test-uneven", "test-uvw", "test-weightless"])
+def test_convolution(name, dtype) -> None:
+    """Forward, backward and double backward, deterministic and with atomic sums; parts of a long receiver."""
+    for deterministic in (True, False):
+        for graph in ("uneven", "long"):
+            case = Convolution(name, dtype, graph=graph, deterministic=deterministic)
+            run(case, TEXTS[name], graphs()[graph])
+
+
+@pytest.mark.parametrize("dtype", list(EMBEDDING_TOLERANCE), ids=lambda t: str(t)[6:])
+def test_edge_embedding(dtype, device, within) -> None:
+    edges = Edges(8, 40, 5, 6)
+    got = edges.derivatives(problem(1, 5), dtype, device)
+    expected = edges.derivatives(problem(1, 5), torch.float64, "cpu")
+    errors = {str(k): relative(a, b) for k, (a, b) in enumerate(zip(got, expected, strict=True))}
+    within(errors, 10 * EMBEDDING_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=lambda t: str(t)[6:])
+def test_symmetric_contraction(dtype, device, within) -> None:
+    case, errors = Contraction("test-uneven", 9, 2, 7), {}
+    for of_weights in (False, True):
+        got, expected = case.results(device, dtype, of_weights), case.results("cpu", torch.float64, of_weights)
+        errors |= {f"{of_weights} {k}": relative(a, b) for k, (a, b) in enumerate(zip(got, expected, strict=True))}
+    within(errors, 1e-5 if dtype == torch.float32 else 1e-12)
