@@ -52,4 +52,7 @@ def test_an_atom_that_is_no_node(exchange):
     """The owner says so, after all messages: no rank waits."""
     lines = exchange(3, 7, 60, 3, 0)
     refused = [line for line in lines if line.startswith("refused")]
-    assert len(refused) == 1 and "rank 1 has a ghost of local atom 1048576, which is not an atom of the model" in refused[0]
+    assert (
+        len(refused) == 1
+        and "rank 1 has a ghost of local atom 1048576, which is not an atom of the model" in refused[0]
+    )
