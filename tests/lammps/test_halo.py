@@ -54,6 +54,20 @@ def test_multi(lammps, model, style):
     assert_same(halo(lammps, system, model, 3, after=style), lammps.evaluate(system, model), ROUNDING)
 
 
+@pytest.mark.parametrize("newton", ["on", "off"])
+def test_two_models(lammps, model, mace_model, newton):
+    """Each has a communicator of its own; one with deep ghosts beside one that needs none of them."""
+    system = random_system(atoms=40)
+    overlay = (
+        "pair_style hybrid/overlay clebsch comm {} clebsch comm {}\n"
+        f"pair_coeff * * clebsch 1 {model} O H\npair_coeff * * clebsch 2 {mace_model} O H\n"
+    )
+    reference = lammps.evaluate(system, model, pair=overlay.format("auto", "auto"))
+    for ways in (("halo", "halo"), ("ghost", "halo"), ("halo", "ghost")):
+        run = lammps.evaluate(system, model, ranks=3, pair=overlay.format(*ways), newton=newton)
+        assert_same(run, reference)
+
+
 def test_same_bits(lammps, model):
     """Sums have a fixed order: for the same decomposition not even the last digit depends on when messages arrive."""
     first, second = (halo(lammps, random_system(), model, 4) for _ in range(2))

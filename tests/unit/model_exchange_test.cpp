@@ -241,6 +241,27 @@ TEST(Exchange, EnergiesCountFromTheReference) {
   expect_same(alone, whole);
 }
 
+TEST(Exchange, AFailedExchangeFailsTheStep) {
+  class Broken : public Nothing {
+   public:
+    void reverse(const FeatureRows& /*rows*/) override { throw std::runtime_error("the line is dead"); }
+  };
+  const auto model = load("plain");
+  const Graph graph = folded_graph(make_system(8, 4.5, 5), kCutoff, model->metadata().layers);
+  Result result, again;
+  Broken broken;
+  try {
+    model->compute(graph.view(), {}, result, &broken);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the line is dead"), std::string::npos) << error.what();
+  }
+  Nothing exchange;
+  model->compute(graph.view(), {}, result, &exchange);
+  model->compute(graph.view(), {}, again);
+  expect_same(result, again);
+}
+
 TEST(Exchange, RefusesWhatItCannot) {
   const auto model = load("outputs");
   const System s = make_system(8, 4.5, 5);
