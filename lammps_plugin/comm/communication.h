@@ -3,6 +3,7 @@
 // What the pair style sends between atoms and their ghost copies. Pair's pack and unpack callbacks land here.
 #include <vector>
 
+#include "comm/halo_nodes.h"
 #include "pointers.h"
 
 namespace LAMMPS_NS {
@@ -15,11 +16,13 @@ namespace clebsch_lammps {
 enum class GhostMode {
   fold,    ///< one rank: ghosts are images of their owners, which are all here
   expand,  ///< ghosts are nodes of their own, as deep as the layers of the model reach
+  halo,    ///< atoms of other ranks are nodes once, one cutoff deep; ranks exchange their features (comm/halo.h)
 };
 
 /// Two exchanges, both collective:
-///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here), or
-///    its owner's type (several ranks);
+///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here),
+///  its
+///    owner's rank and index there, or its owner's type (several ranks);
 ///  - reverse, up to 9 numbers an atom: sums of ghosts' forces or virials back to their owners. LAMMPS does this itself
 ///    with newton on; with newton off on several ranks the style has to.
 class Communication : protected LAMMPS_NS::Pointers {
@@ -36,7 +39,9 @@ class Communication : protected LAMMPS_NS::Pointers {
   /// To be called with each new neighbour list: the owners of ghosts that are folded.
   void find_owners(LAMMPS_NS::Pair* pair);
   /// Local index of the owner of every local and ghost atom; null where ghosts are nodes.
-  const int* owners() const { return folds() ? forwarded_.data() : nullptr; }
+  const int* owners() const { return folds() ? owners_.data() : nullptr; }
+  /// The owner of every ghost, on whichever rank. Collective; to be called with each new neighbour list.
+  std::vector<AtomHome> find_homes(LAMMPS_NS::Pair* pair);
 
   /// Where ghosts are nodes: brings them the types of their owners, as LAMMPS does with each of its neighbour lists.
   void refresh_ghost_types(LAMMPS_NS::Pair* pair);
@@ -61,7 +66,8 @@ class Communication : protected LAMMPS_NS::Pointers {
 
  private:
   GhostMode mode_ = GhostMode::fold;
-  std::vector<int> forwarded_;
+  std::vector<double> forwarded_;
+  std::vector<int> owners_;
   std::vector<int> types_;  ///< types() where ghosts are folded
   std::vector<double> buffer_;
   int width_ = 0;

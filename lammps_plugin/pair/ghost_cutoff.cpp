@@ -39,10 +39,10 @@ double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
 }  // namespace
 
 void GhostCutoff::init(GhostMode mode, const clebsch::Metadata& model) {
-  const bool fold = mode == GhostMode::fold;
-  const double depth = (fold ? 1 : model.layers) * model.r_max + neighbor->skin;
+  const bool expand = mode == GhostMode::expand;
+  const double depth = (expand ? model.layers : 1) * model.r_max + neighbor->skin;
   check_communication(depth, needs_rows(mode, model));
-  depth_ = fold ? 0 : depth;
+  depth_ = expand ? depth : 0;
   FixGhostCutoff::ask(lmp, depth_);
   if (depth_ > comm->cutghostuser && depth_ != told_depth_ && comm->me == 0)
     LAMMPS_NS::utils::logmesg(
@@ -53,15 +53,15 @@ void GhostCutoff::init(GhostMode mode, const clebsch::Metadata& model) {
 
 void GhostCutoff::forget() { FixGhostCutoff::remove(lmp); }
 
-void GhostCutoff::check_communication(double depth, bool expanded) const {
-  if (expanded && comm->mode != Comm::SINGLE)
+void GhostCutoff::check_communication(double depth, bool rows) const {
+  if (rows && comm->mode != Comm::SINGLE)
     error->all(FLERR,
-               "Pair style clebsch: expected comm_modify mode single on several ranks, got mode multi; use "
-               "`comm_modify mode single`");
-  if (expanded && neighbor->style != Neighbor::BIN && neighbor->style != Neighbor::NSQ)
+               "Pair style clebsch: expected comm_modify mode single where ghosts are nodes (comm ghost), got mode "
+               "multi; use `comm_modify mode single`");
+  if (rows && neighbor->style != Neighbor::BIN && neighbor->style != Neighbor::NSQ)
     error->all(FLERR,
-               "Pair style clebsch: expected neighbor style bin or nsq on several ranks, got multi; use "
-               "`neighbor {} bin`",
+               "Pair style clebsch: expected neighbor style bin or nsq where ghosts are nodes (comm ghost), got multi; "
+               "use `neighbor {} bin`",
                neighbor->skin);
   const double height = shortest_periodic_height(domain);
   if (comm->style == Comm::TILED && depth > height)

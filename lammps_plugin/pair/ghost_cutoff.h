@@ -21,11 +21,11 @@ class GhostCutoff : protected LAMMPS_NS::Pointers {
 
   /// Whether the neighbour list must have rows of ghosts.
   static bool needs_rows(GhostMode mode, const clebsch::Metadata& model) {
-    return mode != GhostMode::fold && model.layers > 1;
+    return mode == GhostMode::expand && model.layers > 1;
   }
 
  private:
-  void check_communication(double depth, bool expanded) const;
+  void check_communication(double depth, bool rows) const;
 
   double depth_ = 0;       ///< Angstrom; 0: as LAMMPS has them
   double told_depth_ = 0;  ///< the last one that the log tells

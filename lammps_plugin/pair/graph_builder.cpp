@@ -26,15 +26,22 @@ void GraphBuilder::set_types(const std::vector<int>& model_type, const std::vect
       }
 }
 
-void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int threads) {
+void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner,
+                         const std::vector<int>* remote, int threads) {
   nodes_.start(atom->nlocal + atom->nghost);
   add_owned_nodes(list, type);
   graph_.row_ptr.assign(1, 0);
-  nodes_.expand(layers_, [&](int begin, int end) {
+  const auto rows = [&](int begin, int end) {
     const int edge_begin = graph_.row_ptr.back();
     add_rows(list, type, begin, end, threads);
     number_senders(owner, edge_begin, graph_.row_ptr.back());
-  });
+  };
+  if (remote) {
+    nodes_.append(layers_, *remote);
+    rows(0, nodes_.owned());
+  } else {
+    nodes_.expand(layers_, rows);
+  }
   graph_.layer_rows.assign(nodes_.layer_rows().begin(), nodes_.layer_rows().end());
   graph_.n_local = nodes_.owned();
   graph_.n_rows = nodes_.rows();
@@ -105,11 +112,11 @@ void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, i
 void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end) {
   for (int e = edge_begin; e < edge_end; ++e) {
     const int j = owner ? owner[graph_.senders[e]] : graph_.senders[e];
-    if (owner && nodes_.find(j) < 0)
+    if (owner && (j < 0 || nodes_.find(j) < 0))
       error->one(FLERR,
                  "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for "
                  "local index {}; please report this",
-                 j);
+                 graph_.senders[e]);
     graph_.senders[e] = nodes_.number(j);
   }
 }

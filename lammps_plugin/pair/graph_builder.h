@@ -23,10 +23,12 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. `pair_cutoffs` (T,T) [centre][neighbour].
   void set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types, int layers);
 
-  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, every ghost stands for its owner on this rank
-  /// (one rank alone); with null, ghosts are nodes and the list must hold rows of ghosts unless there is one layer
-  /// only. Stops on a position that is not a number.
-  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int threads);
+  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, ghost i is an image of atom owner[i], which
+  /// is an own atom or one of `remote`, the nodes behind the own ones, and the rows are those of own atoms alone (null:
+  /// there are none). With null, ghosts are nodes and the list must hold rows of ghosts unless there is one layer only.
+  /// Stops on a position that is not a number.
+  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, const std::vector<int>* remote,
+             int threads);
 
   /// Whether graphs come with their transpose; a GPU makes its own. Yes by default.
   void set_transpose(bool wanted) { graph_.with_transpose = wanted; }

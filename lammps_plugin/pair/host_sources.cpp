@@ -29,7 +29,7 @@ class Source : public HostSource, protected LAMMPS_NS::Pointers {
   }
 
  protected:
-  void build_graph(const Step& step) { builder_.build(step.list, step.type, step.owner, comm->nthreads); }
+  void build_graph(const Step& step) { builder_.build(step.list, step.type, step.owner, step.remote, comm->nthreads); }
 
   /// The list of a style under hybrid holds atoms by the types that they had when LAMMPS built it.
   void check_list(const Step& step) const {
@@ -51,11 +51,12 @@ class GraphSource : public Source {
   using Source::Source;
 
   void update(const Step& step) override {
+    exchange_ = step.exchange;
     check_list(step);
     build_graph(step);
   }
   void compute(const clebsch::Request& request, clebsch::Result& result) override {
-    model_->compute(builder_.graph().view(), request, result);
+    model_->compute(builder_.graph().view(), request, result, exchange_);
   }
   void check_positions() override {}  // update() has
   ClosestPair closest_pair() override { return builder_.closest_pair(); }
@@ -63,6 +64,9 @@ class GraphSource : public Source {
   Counts counts() const override { return counts_of(builder_.nodes()); }
   const std::vector<int>& atoms() const override { return builder_.atoms(); }
   double memory_usage() const override { return builder_.memory_usage(); }
+
+ private:
+  clebsch::FeatureExchange* exchange_ = nullptr;
 };
 
 class PairListSource : public Source {

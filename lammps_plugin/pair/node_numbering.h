@@ -41,6 +41,13 @@ class NodeNumbering {
     rows_ = begin;
   }
 
+  /// Instead of hops: the own atoms' rows for each layer, and nodes of other ranks behind them.
+  void append(int layers, const std::vector<int>& remote) {
+    owned_ = rows_ = static_cast<int>(atoms_.size());
+    layer_rows_.assign(layers, rows_);
+    for (const int atom : remote) number(atom);
+  }
+
   /// LAMMPS's index of each node.
   const std::vector<int>& atoms() const { return atoms_; }
   int owned() const { return owned_; }

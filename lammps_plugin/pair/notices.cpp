@@ -12,9 +12,23 @@
 #include "utils.h"
 
 namespace clebsch_lammps {
+namespace {
+
+const char* described(GhostMode ghosts) {
+  switch (ghosts) {
+    case GhostMode::fold:
+      return "one rank: periodic ghosts folded onto their owners";
+    case GhostMode::halo:
+      return "halo: ranks exchange features between layers";
+    default:
+      return "ghost expansion";
+  }
+}
+
+}  // namespace
 
 void Notices::tell_model(const clebsch::Model& model, const std::string& file, const std::vector<int>& model_type,
-                         clebsch::EnergyReference energy, bool fold) {
+                         clebsch::EnergyReference energy, GhostMode ghosts) {
   if (told_model_) return;
   told_model_ = true;
   if (comm->me != 0) return;
@@ -42,8 +56,8 @@ void Notices::tell_model(const clebsch::Model& model, const std::string& file, c
       model.dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
       model.device() == "cpu" ? std::string("CPU ") + clebsch::instruction_set()
                               : "GPU " + model.device() + " (rank 0)",
-      tables, fold ? "one rank: periodic ghosts folded onto their owners" : "ghost expansion", comm->nthreads,
-      force->newton_pair ? "on" : "off", clebsch::version(), clebsch::torch_version());
+      tables, described(ghosts), comm->nthreads, force->newton_pair ? "on" : "off", clebsch::version(),
+      clebsch::torch_version());
 }
 
 void Notices::warn_monte_carlo() {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communication.h"
 #include "model/model.h"
 #include "pointers.h"
 
@@ -15,7 +16,7 @@ class Notices : protected LAMMPS_NS::Pointers {
 
   /// The model as it was loaded, its tables, and how it runs. Again after forget_model().
   void tell_model(const clebsch::Model& model, const std::string& file, const std::vector<int>& model_type,
-                  clebsch::EnergyReference energy, bool fold);
+                  clebsch::EnergyReference energy, GhostMode ghosts);
   void forget_model() { told_model_ = false; }
   /// Warns when a fix compares energies of different numbers of atoms, in which those of isolated atoms do not cancel.
   void warn_monte_carlo();

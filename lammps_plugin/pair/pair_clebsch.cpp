@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "atom.h"
 #include "comm.h"
@@ -65,9 +66,9 @@ void PairClebsch::settings(int narg, char** arg) {
   settings_ = clebsch_lammps::parse_pair_settings(lmp, narg, arg);
   // LAMMPS keeps this object when the input names the style again. The model was loaded with the old options then.
   if (model_ && !settings_.same_model(before)) forget_model();
-  const bool fold = settings_.comm == CommMode::automatic && comm->nprocs == 1;
-  communication_.set_mode(fold ? GhostMode::fold : GhostMode::expand);
-  ghostneigh = fold ? 0 : 1;  // here for the same reason as the sizes above
+  const bool fold = settings_.comm != CommMode::ghost && comm->nprocs == 1;
+  communication_.set_mode(fold ? GhostMode::fold : GhostMode::expand);  // choose_ghost_mode() knows the model
+  ghostneigh = fold ? 0 : 1;                                            // here for the same reason as the sizes above
 }
 
 void PairClebsch::map_types(int narg, char** arg) {
@@ -137,6 +138,7 @@ void PairClebsch::make_source(const std::string& device) {
 
 void PairClebsch::forget_model() {
   host_.reset();
+  halo_.reset();
   model_.reset();
   last_step_ = -1;  // results are the old model's
   const int n = atom->ntypes + 1;
@@ -164,8 +166,43 @@ double PairClebsch::init_one(int i, int j) {
   return cutoff;
 }
 
+/// Why ranks cannot exchange features with this model, or "".
+std::string PairClebsch::exchange_problem() const {
+  if (!host_) return "pair style clebsch/kk does not exchange features yet";
+  if (model_->device() != "cpu" || settings_.device == "cpu:padded")
+    return "features are exchanged for models on the CPU alone so far";
+  try {
+    model_->exchange_widths();
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+/// The same on all ranks: they have the same model and settings.
+void PairClebsch::choose_ghost_mode() {
+  GhostMode mode = GhostMode::expand;
+  if (comm->nprocs == 1) {
+    if (settings_.comm != CommMode::ghost) mode = GhostMode::fold;
+  } else if (settings_.comm != CommMode::ghost && model_->metadata().layers > 1) {
+    const std::string problem = exchange_problem();
+    if (settings_.comm == CommMode::halo && !problem.empty())
+      error->all(FLERR, "Pair style clebsch: comm halo: {}; use comm ghost", problem);
+    // What a model has beyond energies is not there when it is evaluated in parts.
+    const bool energies_alone = model_->metadata().outputs.size() == 1;
+    if (problem.empty() && (energies_alone || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
+  }
+  communication_.set_mode(mode);
+  if (mode != GhostMode::halo) {
+    halo_.reset();
+  } else if (!halo_) {
+    halo_ = std::make_unique<clebsch_lammps::Halo>(lmp, *model_, model_type_);
+  }
+}
+
 void PairClebsch::init_style() {
   check_model();
+  choose_ghost_mode();
   energy_factor_ = clebsch_lammps::energy_factor(lmp);
   clebsch_lammps::check_pair_modify(lmp, offset_flag != 0, tail_flag != 0);
   grow_hybrid_buffers();
@@ -175,7 +212,7 @@ void PairClebsch::init_style() {
   model_->set_threads(comm->nthreads);
   forget_run();
   if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();
-  notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.folds());
+  notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.mode());
 }
 
 /// A hybrid style that was set up from a restart file has not seen the constructor's sizes of this one.
@@ -207,6 +244,12 @@ clebsch::OutputKind PairClebsch::request_output(const std::string& name) {
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
+  if (halo_ && name != "atomic_energy")
+    error->all(
+        FLERR,
+        "Pair style clebsch: output {} is not there when ranks exchange features, which makes energies alone; use "
+        "comm ghost",
+        name);
   if (!requests_output(name)) request_.outputs.push_back(name);
   return model_->metadata().kinds[found - known.begin()];
 }
@@ -227,5 +270,6 @@ int PairClebsch::pack_reverse_comm(int n, int first, double* buf) { return commu
 void PairClebsch::unpack_reverse_comm(int n, int* list, double* buf) { communication_.unpack_reverse(n, list, buf); }
 
 double PairClebsch::memory_usage() {
-  return Pair::memory_usage() + communication_.memory_usage() + (source() ? source()->memory_usage() : 0.0);
+  return Pair::memory_usage() + communication_.memory_usage() + (source() ? source()->memory_usage() : 0.0) +
+         (halo_ ? halo_->memory_usage() : 0.0);
 }

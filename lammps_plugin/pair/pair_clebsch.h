@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/communication.h"
+#include "comm/halo.h"
 #include "model/model.h"
 #include "pair.h"
 #include "pair/ghost_cutoff.h"
@@ -78,6 +79,8 @@ class PairClebsch : public Pair {
 
  private:
   void allocate();
+  void choose_ghost_mode();
+  std::string exchange_problem() const;
   void map_types(int narg, char** arg);
   void grow_hybrid_buffers();
   void forget_run();
@@ -97,6 +100,7 @@ class PairClebsch : public Pair {
   clebsch::Request request_;
   clebsch::Result result_;
   clebsch_lammps::Communication communication_;
+  std::unique_ptr<clebsch_lammps::Halo> halo_;  ///< null where ranks exchange no features
   clebsch_lammps::GhostCutoff ghost_cutoff_;
   clebsch_lammps::ListWatch list_watch_;
   clebsch_lammps::StepTimes times_;

@@ -66,14 +66,22 @@ void PairClebsch::update_source() {
   clebsch_lammps::HostSource::Step step;
   step.list = list;
   step.new_list = list_watch_.is_new(lmp);
-  if (step.new_list) communication_.find_owners(this);
+  if (halo_) {
+    step.new_list = halo_->needs_plan(step.new_list);
+    if (step.new_list) halo_->make_plan(list, communication_, this);
+    halo_->tell();
+    step.remote = &halo_->remote();
+    step.exchange = &halo_->exchange();
+  } else if (step.new_list) {
+    communication_.find_owners(this);
+  }
   step.type = communication_.types();
-  step.owner = communication_.owners();
+  step.owner = halo_ ? halo_->node_atoms() : communication_.owners();
   host_->update(step);
 }
 
 void PairClebsch::evaluate() {
-  if (owned_nodes() == 0) {
+  if (owned_nodes() == 0) {  // also where features are exchanged: nobody needs any of a rank without atoms
     result_.energy = 0;
     std::fill(result_.virial, result_.virial + 9, 0.0);
     result_.outputs.clear();

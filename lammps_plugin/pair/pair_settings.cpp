@@ -27,11 +27,8 @@ clebsch::Dtype parse_dtype(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
 CommMode parse_comm(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
   if (value == "auto") return CommMode::automatic;
   if (value == "ghost") return CommMode::ghost;
-  if (value == "halo")
-    lmp->error->all(FLERR,
-                    "Pair style clebsch: keyword comm expected ghost or auto, got 'halo', which this version does "
-                    "not have yet; use comm auto");
-  wrong_value(lmp, "comm", "ghost or auto", value);
+  if (value == "halo") return CommMode::halo;
+  wrong_value(lmp, "comm", "ghost, halo or auto", value);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace clebsch_lammps {
 
-enum class CommMode { automatic, ghost };
+enum class CommMode { automatic, ghost, halo };
 
 struct PairSettings {
   std::optional<clebsch::Dtype> dtype;  ///< none: the model's own

@@ -38,7 +38,10 @@ class HostSource : public StepSource {
     const LAMMPS_NS::NeighList* list = nullptr;
     const int* type = nullptr;   ///< of every local and ghost atom at this step
     const int* owner = nullptr;  ///< of every local and ghost atom; null where ghosts are nodes
-    bool new_list = false;       ///< the neighbour list or the atoms are others than at the last step
+    /// Where features are exchanged: the ghosts that are nodes, one an atom of another rank, and the exchange.
+    const std::vector<int>* remote = nullptr;
+    clebsch::FeatureExchange* exchange = nullptr;
+    bool new_list = false;  ///< the neighbour list or the atoms are others than at the last step
   };
 
   /// Finds the nodes. Stops through LAMMPS's error class when the list lacks atoms.

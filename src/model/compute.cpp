@@ -1,5 +1,5 @@
 // Evaluating a model: tensors over the caller's arrays, forward, gradient by edge vectors, forces and virials.
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -11,92 +11,11 @@
 #include "model/device/device_run.h"
 #include "model/run/forward.h"
 #include "model/run/guards.h"
+#include "model/run/host_graph.h"
 #include "model/run/impl.h"
+#include "model/run/segments.h"
 
 namespace clebsch {
-namespace {
-
-template <typename T>
-at::Tensor wrap(const T* data, at::IntArrayRef shape) {
-  // torch has no tensor over const memory; nothing a model file may contain writes to its arguments.
-  return at::from_blob(const_cast<T*>(data), shape, at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value));
-}
-
-int64_t row_of(const GraphView& graph, int64_t edge) {
-  return std::upper_bound(graph.row_ptr, graph.row_ptr + graph.n_rows + 1, edge) - graph.row_ptr - 1;
-}
-
-/// Throws when a coordinate is not finite: kernels compare distances, and a NaN would just drop out of the sum.
-void require_finite(const Model::Impl& model, const GraphView& graph) {
-  const int64_t count = 3 * static_cast<int64_t>(graph.row_ptr[graph.n_rows]);
-  double probe[4] = {0, 0, 0, 0};  // four sums, so that additions overlap
-  for (int64_t k = 0; k < count; ++k) probe[k & 3] += graph.edge_vec[k] * 0.0;
-  if (probe[0] + probe[1] + probe[2] + probe[3] == 0) return;
-  for (int64_t k = 0; k < count; ++k) {
-    if (!std::isfinite(graph.edge_vec[k])) {
-      fail("model {}: expected finite edge vectors, got {} at edge {} (row {}, sender {})", model.name,
-           graph.edge_vec[k], k / 3, row_of(graph, k / 3), graph.senders[k / 3]);
-    }
-  }
-}
-
-void require_types_in_use(const Model::Impl& model, const int32_t* types, int32_t nodes) {
-  for (int32_t i = 0; i < nodes; ++i) {
-    if (!model.in_use[types[i]]) {
-      fail("model {}: row {} has type {}, which is not among the types in use; load the model for it", model.name, i,
-           model.metadata.shown.type_names[types[i]]);
-    }
-  }
-}
-
-/// Fills what the caller left out, in buffers of the model.
-GraphView complete(Model::Impl& model, GraphView graph) {
-  const auto& metadata = model.metadata.shown;
-  if (graph.layer_rows == nullptr) {
-    model.layer_rows.assign(metadata.layers, graph.n_rows);
-    graph.layer_rows = model.layer_rows.data();
-    graph.n_layers = metadata.layers;
-  }
-  require(graph.n_layers == metadata.layers, "model {}: expected layer_rows of {} layers, got {}", model.name,
-          metadata.layers, graph.n_layers);
-  // A model that is to run on a GPU is tried on the CPU first, when it is loaded: then there is no `run` yet.
-  const bool on_gpu = model.run && !model.device.device.is_cpu();
-  if (on_gpu) graph.receivers = graph.col_ptr = graph.col_edge = nullptr;  // made there
-  validate_graph(graph, static_cast<int>(metadata.type_names.size()));
-  require_types_in_use(model, graph.types, graph.n_nodes);
-  const int64_t edges = graph.row_ptr[graph.n_rows];
-  require(edges == 0 || graph.edge_vec != nullptr, "model {}: expected edge vectors, got none", model.name);
-  if (on_gpu) return graph;  // vectors that are not finite make energies that are not, and are looked for then
-  if (graph.receivers == nullptr) {
-    model.receivers.resize(graph.n_edges);
-    for (int32_t i = 0; i < graph.n_rows; ++i) {
-      std::fill(model.receivers.begin() + graph.row_ptr[i], model.receivers.begin() + graph.row_ptr[i + 1], i);
-    }
-    graph.receivers = model.receivers.data();
-  }
-  require_finite(model, graph);
-  if (graph.col_ptr == nullptr) {
-    transpose_graph(graph, model.col_ptr, model.col_edge);
-    model.col_edge.resize(graph.n_edges);
-    graph.col_ptr = model.col_ptr.data();
-    graph.col_edge = model.col_edge.data();
-  }
-  return graph;
-}
-
-c10::List<at::Tensor> graph_list(const GraphView& graph) {
-  c10::List<at::Tensor> list;
-  list.push_back(wrap(graph.row_ptr, {graph.n_rows + 1}));
-  list.push_back(wrap(graph.senders, {graph.n_edges}));
-  list.push_back(wrap(graph.receivers, {graph.n_edges}));
-  list.push_back(wrap(graph.col_ptr, {graph.n_nodes + 1}));
-  list.push_back(wrap(graph.col_edge, {graph.n_edges}));
-  list.push_back(wrap(graph.layer_rows, {graph.n_layers}));
-  list.push_back(wrap(&graph.n_local, {1}));
-  return list;
-}
-
-}  // namespace
 
 Outputs run_forward(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                     c10::List<at::Tensor> graph) {
@@ -198,10 +117,10 @@ void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Reques
 
 void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& request, Result& result) {
   const bool gradients = wants_gradient(request);
-  at::Tensor edge_vec = wrap(graph.edge_vec, {graph.n_edges, 3});
+  at::Tensor edge_vec = as_tensor(graph.edge_vec, {graph.n_edges, 3});
   edge_vec.requires_grad_(gradients);
-  const at::Tensor types = wrap(graph.types, {graph.n_nodes});
-  const Outputs outputs = run_forward(model, edge_vec, types, graph_list(graph));
+  const at::Tensor types = as_tensor(graph.types, {graph.n_nodes});
+  const Outputs outputs = run_forward(model, edge_vec, types, graph_tensors(graph));
   const at::Tensor energy = atomic_energies(model, outputs, types, graph.n_rows);
   read_energies(model, energy.detach().contiguous().const_data_ptr<double>(), graph.n_local, result);
   const bool whole = graph.n_local == graph.n_rows && graph.n_rows == graph.n_nodes;
@@ -214,6 +133,40 @@ void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& r
   }
   sum_forces(graph, gradient, request, result);
   require_finite_forces(model, result.forces);
+}
+
+/// The same with the features of other processes' nodes from an exchange.
+void compute_with_exchange(Model::Impl& model, const GraphView& graph, const Request& request,
+                           FeatureExchange& exchange, Result& result) {
+  const at::Tensor edge_vec = as_tensor(graph.edge_vec, {graph.n_edges, 3});
+  at::Tensor weight;
+  if (wants_gradient(request)) weight = at::ones({graph.n_rows}, at::TensorOptions().dtype(at::kDouble));
+  const at::Tensor types = as_tensor(graph.types, {graph.n_nodes});
+  const SegmentedStep step = run_segments(model, edge_vec, types, graph_tensors(graph), graph.n_rows, weight, exchange);
+  read_energies(model, step.energy.const_data_ptr<double>(), graph.n_local, result);
+  Outputs outputs;
+  outputs.insert("atomic_energy", step.energy);
+  read_outputs(model, outputs, request, {graph.n_rows, graph.n_rows, false}, result);
+  sum_forces(graph, step.gradient, request, result);
+  require_finite_forces(model, result.forces);
+}
+
+/// What a graph and a request must be for an exchange.
+void check_exchange(const Model::Impl& model, const GraphView& graph, const Request& request) {
+  require(!model.run, "model {}: features are exchanged on the CPU alone so far, expected device cpu, got {}{}",
+          model.name, model.device.device.str(), model.device.device.is_cpu() ? ":padded" : "");
+  const bool owned_rows =
+      graph.n_local == graph.n_rows && std::all_of(graph.layer_rows, graph.layer_rows + graph.n_layers,
+                                                   [&](int32_t rows) { return rows == graph.n_rows; });
+  require(owned_rows,
+          "model {}: expected rows of owned atoms alone where features are exchanged, got {} rows, {} of them owned",
+          model.name, graph.n_rows, graph.n_local);
+  for (const std::string& name : request.outputs) {
+    require(name == "atomic_energy",
+            "model {}: expected atomic_energy alone where features are exchanged, got output '{}', which only forward "
+            "makes; let processes have their neighbours' neighbours as ghosts",
+            model.name, name);
+  }
 }
 
 }  // namespace
@@ -264,11 +217,16 @@ DeviceRun& device_run(const Model::Impl& model) {
 
 }  // namespace
 
-void Model::compute(const GraphView& graph_in, const Request& request, Result& result) {
+void Model::compute(const GraphView& graph_in, const Request& request, Result& result, FeatureExchange* exchange) {
   Impl& model = *impl_;
-  const GraphView graph = complete(model, graph_in);
+  const GraphView graph = complete_graph(model, graph_in);
+  if (exchange) check_exchange(model, graph, request);
   const auto size = [&] { return fmt::format("{} atoms and {} edges", graph.n_nodes, graph.row_ptr[graph.n_rows]); };
   guarded(model, request, size, [&] {
+    if (exchange) {
+      compute_with_exchange(model, graph, request, *exchange, result);
+      return;
+    }
     if (!model.run) {
       compute_on_cpu(model, graph, request, result);
       return;
@@ -276,7 +234,7 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
     try {
       model.run->compute(graph, request, result);
     } catch (const Error&) {
-      require_finite(model, graph);
+      require_finite_vectors(model, graph);
       throw;
     }
   });
@@ -317,7 +275,7 @@ void Model::compute(const PointsView& points, const Request& request, Result& re
     if (model.run) {
       model.run->compute(list, model.pairs_version, graph, points, request, result);
     } else {
-      compute_on_cpu(model, complete(model, graph_of_points(model, points, graph)), request, result);
+      compute_on_cpu(model, complete_graph(model, graph_of_points(model, points, graph)), request, result);
     }
   });
 }
@@ -354,6 +312,18 @@ double Model::time_device(int repeats) {
           impl_->name);
   const RunGuard guard(impl_->threads, true);
   return impl_->run->time(repeats);
+}
+
+const std::vector<int64_t>& Model::exchange_widths() {
+  Impl& model = *impl_;
+  require(!model.run, "model {}: features are exchanged on the CPU alone so far, expected device cpu, got {}",
+          model.name, model.device.device.str());
+  if (!model.exchange_widths) {
+    guarded(
+        model, {false, false, false, false, {}}, [] { return std::string("an atom of each type"); },
+        [&] { model.exchange_widths = find_exchange_widths(model); });
+  }
+  return *model.exchange_widths;
 }
 
 std::vector<TableReport> Model::tables(const Progress& progress) const {

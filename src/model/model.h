@@ -15,6 +15,8 @@
 
 namespace clebsch {
 
+class FeatureExchange;  // model/feature_exchange.h
+
 enum class Dtype { float32, float64 };
 enum class RadialMode { table, exact };
 /// What energies are measured from. total: as the model has them. interaction: from the atoms' energies without
@@ -197,7 +199,15 @@ class Model {
 
   /// Energies, forces and virials of one graph. `graph.edge_vec`, `types` etc. are host pointers; the transpose
   /// is built when graph.col_ptr is null. Throws Error on an invalid graph or a non-finite energy (naming the row).
-  void compute(const GraphView& graph, const Request& request, Result& result);
+  /// With an exchange, nodes from n_local on are other processes': ghosts are one cutoff deep, rows are the owned atoms
+  /// alone (n_local = n_rows = layer_rows), and features and their gradients go through the exchange between layers
+  /// (model/feature_exchange.h). Forces and per-atom virials of these nodes are what this process's edges give them.
+  /// For models on the CPU, and the output atomic_energy alone.
+  void compute(const GraphView& graph, const Request& request, Result& result, FeatureExchange* exchange = nullptr);
+
+  /// The numbers a node that each exchange between layers carries, (layers - 1). Evaluates a few atoms when first
+  /// called. Throws Error when the file's segments do not give the energies of the whole, or off the CPU.
+  const std::vector<int64_t>& exchange_widths();
 
   /// Gives the model a neighbour list for the steps that follow: compute() of points finds each step's edges among the
   /// list's pairs, so that on a GPU a step uploads positions alone. The list must have every pair that may come within

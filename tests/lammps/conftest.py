@@ -37,10 +37,9 @@ def lammps(lmp, plugin, tmp_path):
     return Lammps(lmp, plugin, tmp_path)
 
 
-def tiny_model(folder: Path, *options: str) -> str:
+def tiny_model(folder: Path, *options: str, script="tiny_model.py") -> str:
     path = folder / "tiny.pt"
-    script = ROOT / "tests/unit/tiny_model.py"
-    subprocess.run([sys.executable, script, path, "dtype=float64", *options], check=True)
+    subprocess.run([sys.executable, ROOT / "tests/unit" / script, path, *options], check=True)
     return str(path)
 
 
@@ -49,7 +48,13 @@ def model(tmp_path_factory) -> str:
     """A small random-weight model of O and H in fp64: three layers, and a cutoff of its own for each ordered pair."""
     if "CLEBSCH_TEST_MODEL" in os.environ:
         return os.environ["CLEBSCH_TEST_MODEL"]
-    return tiny_model(tmp_path_factory.mktemp("models"), "layers=3", "lmax=1")
+    return tiny_model(tmp_path_factory.mktemp("models"), "dtype=float64", "layers=3", "lmax=1")
+
+
+@pytest.fixture(scope="session")
+def mace_model(tmp_path_factory) -> str:
+    """The like of family mace: two layers, densities."""
+    return tiny_model(tmp_path_factory.mktemp("models"), script="tiny_mace.py")
 
 
 @pytest.fixture(scope="session", params=["declared", "undeclared"])
@@ -57,10 +62,10 @@ def output_model(request, tmp_path_factory) -> str:
     """With further outputs: features (8 an atom), moment (8) and square (1) of the system, sums over atoms of energy x
     features and energy x energy. Older files do not declare which is which."""
     number = {"declared": 1, "undeclared": 2}[request.param]
-    return tiny_model(tmp_path_factory.mktemp("models"), "layers=2", "lmax=1", f"outputs={number}")
+    return tiny_model(tmp_path_factory.mktemp("models"), "dtype=float64", "layers=2", "lmax=1", f"outputs={number}")
 
 
 @pytest.fixture(scope="session")
 def repulsive_model(tmp_path_factory) -> str:
     """The like with a repulsive pair term, for dynamics: random weights alone may attract without end."""
-    return tiny_model(tmp_path_factory.mktemp("models"), "layers=2", "lmax=1", "zbl=1")
+    return tiny_model(tmp_path_factory.mktemp("models"), "dtype=float64", "layers=2", "lmax=1", "zbl=1")

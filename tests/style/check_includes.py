@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],
+    "model/feature_exchange.h": ["model"],
     "model/version.cpp": ["cpu", "model"],
     "model/file": [*CORE, "model"],
     "model/run": [*CORE, *CUDA, "torch", "model", "model/file"],

@@ -101,6 +101,9 @@ void check_methods(const torch::jit::Module& module, const Metadata& metadata, c
   check_method(module, "forward", "Tensor, Tensor, List[Tensor] -> Dict[str, Tensor]", name);
   check_method(module, "embed", "Tensor -> Tensor", name);
   check_method(module, "readout", "Tensor, Tensor -> Tensor", name);
+  if (module.find_method("pair_energy")) {
+    check_method(module, "pair_energy", "Tensor, Tensor, List[Tensor] -> Tensor", name);
+  }
   for (int k = 0; k < metadata.layers; ++k) {
     check_method(module, fmt::format("layer_{}", k), "Tensor, Tensor, Tensor, List[Tensor] -> Tensor", name);
   }

@@ -29,6 +29,7 @@ struct Model::Impl {
   std::vector<std::size_t> table_bytes;
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
+  std::optional<std::vector<int64_t>> exchange_widths;      ///< made when first asked for
   std::unique_ptr<DeviceRun> run;                           ///< on the CPU without padding: none
   std::vector<std::string> messages;                        ///< for the caller to show
   PairListView pairs;                                       ///< of set_neighbours()

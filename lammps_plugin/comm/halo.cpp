@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "comm/halo.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "atom.h"
+#include "comm.h"
+#include "error.h"
+#include "neigh_list.h"
+#include "update.h"
+#include "utils.h"
+
+namespace clebsch_lammps {
+namespace {
+
+MPI_Comm duplicate(MPI_Comm world) {
+  MPI_Comm copy;
+  MPI_Comm_dup(world, &copy);
+  return copy;
+}
+
+}  // namespace
+
+Halo::Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type)
+    : Pointers(lmp),
+      model_type_(model_type),
+      widths_(model.exchange_widths()),
+      dtype_(model.dtype()),
+      world_(duplicate(lmp->world)),
+      exchange_(world_, lmp->comm->nthreads) {}
+
+Halo::~Halo() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized) MPI_Comm_free(&world_);
+}
+
+bool Halo::of_model(int i) const { return model_type_[atom->type[i]] >= 0; }
+
+bool Halo::needs_plan(bool new_list) {
+  const int atoms = atom->nlocal + atom->nghost;
+  int mine = new_list || atoms != static_cast<int>(in_model_.size());
+  for (int i = 0; i < atoms && !mine; ++i) mine = of_model(i) != (in_model_[i] != 0);
+  int anywhere = 0;
+  MPI_Allreduce(&mine, &anywhere, 1, MPI_INT, MPI_MAX, world_);
+  return anywhere != 0;
+}
+
+void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair) {
+  const int local = atom->nlocal, atoms = local + atom->nghost;
+  in_model_.resize(atoms);
+  for (int i = 0; i < atoms; ++i) in_model_[i] = of_model(i);
+
+  // Rows as the graph will have them: the list's order.
+  std::vector<char> needed(atoms, 0);
+  std::vector<int> row_of_atom(local, -1);
+  int owned = 0;
+  for (int k = 0; k < list->inum; ++k) {
+    const int i = list->ilist[k];
+    if (!in_model_[i]) continue;
+    row_of_atom[i] = owned++;
+    for (int n = 0; n < list->numneigh[i]; ++n) needed[list->firstneigh[i][n] & NEIGHMASK] = 1;
+  }
+  for (int i = local; i < atoms; ++i) needed[i] = needed[i] && in_model_[i];
+
+  nodes_ = find_halo_nodes(comm->me, local, communication.find_homes(pair), needed);
+  try {
+    exchange_.set_plan(make_halo_plan(world_, nodes_.homes, row_of_atom, owned));
+  } catch (const std::exception& failure) {
+    error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
+  }
+}
+
+void Halo::tell() {
+  if (told_) return;
+  told_ = true;
+  const HaloPlan& plan = exchange_.plan();
+  const auto traffic = exchange_.traffic(widths_, dtype_);
+  double mine[5] = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
+                    static_cast<double>(plan.from.size()), static_cast<double>(traffic.messages),
+                    static_cast<double>(traffic.bytes)};
+  double sum[5], most[5];
+  MPI_Allreduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, world_);
+  MPI_Allreduce(mine, most, 5, MPI_DOUBLE, MPI_MAX, world_);
+  if (comm->me != 0) return;
+  LAMMPS_NS::utils::logmesg(
+      lmp,
+      "Pair style clebsch: comm halo through MPI on the host: {:.0f} rows, {:.0f} remote nodes (largest rank: {:.0f}, "
+      "{:.0f} from {:.0f} ranks); all ranks send {:.0f} messages and {:.0f} bytes a step (largest: {:.0f}, {:.0f})\n",
+      sum[0], sum[1], most[0], most[1], most[2], sum[3], sum[4], most[3], most[4]);
+}
+
+double Halo::memory_usage() const {
+  return exchange_.memory_usage() +
+         static_cast<double>(nodes_.node_atom.capacity() * sizeof(int) +
+                             nodes_.representatives.capacity() * sizeof(int) +
+                             nodes_.homes.capacity() * sizeof(AtomHome) + in_model_.capacity());
+}
+
+}  // namespace clebsch_lammps

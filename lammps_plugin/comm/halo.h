@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// Features exchanged between ranks: what LAMMPS's atoms, ghosts and neighbour list make of it
+// (docs/developers/ranks.md).
+#include <mpi.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/communication.h"
+#include "comm/halo_nodes.h"
+#include "comm/host_exchange.h"
+#include "pointers.h"
+
+namespace LAMMPS_NS {
+class NeighList;
+}
+
+namespace clebsch_lammps {
+
+/// Every step: needs_plan(), and when it says so make_plan(), on all ranks. Ranks without atoms take part in these; in
+/// the exchange itself they have no partner.
+class Halo : protected LAMMPS_NS::Pointers {
+ public:
+  /// Collective. `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1.
+  Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type);
+  ~Halo() override;
+  Halo(const Halo&) = delete;
+  Halo& operator=(const Halo&) = delete;
+
+  /// Collective: whether on any rank the neighbour list is new (`new_list` says so here), or an atom has become one of
+  /// the model or none. Where one rank needs another plan, all make one.
+  bool needs_plan(bool new_list);
+  /// Collective: nodes and plan for LAMMPS's present atoms and neighbour list.
+  void make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair);
+
+  /// (local + ghost atoms) the atom whose node each stands for; -1: none.
+  const int* node_atoms() const { return nodes_.node_atom.data(); }
+  /// The ghosts that are nodes, in the order of their nodes.
+  const std::vector<int>& remote() const { return nodes_.representatives; }
+  clebsch::FeatureExchange& exchange() { return exchange_; }
+
+  /// Collective: what the ranks compute and send, once a model, after the first plan.
+  void tell();
+  double memory_usage() const;
+
+ private:
+  /// Of all local and ghost atoms.
+  bool of_model(int i) const;
+
+  std::vector<int> model_type_;
+  std::vector<std::int64_t> widths_;
+  clebsch::Dtype dtype_;
+  MPI_Comm world_;  ///< a duplicate of LAMMPS's, so that no other message is taken for one of ours
+  HostExchange exchange_;
+  HaloNodes nodes_;
+  std::vector<char> in_model_;  ///< of_model() when the plan was made
+  bool told_ = false;
+};
+
+}  // namespace clebsch_lammps

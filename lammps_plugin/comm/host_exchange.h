@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#pragma once
+// The exchange of features by MPI from memory of the host: one message to and from each rank of the plan, a round and
+// direction. MPI alone, no LAMMPS, so that it is tested alone.
+#include <mpi.h>
+
+#include <vector>
+
+#include "comm/halo_plan.h"
+#include "model/feature_exchange.h"
+
+namespace clebsch_lammps {
+
+class HostExchange : public clebsch::FeatureExchange {
+ public:
+  /// `world` must carry no other messages while rounds are exchanged. `threads` pack and add rows.
+  explicit HostExchange(MPI_Comm world, int threads = 1) : world_(world), threads_(threads) {}
+
+  void set_plan(HaloPlan plan) { plan_ = std::move(plan); }
+  const HaloPlan& plan() const { return plan_; }
+
+  /// Rows arrive in place; own rows are packed, since those of a rank are scattered.
+  void forward(const clebsch::FeatureRows& rows) override;
+  /// Copies' rows leave from where they are; arriving rows are added rank by rank in ascending order, whichever comes
+  /// first, so that the bits are the same every time.
+  void reverse(const clebsch::FeatureRows& rows) override;
+
+  /// What this rank sends in a step of a model with these widths (Model::exchange_widths()), both ways.
+  struct Traffic {
+    long long messages = 0, bytes = 0;
+  };
+  Traffic traffic(const std::vector<std::int64_t>& widths, clebsch::Dtype dtype) const;
+  double memory_usage() const { return static_cast<double>(buffer_.capacity() + plan_.rows.capacity() * sizeof(int)); }
+
+ private:
+  void send(int rank, char* from, std::size_t bytes);
+  void receive(int rank, char* to, std::size_t bytes);
+  void wait();
+
+  MPI_Comm world_;
+  int threads_;
+  HaloPlan plan_;
+  std::vector<char> buffer_;  ///< own rows as others have them, one after the other
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace clebsch_lammps
