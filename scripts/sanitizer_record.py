@@ -10,8 +10,8 @@
 
 The library, and what else the machine needs, is found as scripts/gpu-tests finds it (.gpu, or a build of this
 checkout). All ends within --seconds (default 560); a tool may take --tool-seconds. What a tool had finished by then is
-kept: OUT gets sanitizers.json and sanitizers.md after every process that ends, and the tools' own texts. The exit status
-is 1 when a tool reported something, a test failed, or a test or a kernel was not reached by a tool.
+kept: OUT gets sanitizers.json and sanitizers.md after every process that ends, and the tools' own texts. The exit
+status is 1 when a tool reported something, a test failed, or a test or a kernel was not reached by a tool.
 """
 
 from __future__ import annotations
