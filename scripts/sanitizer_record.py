@@ -8,10 +8,10 @@
   scripts/sanitizer_record.py record OUT              here: benchmarks/results/sanitizers.json and the page
                                                       docs/developers/sanitizers.md of such a run
 
-The library, and what else the machine needs, is found as scripts/gpu-tests finds it (.gpu, or a build of this checkout).
-All ends within --seconds (default 560); a tool may take --tool-seconds. What a tool had finished by then is kept: OUT gets
-sanitizers.json and sanitizers.md after every process that ends, and the tools' own texts. The exit status is 1 when a
-tool reported something, a test failed, or a test or a kernel was not reached by a tool.
+The library, and what else the machine needs, is found as scripts/gpu-tests finds it (.gpu, or a build of this
+checkout). All ends within --seconds (default 560); a tool may take --tool-seconds. What a tool had finished by then is
+kept: OUT gets sanitizers.json and sanitizers.md after every process that ends, and the tools' own texts. The exit
+status is 1 when a tool reported something, a test failed, or a test or a kernel was not reached by a tool.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ def summary(processes: list[Process], plain: Process, where: dict) -> dict:
 
 def page(found: dict) -> str:
     """The table of a run, in Markdown."""
-    where = f"{found['machine']}, driver {found['driver']}, torch {found['torch']}, {found['sanitizer']}, commit {found['commit']}, {found['date']}"
+    versions = [f"driver {found['driver']}", f"torch {found['torch']}", found["sanitizer"], f"commit {found['commit']}"]
+    where = ", ".join([found["machine"], *versions, found["date"]])
     out = [f"{where}: `{found['command']}`. {found['tests']} tests.", ""]
     out += [f"| kernel | op | {' | '.join(TOOLS)} |", "|---|---|" + "---|" * len(TOOLS)]
     for kernel, row in found["kernels"].items():
@@ -275,9 +276,9 @@ def run(options: argparse.Namespace) -> int:
 INTRO = """# Sanitizers on the GPU
 
 What compute-sanitizer's tools say of every kernel that Clebsch launches, over `tests/gpu/test_small_models.py`, with
-`PYTORCH_NO_CUDA_MEMORY_CACHING=1`, so that every array is an allocation whose borders are watched. "clean (3 of 4)": four
-tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. This page is written by
-`scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize` instead.
+`PYTORCH_NO_CUDA_MEMORY_CACHING=1`, so that every array is an allocation whose borders are watched. "clean (3 of 4)":
+four tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. This page is
+written by `scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize`.
 
 """
 

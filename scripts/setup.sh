@@ -23,6 +23,11 @@ test_needs=(
   'git|command -v git'
   'libgtest-dev|has_header gtest/gtest.h'
 )
+# Of the nightly part `fuzz` alone.
+fuzz_needs=(
+  'clang|command -v clang++'
+  'libclang-rt-14-dev|printf "extern \"C\" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }" | clang++ -fsanitize=fuzzer,address -x c++ - -o /dev/null'
+)
 
 has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++17 -E -x c++ - -o /dev/null; }
 

@@ -6,8 +6,8 @@
 
 namespace clebsch::fuzz {
 
-/// One reader. `read` returns the message of the clebsch::Error that refuses the bytes, "" when nothing refuses them, and
-/// throws std::logic_error when a promise is broken; any other exception is a finding too.
+/// One reader. `read` returns the message of the clebsch::Error that refuses the bytes, "" when nothing refuses them,
+/// and throws std::logic_error when a promise is broken; any other exception is a finding too.
 struct Reader {
   std::string_view name;
   std::string (*read)(std::string_view bytes);

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/gpu"))
+sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "scripts")]
 
+import sanitizer_record  # noqa: E402
 from kernel_names import NAMES, named_in  # noqa: E402
 
 #: Where a kernel's name stands: what is loaded from compiled code, a generated kernel's name, the passes of one op.
@@ -35,3 +37,42 @@ def test_every_kernel_is_named() -> None:
 def test_a_line_of_a_tool() -> None:
     assert named_in("=========     at interaction_backward+0x1c0 in kernel.cu:7") == "interaction_backward"
     assert named_in("=========     at void at::native::vectorized_elementwise_kernel<4>(int)+0x10") == ""
+
+
+LOG = """========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at conv_forward+0x150 in conv.cu:12
+=========     by thread (3,0,0) in block (0,0,0)
+=========
+========= Uninitialized __global__ memory read of size 8 bytes
+=========     at void at::native::kernel<4>(int)+0x10
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_the_table_of_a_run(tmp_path: Path) -> None:
+    """A kernel's row says what each tool reported and how many of its tests ended; what was not reached is named."""
+
+    def process(tool: str, name: str, lines: list[dict], log: str) -> sanitizer_record.Process:
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"test": "cut o')
+        (tmp_path / f"{name}.txt").write_text(log)
+        return sanitizer_record.Process(tool, name, tmp_path)
+
+    def done(test: str, **more: object) -> dict:
+        return {"test": test, "outcome": "passed", "text": "", "seconds": 1.0, **more}
+
+    all_tests = {"collected": ["a", "b"]}
+    kernels = {"conv_forward": 2, "gate_forward": 1, "void at::native::kernel<4>(int)": 9}
+    plain = process("", "plain", [all_tests, done("a", kernels=kernels), done("b", kernels={"gate_forward": 1})], "")
+    memcheck = process("memcheck", "memcheck-0", [all_tests, done("a")], LOG)
+    where = {key: "x" for key in ("machine", "driver", "torch", "sanitizer", "commit", "date", "command")}
+    found = sanitizer_record.summary([memcheck], plain, where)
+    assert found["kernels"]["conv_forward"]["memcheck"] == "1 findings"
+    assert found["kernels"]["gate_forward"]["memcheck"] == "clean (1 of 2)"
+    assert found["kernels"]["gate_forward"]["racecheck"] == "not run"
+    assert found["kernels"]["gate_backward"]["memcheck"] == "not reached" and "gate_backward" in found["not_reached"]
+    assert [one["kernel"] for one in found["tools"]["memcheck"]["findings"]] == ["conv_forward", ""]
+    text = sanitizer_record.page(found)
+    assert "| `gate_forward` | gate | clean (1 of 2) | not run |" in text and "Invalid __global__ read" in text
+    assert not sanitizer_record.clean(found)

@@ -166,15 +166,19 @@ TEST(Emulator, AMissingBarrierShows) {
 
 TEST(Emulator, AWarpMayRunAhead) {
   // Right as long as the warps are in step to within one barrier.
-  const char* body = R"(
+  const Cubin cubin = compile(R"(extern "C" __global__ void kernel(int* data) {
     __shared__ int words[128];
     words[threadIdx.x] = threadIdx.x;
     __syncwarp();
-    data[threadIdx.x] = words[127 - threadIdx.x];)";
+    data[threadIdx.x] = words[127 - threadIdx.x];
+  })",
+                              "emulated", 90);
+  const Kernel kernel = load_module(cubin.code, {"kernel"}).front();
   int wrong = 0;
   for (int k = 0; k < 40; ++k) {
     std::vector<int> data(128);
-    EXPECT_EQ(launch(body, data, 1, 128), "");
+    int* pointer = data.data();
+    kernel.launch(1, 1, 128, nullptr, {&pointer});
     wrong += *std::max_element(data.begin(), data.end()) > 127;
   }
   EXPECT_GT(wrong, 4);
