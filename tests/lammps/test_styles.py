@@ -171,7 +171,7 @@ LARGE = {"atoms": 200, "lengths": (20, 20, 20)}
 def test_communication_cutoff_is_given_back(lammps, model):
     """Ghost expansion asks for more ghosts; another pair style afterwards has its own again."""
     system = random_system(**LARGE)
-    pair = f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\nrun 0\n"
+    pair = f"pair_style clebsch comm ghost\npair_coeff * * {model} O H\nrun 0\nrun 0\n"
     run = lammps(lammps.header(system) + pair + NEXT_STYLE, ranks=2, files={"system.data": system})
     alone = lammps(lammps.header(system) + NEXT_STYLE, ranks=2, files={"system.data": system})
     assert ghosts(run)[0] == ghosts(run)[1] > 2 * ghosts(alone)[0] and ghosts(run)[2] == ghosts(alone)[0]
@@ -182,13 +182,14 @@ def test_communication_cutoff_is_given_back(lammps, model):
 def test_restart_holds_the_users_cutoff(lammps, model, when):
     """Written by several ranks, by a command and during a run, read by one."""
     system = random_system(**LARGE)
-    pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
+    pair = f"pair_style clebsch comm ghost\npair_coeff * * {model} O H\n"
+    folded = pair.replace("comm ghost", "")
     users = "comm_modify cutoff 7.5\n"
     expected = lammps(lammps.header(system) + users + NEXT_STYLE, files={"system.data": system})
     write = lammps.header(system) + users + pair + "run 0\n" + when
     folder = lammps(write, ranks=2, files={"system.data": system}).folder
     restart = next(folder.glob("state.restart*"))
-    run = lammps(f'plugin load "{lammps.plugin}"\nread_restart {restart}\n' + NEXT_STYLE + pair + "run 0\n")
+    run = lammps(f'plugin load "{lammps.plugin}"\nread_restart {restart}\n' + NEXT_STYLE + folded + "run 0\n")
     assert ghosts(run) == [ghosts(expected)[0]] * 2
 
 
@@ -197,12 +198,12 @@ def test_commands_without_fixes(lammps, lmp, model):
     if "dynamical_matrix" not in subprocess.run([lmp, "-h"], capture_output=True, text=True).stdout:
         pytest.skip("this LAMMPS lacks the package PHONON")
     system = random_system(atoms=12, lengths=(9.0, 9.0, 9.0))
-    pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
+    pair = f"pair_style clebsch comm ghost\npair_coeff * * {model} O H\n"
     matrix = "dynamical_matrix all regular 1e-4 file matrix.txt\n"
 
-    def matrix_of(text, **rest):
+    def matrix_of(text, style=pair, **rest):
         run = lammps(
-            lammps.header(system, before="atom_modify map yes") + text + pair + matrix,
+            lammps.header(system, before="atom_modify map yes") + text + style + matrix,
             files={"system.data": system},
             **rest,
         )
@@ -211,7 +212,11 @@ def test_commands_without_fixes(lammps, lmp, model):
     run, _ = matrix_of("", ranks=2, check=False)
     remedy = re.search(r"give `(comm_modify cutoff [\d.]+)` before it", " ".join(run.output.split()))
     assert run.returncode != 0 and remedy, run.output
-    assert np.allclose(matrix_of(remedy[1] + "\n", ranks=2)[1], matrix_of("")[1], rtol=1e-6, atol=1e-6)
+    expected = matrix_of("", pair.replace("comm ghost", ""))[1]
+    assert np.allclose(matrix_of(remedy[1] + "\n", ranks=2)[1], expected, rtol=1e-6, atol=1e-6)
+    # Ghosts one cutoff deep are there anyway.
+    halo = pair.replace("comm ghost", "comm halo")
+    assert np.allclose(matrix_of("", halo, ranks=2)[1], expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("newton", ["on", "off"])
