@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,19 @@ def test_exported_symbols(unpacked):
     assert any(name.startswith("clebsch::Model::load(") for name in names)
     pattern = re.compile(r"((typeinfo|typeinfo name|vtable) for )?clebsch::")
     assert [name for name in names if not pattern.match(name)] == []
+
+
+def test_no_wheel_without_cuda_headers(tmp_path):
+    """A header that is missing would cost recorded steps on GPUs without a word: a wheel is refused, a build warns."""
+    site = Path(sysconfig.get_paths()["purelib"])
+    if not (site / "torch/include/c10/cuda/CUDACachingAllocator.h").is_file():
+        pytest.skip("this torch has no CUDA")
+    places = [str(path) for path in (site / "nvidia").glob("*/include")]
+    places += [*map(os.path.realpath, places), "/usr/include", "/usr/local/include", "/usr/local/cuda/include"]
+    command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", f"-DCLEBSCH_PREFIX={sys.prefix}"]
+    command += ["-DCLEBSCH_LAMMPS=OFF", "-DCLEBSCH_TESTS=OFF", f"-DCMAKE_IGNORE_PATH={';'.join(places)}"]
+    plain = subprocess.run(command, capture_output=True, text=True)
+    wheel = subprocess.run([*command, "-DSKBUILD=2"], capture_output=True, text=True)
+    for done in (plain, wheel):
+        assert "crt/host_config.h found" in " ".join(done.stderr.split())
+    assert plain.returncode == 0 and wheel.returncode != 0
