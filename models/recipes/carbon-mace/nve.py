@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, folder: Path) -> Path:
     words += ["-log", str(folder / "log.lammps"), "-screen", "none"]
     variables = {
         "model": args.model.resolve(),
-        "plugin": Path(args.plugin).resolve(),
+        "plugin": args.plugin.resolve() if args.plugin else "none",
         "cells": args.cells,
         "device": args.device,
     }
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--style", default="clebsch", help="lcbop: the reference, with its C.lcbop as the model")
     parser.add_argument("--lmp", default=str(ROOT / ".venv/bin/lmp"))
-    parser.add_argument("--plugin", default=str(ROOT / ".venv/lib/clebsch/clebschplugin.so"))
+    parser.add_argument("--plugin", type=Path, help="for a LAMMPS that does not know the style")
     parser.add_argument("--flags", default="", help="of LAMMPS; the plugin is then clebschkkplugin.so")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()

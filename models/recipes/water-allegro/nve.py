@@ -28,10 +28,13 @@ from lammps_output import atoms_in, read_speed, read_thermo  # noqa: E402
 
 def run(args: argparse.Namespace, folder: Path) -> Path:
     """LAMMPS's log of the run in `folder`, through names without spaces, which its scripts cannot take."""
-    for name, target in (("m.pt", args.model), ("plugin", Path(args.plugin).parent), ("water.data", args.data)):
+    for name, target in (("m.pt", args.model), ("water.data", args.data)):
         (folder / name).symlink_to(Path(target).resolve())
     words = [args.lmp, "-in", str(HERE / "in.nve"), "-log", "log.lammps", "-screen", "none"]
-    variables = {"model": "m.pt", "plugin": f"plugin/{Path(args.plugin).name}", "data": "water.data"}
+    variables = {"model": "m.pt", "data": "water.data"}
+    if args.plugin:
+        (folder / "plugin").symlink_to(args.plugin.resolve().parent)
+        variables["plugin"] = f"plugin/{args.plugin.name}"
     variables |= {"copies": args.copies, "device": args.device, "dtype": args.dtype, "temp": args.temperature}
     variables |= {"warm": round(args.warm / 0.0005), "steps": round(args.ps / 0.0005)}
     for name, value in variables.items():
@@ -56,7 +59,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--lmp", default=str(ROOT / ".venv/bin/lmp"))
-    parser.add_argument("--plugin", default=str(ROOT / ".venv/lib/clebsch/clebschplugin.so"))
+    parser.add_argument("--plugin", type=Path, help="for a LAMMPS that does not know the style")
     parser.add_argument("--dump", type=Path, help="where the trajectory goes")
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()

@@ -15,16 +15,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import library
     from .errors import ClebschError, ExportRefused
+    from .places import cmake_prefix, model_path
     from .tensor_product_conv import TensorProductConv, edge_graph
     from .version import __version__
 
-__all__ = ["ClebschError", "ExportRefused", "TensorProductConv", "__version__", "edge_graph", "library"]
+__all__ = [
+    "ClebschError",
+    "ExportRefused",
+    "TensorProductConv",
+    "__version__",
+    "cmake_prefix",
+    "edge_graph",
+    "library",
+    "model_path",
+]
 
 _MODULES = {
     "ClebschError": "errors",
     "ExportRefused": "errors",
     "TensorProductConv": "tensor_product_conv",
+    "cmake_prefix": "places",
     "edge_graph": "tensor_product_conv",
+    "model_path": "places",
     "__version__": "version",
 }
 
