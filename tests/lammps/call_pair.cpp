@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "atom.h"
@@ -22,21 +24,25 @@
 
 namespace LAMMPS_NS {
 
+// Masks have 32 bits in LAMMPS 4Feb2025, 64 in later releases.
+using Mask = decltype(Pair::datamask_read);
+
 // The two members used of the class in KOKKOS/atom_kokkos.h, whose header needs the compiler of Kokkos.
 class AtomKokkos : public Atom {
  public:
-  void sync(const ExecutionSpace space, unsigned int mask);
-  void modified(const ExecutionSpace space, unsigned int mask);
+  void sync(const ExecutionSpace space, Mask mask);
+  void modified(const ExecutionSpace space, Mask mask);
 };
 
 namespace {
-unsigned int marked[2];
+Mask marked[2];
 }
 
-void AtomKokkos::modified(const ExecutionSpace space, unsigned int mask) {
-  using Function = void (*)(AtomKokkos*, ExecutionSpace, unsigned int);
-  static const auto next =
-      reinterpret_cast<Function>(dlsym(RTLD_NEXT, "_ZN9LAMMPS_NS10AtomKokkos8modifiedENS_14ExecutionSpaceEj"));
+void AtomKokkos::modified(const ExecutionSpace space, Mask mask) {
+  using Function = void (*)(AtomKokkos*, ExecutionSpace, Mask);
+  static const std::string name =
+      std::string("_ZN9LAMMPS_NS10AtomKokkos8modifiedENS_14ExecutionSpaceE") + typeid(Mask).name();
+  static const auto next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name.c_str()));
   marked[space == Device] |= mask;
   next(this, space, mask);
 }
@@ -61,7 +67,7 @@ class CallPair : public Command {
       difference = std::max(difference, std::abs(atom->f[0][k] - before[k]));
       largest = std::max(largest, std::abs(before[k]));
     }
-    const unsigned int mask = marked[force->pair->execution_space == Device];
+    const Mask mask = marked[force->pair->execution_space == Device];
     std::printf("RESULT forces_marked = %d\nRESULT difference = %.3g\nRESULT largest = %.3g\n", (mask & F_MASK) != 0,
                 difference, largest);
   }

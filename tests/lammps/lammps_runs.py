@@ -201,6 +201,18 @@ class Lammps:
         return self(text, ranks=ranks, files={"system.data": system}, **rest)
 
 
+class KokkosLammps(Lammps):
+    """Runs with `-k on t N -sf kk`."""
+
+    def __call__(self, text, threads=1, suffix=True, **rest):
+        if not suffix:  # atoms have to be Kokkos's all the same
+            text = text.replace("atom_style atomic\n", "atom_style atomic/kk\n")
+            text = text.replace("read_data system.data\n", "read_data system.data\nrun_style verlet/kk\n")
+        arguments = ["-k", "on", "t", str(threads), *(["-sf", "kk"] if suffix else [])]
+        env = {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false", **rest.pop("env", {})}
+        return super().__call__(text, arguments=arguments, env=env, **rest)
+
+
 def assert_same(run: Run, reference: Run, tolerance=1e-10, virial_tolerance=None) -> float:
     """Energy, pressure, forces and per-atom quantities agree; returns the largest force difference."""
     scale = max(1.0, np.abs(reference.forces()).max())

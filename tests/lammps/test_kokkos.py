@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
+from lammps_runs import DUMP, RESULT, THERMO, KokkosLammps, Lammps, System, assert_same, random_system
 from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
 from test_types import CHANGE, at_a_corner, overlay
@@ -16,24 +16,12 @@ from test_types import CHANGE, at_a_corner, overlay
 from conftest import ROOT, tiny_model
 
 LMP, PLUGIN = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
-BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", str(ROOT / "build/tests/lammps/bin")))
 if not (LMP and PLUGIN and Path(LMP).exists() and Path(PLUGIN).exists()):
     pytest.skip(
-        "clebsch/kk is not tested: no Kokkos LAMMPS was given (LAMMPS_KOKKOS_BUILD_DIR, or set Kokkos_ROOT)",
+        f"clebsch/kk is not tested: no LAMMPS with Kokkos and plugin for it in '{LMP}' and '{PLUGIN}'; scripts/test "
+        "builds both on Debian, or with Kokkos_ROOT or LAMMPS_KOKKOS_BUILD_DIR",
         allow_module_level=True,
     )
-
-
-class KokkosLammps(Lammps):
-    """Runs with `-k on t N -sf kk`."""
-
-    def __call__(self, text, threads=1, suffix=True, **rest):
-        if not suffix:  # atoms have to be Kokkos's all the same
-            text = text.replace("atom_style atomic\n", "atom_style atomic/kk\n")
-            text = text.replace("read_data system.data\n", "read_data system.data\nrun_style verlet/kk\n")
-        arguments = ["-k", "on", "t", str(threads), *(["-sf", "kk"] if suffix else [])]
-        env = {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false", **rest.pop("env", {})}
-        return super().__call__(text, arguments=arguments, env=env, **rest)
 
 
 @pytest.fixture
@@ -272,7 +260,7 @@ def test_names(lammps, kokkos, model, tmp_path):
 @pytest.mark.parametrize("style", ["clebsch/kk", "clebsch/kk/host"])
 def test_called_from_outside_of_a_run(kokkos, model, style):
     """Fixes and computes that call the style themselves find its forces: it marks what it has changed."""
-    caller = BINARIES / "callpair.so"
+    caller = Path(PLUGIN).parent / "callpair.so"
     assert caller.exists(), f"expected {caller}: build the target callpair"
     text = kokkos.header(random_system()) + f"pair_style {style}\npair_coeff * * {model} O H\nneighbor 0.5 bin\nrun 0\n"
     text += f'plugin load "{caller}"\ncall_pair\n'

@@ -145,12 +145,20 @@ def test_another_source_and_no_source(host):
     refused(subprocess.run(command, capture_output=True, text=True), "CMakeCache.txt")
 
 
-def test_cmake_refuses_another_release(host):
-    """By its header: a version of 2025 may have the old classes or the new ones. The plugin's own CMake files, included
-    by a project of nothing else, stop before they look for Kokkos."""
+@pytest.mark.parametrize(
+    "declared, precision, refusal",
+    [
+        ("KK_FLOAT", "single", "expected a LAMMPS with KOKKOS_PREC=DOUBLE or MIXED, got SINGLE"),
+        ("X_FLOAT", "mixed", "expected a LAMMPS 20250910 with KOKKOS_PREC=DOUBLE, got MIXED"),
+    ],
+)
+def test_cmake_refuses_a_precision(host, declared, precision, refusal):
+    """Mixed precision by LAMMPS's header: a version of 2025 may have the old classes or the new ones. The plugin's own
+    CMake files, included by a project of nothing else, stop before they look for Kokkos."""
     host.write("lammps source/src/version.h", '#define LAMMPS_VERSION "10 Sep 2025"\n')
-    host.write("lammps source/src/KOKKOS/kokkos_type.h", "typedef double KK_FLOAT;\n")
-    host.write_build(host.build, host.cache | {"BUILD_MPI:BOOL": "OFF"}, host.compiler)
+    host.write("lammps source/src/KOKKOS/kokkos_type.h", f"typedef double {declared};\n")
+    cache = host.cache | {"BUILD_MPI:BOOL": "OFF", "KOKKOS_PREC:STRING": precision}
+    host.write_build(host.build, cache, host.compiler)
     project = (
         f'cmake_minimum_required(VERSION 3.25)\nproject(host NONE)\nset(LAMMPS_BUILD_DIR "{host.build}")\n'
         f'set(CLEBSCH_KOKKOS ON)\ninclude("{ROOT}/lammps_plugin/host/LammpsHost.cmake")\n'
@@ -159,7 +167,7 @@ def test_cmake_refuses_another_release(host):
     folder = host.write("project/CMakeLists.txt", project).parent
     done = subprocess.run(["cmake", "-S", folder, "-B", folder / "build"], capture_output=True, text=True)
     said = " ".join(done.stderr.split())
-    assert done.returncode != 0 and "got 20250910, which has KK_FLOAT" in said, said
+    assert done.returncode != 0 and refusal in said, said
 
 
 def test_a_kokkos_inside_lammps(host):
