@@ -16,9 +16,15 @@ struct BlasCheck {
   std::string warning, error;
 };
 
+std::string& remedy() {
+  static std::string text;
+  return text;
+}
+
 BlasCheck check_blas_of_process() {
   try {
-    const std::string message = clebsch::check_blas();
+    std::string message = clebsch::check_blas();
+    if (!message.empty() && !remedy().empty()) message += "; " + remedy();
     // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
     const bool right = message.empty() || message.find("results are right") != std::string::npos;
     return right ? BlasCheck{message, ""} : BlasCheck{"", message};
@@ -28,6 +34,8 @@ BlasCheck check_blas_of_process() {
 }
 
 }  // namespace
+
+void set_blas_remedy(const char* text) { remedy() = text; }
 
 void check_blas(LAMMPS_NS::LAMMPS* lmp) {
   static const BlasCheck found = check_blas_of_process();

@@ -9,4 +9,7 @@ namespace clebsch_lammps {
 /// when a product comes out wrong.
 void check_blas(LAMMPS_NS::LAMMPS* lmp);
 
+/// What check_blas() adds to its message: what to do against it; "" when nobody knows.
+void set_blas_remedy(const char* remedy);
+
 }  // namespace clebsch_lammps
