@@ -34,7 +34,8 @@ std::string problem_of(const StyleTable& table) {
 }
 
 /// The table of a library, or null and a message.
-const StyleTable* open_table(const OpenedLibrary& library, const char* function, std::string& message) {
+const StyleTable* open_table(const char* file, const char* function, std::string& message) {
+  const OpenedLibrary library = open_library(file);
   message = library.error;
   if (!library.handle) return nullptr;
   auto* const find = reinterpret_cast<StylesFunction*>(dlsym(library.handle, function));
@@ -72,9 +73,7 @@ const PlainStyles& plain_styles(LAMMPS* lmp, const char* style) {
   static const PlainStyles* opened = nullptr;
   std::string message;
   if (!opened) {
-    const OpenedLibrary library = open_with_own_blas(CLEBSCH_STYLE_LIBRARY);
-    opened = reinterpret_cast<const PlainStyles*>(open_table(library, kPlainStylesFunction, message));
-    if (opened) opened->set_blas_remedy(library.blas_remedy.c_str());
+    opened = reinterpret_cast<const PlainStyles*>(open_table(CLEBSCH_STYLE_LIBRARY, kPlainStylesFunction, message));
   }
   stop_together(lmp, style, message);
   return *opened;
@@ -82,7 +81,7 @@ const PlainStyles& plain_styles(LAMMPS* lmp, const char* style) {
 
 const StyleTable& styles_beside(LAMMPS* lmp, const char* style, const char* file, const char* function) {
   std::string message;
-  const StyleTable* const table = open_table(open_beside(file), function, message);
+  const StyleTable* const table = open_table(file, function, message);
   stop_together(lmp, style, message);
   return *table;
 }

@@ -3,7 +3,6 @@
 #include "compute/compute_clebsch.h"
 #include "compute/compute_clebsch_atom.h"
 #include "host/style_library.h"
-#include "pair/blas_check.h"
 #include "pair/fix_ghost_cutoff.h"
 #include "pair/pair_clebsch.h"
 
@@ -23,7 +22,6 @@ constexpr PlainStyles kStyles = {
     &make<LAMMPS_NS::Compute, LAMMPS_NS::ComputeClebsch>,
     &make<LAMMPS_NS::Compute, LAMMPS_NS::ComputeClebschAtom>,
     &make<LAMMPS_NS::Fix, LAMMPS_NS::FixGhostCutoff>,
-    &set_blas_remedy,
 };
 
 }  // namespace

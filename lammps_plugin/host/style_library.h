@@ -33,8 +33,6 @@ struct PlainStyles {
   ComputeMaker* compute_clebsch;
   ComputeMaker* compute_clebsch_atom;
   FixMaker* fix_ghost_cutoff;
-  /// Takes what the pair style adds to a message that torch's matrix products are another library's.
-  void (*set_blas_remedy)(const char*);
 };
 
 /// The styles of libclebsch_lammps_kokkos.so.

@@ -16,15 +16,10 @@ struct BlasCheck {
   std::string warning, error;
 };
 
-std::string& remedy() {
-  static std::string text;
-  return text;
-}
-
 BlasCheck check_blas_of_process() {
   try {
-    std::string message = clebsch::check_blas();
-    if (!message.empty() && !remedy().empty()) message += "; " + remedy();
+    clebsch::keep_own_blas();
+    const std::string message = clebsch::check_blas();
     // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
     const bool right = message.empty() || message.find("results are right") != std::string::npos;
     return right ? BlasCheck{message, ""} : BlasCheck{"", message};
@@ -34,8 +29,6 @@ BlasCheck check_blas_of_process() {
 }
 
 }  // namespace
-
-void set_blas_remedy(const char* text) { remedy() = text; }
 
 void check_blas(LAMMPS_NS::LAMMPS* lmp) {
   static const BlasCheck found = check_blas_of_process();

@@ -7,16 +7,18 @@
 
 #include "core/errors.h"
 #include "model/model.h"
-#include "model/run/bound_symbol.h"
+#include "model/run/symbol_bindings.h"
 
 namespace clebsch {
 namespace {
 
+constexpr const char* kTorch = "libtorch_cpu.";
+
 /// The library whose `symbol` torch calls. Torch's own table tells, since two libraries of one process may get a symbol
-/// from different ones: torch may have been loaded before another BLAS, or bound to its own on purpose (RTLD_DEEPBIND).
-/// Where the table does not tell yet, it is the library that would be found now.
+/// from different ones: torch may have been loaded before another BLAS, or been given its own back. Where the table does
+/// not tell yet, it is the library that would be found now.
 std::string owner(const char* symbol) {
-  const std::string bound = bound_library("libtorch_cpu", symbol);
+  const std::string bound = bound_library(kTorch, symbol);
   if (!bound.empty()) return bound;
   void* address = dlsym(RTLD_DEFAULT, symbol);
   Dl_info info{};
@@ -48,6 +50,8 @@ double gemm_error() {
 }
 
 }  // namespace
+
+void keep_own_blas() { bind_own_blas(kTorch); }
 
 std::string check_blas() {
   std::string message;
