@@ -50,7 +50,8 @@ std::string host_mismatch(void* lammps) {
   int length = 0;
   MPI_Get_library_version(library, &length);
   if (std::string(library).find(kCompiledFor.mpi_family) == std::string::npos)
-    return refusal(std::string("the MPI library ") + kCompiledFor.mpi_family, std::string(library).substr(0, 60), rebuild);
+    return refusal(std::string("the MPI library ") + kCompiledFor.mpi_family, std::string(library).substr(0, 60),
+                   rebuild);
 #endif
   return "";
 }

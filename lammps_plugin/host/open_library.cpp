@@ -29,8 +29,8 @@ OpenedLibrary open_library(const std::string& file) {
   result.handle = dlopen(result.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (result.handle) return result;
   const char* const said = dlerror();
-  result.error = "expected the library of the style at " + result.path + ", which could not be opened: " +
-                 (said ? said : "unknown error") +
+  result.error = "expected the library of the style at " + result.path +
+                 ", which could not be opened: " + (said ? said : "unknown error") +
                  "; install Clebsch again with the torch release that it was built for, and load the plugin from where "
                  "it is installed (a link to it will do, a copy of it alone will not)";
   return result;

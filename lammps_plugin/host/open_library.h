@@ -11,8 +11,8 @@ struct OpenedLibrary {
   std::string error;  ///< what was looked for, what the system said, what to do; "" with a handle
 };
 
-/// Opens the library of this name in the folder of this plugin, links followed, or in another folder relative to it. Its
-/// symbols stay its own: a LAMMPS plugin's are everybody's, and a process may hold another torch or OpenMP.
+/// Opens the library of this name in the folder of this plugin, links followed, or in another folder relative to it.
+/// Its symbols stay its own: a LAMMPS plugin's are everybody's, and a process may hold another torch or OpenMP.
 ///
 /// It is opened as a linked library is: the process's symbols come before its own. With RTLD_DEEPBIND torch would have
 /// its own BLAS (clebsch::keep_own_blas() sees to that), but also a second OpenMP, whose waiting threads and LAMMPS's

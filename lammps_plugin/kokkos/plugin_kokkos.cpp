@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What `plugin load clebschkkplugin.so` calls: registers the names of the styles for Kokkos, and the plain ones with them.
+// What `plugin load clebschkkplugin.so` calls: registers the names of the styles for Kokkos, and the plain ones with
+// them.
 #include <string>
 
 #include "error.h"

@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kTorch = "libtorch_cpu.";
 
 /// The library whose `symbol` torch calls. Torch's own table tells, since two libraries of one process may get a symbol
-/// from different ones: torch may have been loaded before another BLAS, or been given its own back. Where the table does
-/// not tell yet, it is the library that would be found now.
+/// from different ones: torch may have been loaded before another BLAS, or been given its own back. Where the table
+/// does not tell yet, it is the library that would be found now.
 std::string owner(const char* symbol) {
   const std::string bound = bound_library(kTorch, symbol);
   if (!bound.empty()) return bound;
