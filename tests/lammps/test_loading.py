@@ -1,5 +1,5 @@
-"""The plugin that LAMMPS loads brings no torch; the library of its styles does, when the first style is made, and torch's
-matrix products stay torch's own in a LAMMPS that has some too."""
+"""The plugin that LAMMPS loads brings no torch; the library of its styles does, when the first style is made, and the
+matrix products of torch stay its own in a LAMMPS that has some too."""
 
 import os
 import re
@@ -130,7 +130,7 @@ PLACES = ["link", "relative", "link to a folder", "LAMMPS_PLUGIN_PATH"]
 
 @pytest.mark.parametrize("place", PLACES)
 def test_places_of_the_plugin(lammps, model, tmp_path, place):
-    """The library is found beside the file that a link or a relative path leads to, also after LAMMPS went elsewhere."""
+    """The library is beside the file that a link or a relative path leads to, also when LAMMPS went elsewhere since."""
     system = random_system()
     reference = lammps.evaluate(system, model).values["pe"]
     folder = tmp_path / "elsewhere with spaces"
