@@ -7,9 +7,9 @@ add_custom_target(clebsch_wheel DEPENDS clebsch)
 
 if(CLEBSCH_LAMMPS)
   # LAMMPS takes every *plugin.so of this folder (clebsch_lammps.py) for a plugin; other libraries may lie beside them.
-  install(TARGETS clebschplugin LIBRARY DESTINATION clebsch/lammps ${_wheel})
-  list(APPEND _wheel_files lammps/clebschplugin.so)
-  add_dependencies(clebsch_wheel clebschplugin)
+  install(TARGETS clebschplugin clebsch_lammps LIBRARY DESTINATION clebsch/lammps ${_wheel})
+  list(APPEND _wheel_files lammps/libclebsch_lammps.so) # the plugin itself links nothing of ours
+  add_dependencies(clebsch_wheel clebschplugin clebsch_lammps)
 endif()
 
 file(GLOB _models CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*.pt ${PROJECT_SOURCE_DIR}/models/*.md)

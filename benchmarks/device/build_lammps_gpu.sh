@@ -9,7 +9,7 @@
 # SOURCE and PREFIX as for cross_compile_lammps.sh, which does the building. The GPU machine needs this checkout, nvcc,
 # CMake, Ninja, a C++ compiler and a Python with torch (PYTHON, default python3). FOLDER receives
 #   lammps-kokkos.tar.xz.00 .01 ...  LAMMPS, Kokkos and MPI in pieces of 15 MiB:  cat lammps-kokkos.tar.xz.* | tar xJ
-#   plugin.tar.xz    lib/libclebsch.so, lib/clebschplugin.so, lib/kokkos/clebschkkplugin.so, and for tests/gpu/test_md.py
+#   plugin.tar.xz    lib/libclebsch.so, both plugins and the libraries of their styles, and for tests/gpu/test_md.py
 #                    lib/kokkos/callpair.so
 #   host.tar.xz      Kokkos's headers and settings and LAMMPS's cache: with them --only plugin builds new plugins for the
 #                    same LAMMPS on a fresh machine, in a minute (--host host.tar.xz)
@@ -106,7 +106,8 @@ build_plugin() {
     "${configuration[@]}" -DTORCH_DIR="$torch" -DCMAKE_PREFIX_PATH="$work/sources/headers"
   ninja -C "$work/clebsch" -j "$jobs" clebsch clebschplugin clebschkkplugin callpair
   (cd "$work/clebsch" && strip --strip-unneeded lib/*.so lib/kokkos/*.so)
-  tar cf - -C "$work/clebsch" lib/libclebsch.so lib/clebschplugin.so lib/kokkos/{clebschkkplugin,callpair}.so |
+  tar cf - -C "$work/clebsch" lib/libclebsch.so lib/{clebschplugin,libclebsch_lammps}.so \
+    lib/kokkos/{clebschkkplugin,libclebsch_lammps_kokkos,callpair}.so |
     xz -6 -T4 > "$out/plugin.tar.xz"
 }
 

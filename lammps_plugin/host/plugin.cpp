@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What `plugin load clebschplugin.so` calls: registers the styles with LAMMPS, nothing else.
+// What `plugin load clebschplugin.so` calls: registers the styles' names with LAMMPS, nothing else.
 #include <string>
 
 #include "host/host_check.h"
-#include "host/registration.h"
+#include "host/late_styles.h"
 #include "library.h"
 
 extern "C" __attribute__((visibility("default"))) void lammpsplugin_init(void* lmp, void* handle, void* regfunc) {

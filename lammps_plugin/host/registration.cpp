@@ -3,14 +3,10 @@
 
 #include <cstring>
 
-#include "compute/compute_clebsch.h"
-#include "compute/compute_clebsch_atom.h"
 #include "force.h"
 #include "lammps.h"
 #include "library.h"
 #include "modify.h"
-#include "pair/fix_ghost_cutoff.h"
-#include "pair/pair_clebsch.h"
 
 using LAMMPS_NS::Compute;
 using LAMMPS_NS::Fix;
@@ -19,18 +15,6 @@ using LAMMPS_NS::Pair;
 
 namespace clebsch_lammps {
 namespace {
-
-Pair* make_pair_clebsch(LAMMPS* lmp) { return new LAMMPS_NS::PairClebsch(lmp); }
-
-Fix* make_fix_ghost_cutoff(LAMMPS* lmp, int narg, char** arg) { return new LAMMPS_NS::FixGhostCutoff(lmp, narg, arg); }
-
-Compute* make_compute_clebsch(LAMMPS* lmp, int narg, char** arg) {
-  return new LAMMPS_NS::ComputeClebsch(lmp, narg, arg);
-}
-
-Compute* make_compute_clebsch_atom(LAMMPS* lmp, int narg, char** arg) {
-  return new LAMMPS_NS::ComputeClebschAtom(lmp, narg, arg);
-}
 
 /// Whether some LAMMPS of this process has loaded the style from a plugin.
 bool in_list_of_plugins(const lammpsplugin_t& plugin) {
@@ -90,15 +74,6 @@ void Registration::add_fix(const char* name, const char* info, Fix* (*make)(LAMM
   plugin_.info = info;
   plugin_.creator.v2 = reinterpret_cast<lammpsplugin_factory2*>(make);
   add(*lmp_->modify->fix_map, make);
-}
-
-void register_plain_styles(Registration& registration) {
-  registration.add_pair("clebsch", "pair style clebsch: equivariant neural network potentials", &make_pair_clebsch);
-  registration.add_compute("clebsch", "compute clebsch: a model's outputs summed over atoms", &make_compute_clebsch);
-  registration.add_compute("clebsch/atom", "compute clebsch/atom: a model's per-atom outputs",
-                           &make_compute_clebsch_atom);
-  registration.add_fix("CLEBSCH/GHOSTS", "fix CLEBSCH/GHOSTS: made by pair style clebsch for itself",
-                       &make_fix_ghost_cutoff);
 }
 
 }  // namespace clebsch_lammps

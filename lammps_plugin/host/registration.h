@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
-// How both plugins register their styles, and the styles of clebschplugin.so: the plugin for Kokkos brings them along.
+// How both plugins register their styles.
 #include "host/plugin_interface.h"
 
 namespace LAMMPS_NS {
@@ -29,8 +29,5 @@ class Registration {
   lammpsplugin_regfunc register_;
   lammpsplugin_t plugin_;
 };
-
-/// Pair style clebsch, its fix and the computes, whichever plugin is loaded first.
-void register_plain_styles(Registration& registration);
 
 }  // namespace clebsch_lammps

@@ -18,6 +18,7 @@ struct BlasCheck {
 
 BlasCheck check_blas_of_process() {
   try {
+    clebsch::keep_own_blas();
     const std::string message = clebsch::check_blas();
     // Another library may serve torch as well as its own; anything but "right" is no ground to compute forces on.
     const bool right = message.empty() || message.find("results are right") != std::string::npos;

@@ -5,8 +5,9 @@
 
 namespace clebsch_lammps {
 
-/// Collective: torch's BLAS may have been captured by another library of the process. Warns, once a process, or stops
-/// when a product comes out wrong.
+/// Collective: torch's BLAS may have been captured by another library of the process, such as a LAMMPS that exports its
+/// LINALG library. Gives torch its own back; warns, once a process, where that does not succeed, and stops when a
+/// product comes out wrong.
 void check_blas(LAMMPS_NS::LAMMPS* lmp);
 
 }  // namespace clebsch_lammps

@@ -268,4 +268,9 @@ std::string instruction_set();
 /// can capture sgemm_). Returns an empty string when all is well, else a message with the library's path.
 std::string check_blas();
 
+/// For a program whose own symbols come before torch's, as those of a LAMMPS that exports dgemm_ do: makes torch's
+/// calls of BLAS and LAPACK go to the functions that torch brings again. Changes nothing where they do so anyway, or
+/// where the system does not let it; check_blas() tells. For the whole process, from then on.
+void keep_own_blas();
+
 }  // namespace clebsch

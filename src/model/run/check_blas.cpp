@@ -7,12 +7,19 @@
 
 #include "core/errors.h"
 #include "model/model.h"
+#include "model/run/symbol_bindings.h"
 
 namespace clebsch {
 namespace {
 
-/// The library that a symbol resolves to for this library's scope, which is torch's: the process's first, then torch.
+constexpr const char* kTorch = "libtorch_cpu.";
+
+/// The library whose `symbol` torch calls. Torch's own table tells, since two libraries of one process may get a symbol
+/// from different ones: torch may have been loaded before another BLAS, or been given its own back. Where the table
+/// does not tell yet, it is the library that would be found now.
 std::string owner(const char* symbol) {
+  const std::string bound = bound_library(kTorch, symbol);
+  if (!bound.empty()) return bound;
   void* address = dlsym(RTLD_DEFAULT, symbol);
   Dl_info info{};
   if (address == nullptr || dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
@@ -44,8 +51,12 @@ double gemm_error() {
 
 }  // namespace
 
+void keep_own_blas() { bind_own_blas(kTorch); }
+
 std::string check_blas() {
   std::string message;
+  // First, so that torch's functions are looked up by the time they are asked for.
+  const double error = std::max(gemm_error<float>() / 1e-5, gemm_error<double>() / 1e-13);
   const char* const symbols[] = {"sgemm_", "dgemm_"};
   for (const char* symbol : symbols) {
     const std::string path = owner(symbol);
@@ -55,7 +66,6 @@ std::string check_blas() {
         fmt::format("torch's matrix products ({}) are captured by {}, which this process loaded first", symbol, path);
     break;
   }
-  const double error = std::max(gemm_error<float>() / 1e-5, gemm_error<double>() / 1e-13);
   if (!(error <= 1.0)) {
     return fmt::format("{}: a small matrix product through torch is wrong. Use a LAMMPS built without that library",
                        message.empty() ? "torch's matrix products" : message);
