@@ -12,7 +12,11 @@ import pytest
 
 from conftest import ROOT
 
-LIBRARIES = ("clebsch/lib/libclebsch.so", "clebsch/lammps/clebschplugin.so")
+LIBRARIES = (
+    "clebsch/lib/libclebsch.so",
+    "clebsch/lammps/clebschplugin.so",
+    "clebsch/lammps/libclebsch_lammps.so",
+)
 #: Of the machine, of torch, and of LAMMPS's MPI.
 ALLOWED = {
     "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "libgcc_s.so.1",
