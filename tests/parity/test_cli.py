@@ -58,7 +58,7 @@ def test_wrong_command_lines_without_torch(no_torch):
         ["fly"],
         ["bench", "m.pt", "--side", "0"],
         ["compile", "m.pt"],
-        ["info", "m.pt", "--types", ","],
+        ["compile", "m.pt", "--arch", "90", "--threads", "-1"],
     ):
         done = clebsch_program(*arguments, **no_torch)
         assert done.returncode == 2 and "error: " in done.stderr, done.stderr

@@ -40,11 +40,8 @@ def positive(text: str) -> float:
 
 
 def names(text: str) -> list[str]:
-    """Of a list with commas."""
-    found = [part.strip() for part in text.split(",")]
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"expected names with commas between them, got {text!r}")
-    return found
+    """Of a list with commas. Whether a model has them, and that there are some, is for the model to say."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def headline(metadata: dict) -> str:
