@@ -31,7 +31,7 @@ download_kokkos() {
   for suite in trixie forky sid; do
     printf 'deb [signed-by=%s] %s %s main\n' "$apt_keyring" "$apt_uri" "$suite" >"$apt_dir/sources.list"
     apt-get update || continue
-    version=$(apt-cache show --no-all-versions libkokkos-dev 2>/dev/null | sed -n 's/^Version: //p')
+    version=$(apt-cache show --no-all-versions libkokkos-dev 2>/dev/null | sed -n 's/^Version: //p' || true)
     [[ -n $version ]] || continue
     found="$found $version ($suite)"
     [[ $version == 5.* ]] || continue
