@@ -177,8 +177,8 @@ install_into_venv() {
 install_clebsch() {
   local files
   mapfile -t files < <({
-    find "$root/src/python" "$build/lib" -type f \( -name '*.py' -o -name '*.so' \)
-    ls "$root"/{pyproject.toml,VERSION,CMakeLists.txt,README.md} "$root"/cmake/* "$root"/models/*.{md,pt} "$root"/src/CMakeLists.txt
+    find "$root/src/python" "$root/cmake" "$build/lib" -type f \( -name '*.py' -o -name '*.so' -o -name '*.cmake' \)
+    ls "$root"/{pyproject.toml,VERSION,CMakeLists.txt,README.md} "$root"/models/*.{md,pt} "$root"/src/CMakeLists.txt
   } | LC_ALL=C sort)
   stamped install "$(key_of "${files[@]}" --)" "installing Clebsch into .venv" "read the log" install_into_venv
 }
