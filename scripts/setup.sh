@@ -180,5 +180,8 @@ install_clebsch() {
     find "$root/src/python" "$root/cmake" "$build/lib" -type f \( -name '*.py' -o -name '*.so' -o -name '*.cmake' \)
     ls "$root"/{pyproject.toml,VERSION,CMakeLists.txt,README.md} "$root"/models/*.{md,pt} "$root"/src/CMakeLists.txt
   } | LC_ALL=C sort)
+  compgen -G "$build/wheel/clebsch-*.whl" >/dev/null || rm -f "$stamps/install"
   stamped install "$(key_of "${files[@]}" --)" "installing Clebsch into .venv" "read the log" install_into_venv
+  # Libraries that were linked again may be the same; the wheel is then as new as they are.
+  touch "$build"/wheel/clebsch-*.whl
 }
