@@ -36,10 +36,11 @@ def run(args: argparse.Namespace, folder: Path) -> Path:
     words += ["-log", str(folder / "log.lammps"), "-screen", "none"]
     variables = {
         "model": args.model.resolve(),
-        "plugin": args.plugin.resolve() if args.plugin else "none",
         "cells": args.cells,
         "device": args.device,
     }
+    if args.plugin:
+        variables["plugin"] = args.plugin.resolve()
     variables |= {"steps": round(1000 * args.ps), "temp": args.temperature, "dtype": args.dtype, "style": args.style}
     for name, value in variables.items():
         words += ["-var", name, str(value)]
