@@ -90,7 +90,7 @@ ensure_uv() {
   [[ -z ${PIP_CERT:-} ]] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}
   export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-$PIP_DEFAULT_TIMEOUT}
   # The cache may be on another disk: then uv copies, which is no reason for a warning.
-  export UV_LINK_MODE=${UV_LINK_MODE:-$([[ $(stat -c %d "$HOME" 2>/dev/null) == "$(stat -c %d "$root")" ]] && echo hardlink || echo copy)}
+  export UV_LINK_MODE=${UV_LINK_MODE:-$([[ $(stat -c %d "${HOME:-/}" 2>/dev/null) == "$(stat -c %d "$root")" ]] && echo hardlink || echo copy)}
 }
 
 pip_install() { "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"; }
