@@ -77,8 +77,10 @@ ensure_venv() {
 ensure_uv() {
   local find_links index extra
   if ! "$venv/bin/python" -m uv --version >/dev/null 2>&1; then
-    run_logged uv "installing uv, a quick pip" "check the way to the package index" \
-      "$venv/bin/python" -m pip install --progress-bar off "uv==$uv_version"
+    say "-> installing uv, a quick pip"
+    mkdir -p "$logs"
+    "$venv/bin/python" -m pip install --progress-bar off "uv==$uv_version" >"$logs/uv.log" 2>&1 ||
+      warn "no uv (log: logs/uv.log); pip, which is slower, installs instead"
   fi
   pip_setting() { "$venv/bin/python" -m pip config get "$1" 2>/dev/null || true; }
   index=${PIP_INDEX_URL:-$(pip_setting global.index-url)}
@@ -86,14 +88,21 @@ ensure_uv() {
   find_links=${PIP_FIND_LINKS:-$(pip_setting global.find-links)}
   [[ -z $index ]] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}
   [[ -z $extra ]] || export UV_INDEX=${UV_INDEX:-$extra}
-  [[ -z $find_links ]] || export UV_FIND_LINKS=${UV_FIND_LINKS:-${find_links// /,}}
+  # pip passes over a folder that is not there, uv stops.
+  [[ -z $find_links || ($find_links == /* && ! -d ${find_links%% *}) ]] || export UV_FIND_LINKS=${UV_FIND_LINKS:-${find_links// /,}}
   [[ -z ${PIP_CERT:-} ]] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}
   export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-$PIP_DEFAULT_TIMEOUT}
   # The cache may be on another disk: then uv copies, which is no reason for a warning.
   export UV_LINK_MODE=${UV_LINK_MODE:-$([[ $(stat -c %d "${HOME:-/}" 2>/dev/null) == "$(stat -c %d "$root")" ]] && echo hardlink || echo copy)}
 }
 
-pip_install() { "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"; }
+pip_install() {
+  if "$venv/bin/python" -m uv --version >/dev/null 2>&1; then
+    "$venv/bin/python" -m uv pip install --python "$venv/bin/python" "$@"
+  else
+    "$venv/bin/python" -m pip install --progress-bar off "${@/#--reinstall/--force-reinstall}"
+  fi
+}
 
 # The version of the torch that .venv's Python would import, without importing it.
 torch_found() { "$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true; }
