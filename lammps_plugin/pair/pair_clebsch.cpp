@@ -7,6 +7,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "comm/node_turn.h"
 #include "comm/rank_device.h"
 #include "error.h"
 #include "force.h"
@@ -179,13 +180,13 @@ std::string PairClebsch::exchange_problem() const {
   return "";
 }
 
-/// The same on all ranks: they have the same model and settings.
+/// Collective: a model that cannot be evaluated in parts on one rank, for want of memory say, decides for all.
 void PairClebsch::choose_ghost_mode() {
   GhostMode mode = GhostMode::expand;
   if (comm->nprocs == 1) {
     if (settings_.comm != CommMode::ghost) mode = GhostMode::fold;
   } else if (settings_.comm != CommMode::ghost && model_->metadata().layers > 1) {
-    const std::string problem = exchange_problem();
+    const std::string problem = clebsch_lammps::first_message(exchange_problem(), world);
     if (settings_.comm == CommMode::halo && !problem.empty())
       error->all(FLERR, "Pair style clebsch: comm halo: {}; use comm ghost", problem);
     // What a model has beyond energies is not there when it is evaluated in parts.
