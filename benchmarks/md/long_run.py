@@ -16,7 +16,8 @@ which goes up and down with the forces. Memory is steady when the means of the s
 samples differ by at most 8 MB on the host and 2 MB on the device. The device's figure is that of the whole GPU, and
 means something only when no other process uses it (--shared leaves it out).
 
-OUT receives NAME.json and NAME_records.json (for benchmarks/record.py) after every look at the log.
+OUT receives NAME.json, NAME_records.json (for benchmarks/record.py) and, in a folder of the run, memory.json after every
+look at the log.
 """
 
 from __future__ import annotations
@@ -156,6 +157,11 @@ def growth(samples: list[float]) -> float | None:
     return float(np.mean(samples[-fifth:]) - np.mean(samples[fifth : 2 * fifth]))
 
 
+def thinned(samples: list[float]) -> list[float]:
+    """At most 60 of them, for the eye."""
+    return [round(value, 1) for value in samples[:: max(1, len(samples) // 60)]]
+
+
 class Simulation:
     """A run of LAMMPS in a folder of its own, and samples of its memory once its counted steps have begun."""
 
@@ -284,6 +290,8 @@ def main() -> int:
         if reports[args.style]:
             memory = {"host_growth_mb": growth(run.host), "device_growth_mb": growth(run.device)}
             reports[args.style] |= {name: value for name, value in memory.items() if value is not None}
+            memory = {"host_mb": thinned(run.host), "device_mb": thinned(run.device)}
+            (run.folder / "memory.json").write_text(json.dumps(memory) + "\n")
         write(args, case, reports)
 
     try:
