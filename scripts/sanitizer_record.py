@@ -284,9 +284,10 @@ INTRO = """# Sanitizers on the GPU
 
 What compute-sanitizer's tools say of every kernel that Clebsch launches, over `tests/gpu/test_small_models.py`, with
 `PYTORCH_NO_CUDA_MEMORY_CACHING=1`, so that every array is an allocation whose borders are watched. "clean (3 of 4)":
-four tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. initcheck leaves
-out torch's element-wise sum: with it autograd adds the layers' edge gradients, which have room for more edges than there
-are, also where there is none, and nothing reads those rows of the sums. This page is written by `scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize`.
+four tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. initcheck
+leaves out torch's element-wise sum: autograd adds the layers' edge gradients with it, which have room for more edges
+than there are, and nothing reads those rows. This page is written by `scripts/sanitizer_record.py record`;
+`scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize`.
 
 """
 

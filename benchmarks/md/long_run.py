@@ -16,8 +16,8 @@ which goes up and down with the forces. Memory is steady when the means of the s
 samples differ by at most 8 MB on the host and 2 MB on the device. The device's figure is that of the whole GPU, and
 means something only when no other process uses it (--shared leaves it out).
 
-OUT receives NAME.json, NAME_records.json (for benchmarks/record.py) and, in a folder of the run, memory.json after every
-look at the log.
+OUT receives NAME.json, NAME_records.json (for benchmarks/record.py) and, in a folder of the run, memory.json after
+every look at the log.
 """
 
 from __future__ import annotations
@@ -141,12 +141,13 @@ def judge(log: Path, case: Case) -> dict[str, float]:
 
 
 def resident(pid: int) -> float:
-    """MB of a process, or 0 when it is gone."""
+    """MB of a process and of those that it started (PyPI's lmp is a script that starts one), or 0 when it is gone."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (OSError, IndexError):
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(resident(int(child)) for child in children)
 
 
 def growth(samples: list[float]) -> float | None:
