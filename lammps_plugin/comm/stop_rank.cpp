@@ -9,8 +9,8 @@
 
 namespace clebsch_lammps {
 
-void stop_rank(LAMMPS_NS::LAMMPS* lmp, const std::string& message) {
-  wait_for_lower_voice(lmp->world);
+void stop_rank(LAMMPS_NS::LAMMPS* lmp, const std::string& message, double doubt) {
+  wait_for_better_voice(lmp->world, doubt);
   lmp->error->one(FLERR, message);
 }
 

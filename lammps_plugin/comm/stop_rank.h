@@ -10,8 +10,9 @@
 namespace clebsch_lammps {
 
 /// Not collective: ends all ranks with `message`, before which LAMMPS puts this rank's number. Ranks that fail within
-/// half a second of each other, as when a number that is not one has spread, say one message: that of the lowest rank.
-[[noreturn]] void stop_rank(LAMMPS_NS::LAMMPS* lmp, const std::string& message);
+/// half a second of each other, as when a number that is not one has spread, say one message: that with the least
+/// `doubt` whether it names the cause, of the lowest rank (comm/one_voice.h).
+[[noreturn]] void stop_rank(LAMMPS_NS::LAMMPS* lmp, const std::string& message, double doubt = 0);
 
 /// The same with "Pair style clebsch: step N: " and what an exception says.
 [[noreturn]] void stop_step(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::exception& failure);

@@ -167,7 +167,8 @@ void DeviceSource<DeviceType>::stop_at_faults(std::int64_t faults, bool same_ato
   }
   stop_rank(lmp_, "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step " +
                       std::to_string(lmp_->update->ntimestep) +
-                      " or the one before; check for overlapping atoms, the timestep and the model's range of validity");
+                      " or the one before; check for overlapping atoms, the timestep and the model's range of validity",
+            1e7);
 }
 
 template class DeviceSource<LMPDeviceType>;

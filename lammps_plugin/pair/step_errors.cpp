@@ -43,7 +43,9 @@ void stop_at_atom(LAMMPS* lmp, int i, const std::string& what, const ClosestPair
             fmt::format("Pair style clebsch: expected a finite {}, got one that is not for atom ID {} (type {}, at "
                         "{:.6g} {:.6g} {:.6g}) at step {}{}; check for overlapping atoms, the timestep and the model's "
                         "range of validity",
-                        what, atom_id(lmp, i), lmp->atom->type[i], x[0], x[1], x[2], lmp->update->ntimestep, pair));
+                        what, atom_id(lmp, i), lmp->atom->type[i], x[0], x[1], x[2], lmp->update->ntimestep, pair),
+            // Features that are no numbers reach other ranks' atoms too: the rank with the closest pair has the cause.
+            1 + (closest.first >= 0 ? closest.distance : 1e6));
 }
 
 }  // namespace clebsch_lammps
