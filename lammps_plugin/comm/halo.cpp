@@ -6,13 +6,23 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "comm/deadline.h"
 #include "error.h"
 #include "neigh_list.h"
-#include "update.h"
 #include "utils.h"
 
 namespace clebsch_lammps {
 namespace {
+
+/// All ranks stop together when the environment's deadline is none.
+double timeout_of(LAMMPS_NS::LAMMPS* lmp) {
+  try {
+    return comm_timeout(lmp->world);
+  } catch (const std::exception& failure) {
+    lmp->error->all(FLERR, "Pair style clebsch: {}", failure.what());
+  }
+  return 0;
+}
 
 MPI_Comm duplicate(MPI_Comm world) {
   MPI_Comm copy;
@@ -27,8 +37,9 @@ Halo::Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>
       model_type_(model_type),
       widths_(model.exchange_widths()),
       dtype_(model.dtype()),
+      seconds_(timeout_of(lmp)),
       world_(duplicate(lmp->world)),
-      exchange_(world_, lmp->comm->nthreads) {}
+      exchange_(world_, lmp->comm->nthreads, seconds_) {}
 
 Halo::~Halo() {
   int finalized = 0;
@@ -42,9 +53,7 @@ bool Halo::needs_plan(bool new_list) {
   const int atoms = atom->nlocal + atom->nghost;
   int mine = new_list || atoms != static_cast<int>(in_model_.size());
   for (int i = 0; i < atoms && !mine; ++i) mine = of_model(i) != (in_model_[i] != 0);
-  int anywhere = 0;
-  MPI_Allreduce(&mine, &anywhere, 1, MPI_INT, MPI_MAX, world_);
-  return anywhere != 0;
+  return reduce_over_ranks({static_cast<double>(mine)}, MPI_MAX, world_, seconds_, "the start of a step")[0] != 0;
 }
 
 void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair) {
@@ -65,11 +74,7 @@ void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communicat
   for (int i = local; i < atoms; ++i) needed[i] = needed[i] && in_model_[i];
 
   nodes_ = find_halo_nodes(comm->me, local, communication.find_homes(pair), needed);
-  try {
-    exchange_.set_plan(make_halo_plan(world_, nodes_.homes, row_of_atom, owned));
-  } catch (const std::exception& failure) {
-    error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
-  }
+  exchange_.set_plan(make_halo_plan(world_, nodes_.homes, row_of_atom, owned, seconds_));
 }
 
 void Halo::tell() {
@@ -77,12 +82,11 @@ void Halo::tell() {
   told_ = true;
   const HaloPlan& plan = exchange_.plan();
   const auto traffic = exchange_.traffic(widths_, dtype_);
-  double mine[5] = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
+  const std::vector<double> mine = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
                     static_cast<double>(plan.from.size()), static_cast<double>(traffic.messages),
                     static_cast<double>(traffic.bytes)};
-  double sum[5], most[5];
-  MPI_Allreduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, world_);
-  MPI_Allreduce(mine, most, 5, MPI_DOUBLE, MPI_MAX, world_);
+  const auto sum = reduce_over_ranks(mine, MPI_SUM, world_, seconds_, "counts of messages");
+  const auto most = reduce_over_ranks(mine, MPI_MAX, world_, seconds_, "counts of messages");
   if (comm->me != 0) return;
   LAMMPS_NS::utils::logmesg(
       lmp,

@@ -18,7 +18,8 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// Every step: needs_plan(), and when it says so make_plan(), on all ranks. Ranks without atoms take part in these; in
+/// Every step: needs_plan(), and when it says so make_plan(), on all ranks; both, and the exchange, throw
+/// std::runtime_error when ranks are missing for CLEBSCH_COMM_TIMEOUT seconds, which is to end the run. Ranks without atoms take part in these; in
 /// the exchange itself they have no partner.
 class Halo : protected LAMMPS_NS::Pointers {
  public:
@@ -51,6 +52,7 @@ class Halo : protected LAMMPS_NS::Pointers {
   std::vector<int> model_type_;
   std::vector<std::int64_t> widths_;
   clebsch::Dtype dtype_;
+  double seconds_;  ///< that a wait for other ranks may take
   MPI_Comm world_;  ///< a duplicate of LAMMPS's, so that no other message is taken for one of ours
   HostExchange exchange_;
   HaloNodes nodes_;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "comm/halo_plan.h"
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "comm/deadline.h"
 
 namespace clebsch_lammps {
 namespace {
@@ -20,30 +24,61 @@ std::vector<HaloPeer> peers_of(const std::vector<int>& counts, std::vector<int>&
   return peers;
 }
 
+/// What ranks tell each other. (LAMMPS's own mpi.h, for builds without MPI, takes no const pointers.)
+struct Wishes {
+  std::vector<int> wanted, asked;  ///< atoms that this rank wants of each, and each of this one
+  std::vector<int> wanted_starts, asked_starts;
+  std::vector<int> indices;  ///< of the wanted atoms on their ranks
+  std::vector<int> rows;     ///< of the asked ones here
+};
+
+/// Tells owners what is wanted of them; fills the peers of `plan` and `wishes.rows`.
+void exchange_wishes(MPI_Comm world, double seconds, Wishes& wishes, HaloPlan& plan) {
+  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
+#ifdef MPI_STUBS
+  MPI_Alltoall(wishes.wanted.data(), 1, MPI_INT, wishes.asked.data(), 1, MPI_INT, world);
+#else
+  MPI_Ialltoall(wishes.wanted.data(), 1, MPI_INT, wishes.asked.data(), 1, MPI_INT, world, &pending[0].request);
+#endif
+  wait_for(pending, 0, seconds, "numbers of atoms to exchange");
+  plan.from = peers_of(wishes.wanted, wishes.wanted_starts);
+  plan.to = peers_of(wishes.asked, wishes.asked_starts);
+  wishes.rows.resize(plan.to.empty() ? 0 : plan.to.back().first + plan.to.back().count);
+  pending.assign(1, {MPI_REQUEST_NULL, -1});
+#ifdef MPI_STUBS
+  MPI_Alltoallv(wishes.indices.data(), wishes.wanted.data(), wishes.wanted_starts.data(), MPI_INT, wishes.rows.data(),
+                wishes.asked.data(), wishes.asked_starts.data(), MPI_INT, world);
+#else
+  MPI_Ialltoallv(wishes.indices.data(), wishes.wanted.data(), wishes.wanted_starts.data(), MPI_INT, wishes.rows.data(),
+                 wishes.asked.data(), wishes.asked_starts.data(), MPI_INT, world, &pending[0].request);
+#endif
+  wait_for(pending, wishes.rows.size() * sizeof(int), seconds, "a list of atoms to exchange");
+}
+
 }  // namespace
 
 HaloPlan make_halo_plan(MPI_Comm world, const std::vector<AtomHome>& homes, const std::vector<int>& row_of_atom,
-                        int owned) {
+                        int owned, double seconds) {
   int ranks = 1;
   MPI_Comm_size(world, &ranks);
   HaloPlan plan;
   plan.owned = owned;
   plan.remote = static_cast<int>(homes.size());
-
-  // What is wanted of each rank, and in turn what each rank wants of this one. (LAMMPS's own mpi.h, for builds without
-  // MPI, takes no const pointers.)
-  std::vector<int> wanted(ranks, 0), asked(ranks, 0), indices(homes.size());
+  auto wishes = std::make_unique<Wishes>();
+  wishes->wanted.resize(ranks, 0);
+  wishes->asked.resize(ranks, 0);
+  wishes->indices.resize(homes.size());
   for (std::size_t k = 0; k < homes.size(); ++k) {
-    ++wanted[homes[k].rank];
-    indices[k] = homes[k].index;
+    ++wishes->wanted[homes[k].rank];
+    wishes->indices[k] = homes[k].index;
   }
-  MPI_Alltoall(wanted.data(), 1, MPI_INT, asked.data(), 1, MPI_INT, world);
-  std::vector<int> wanted_starts, asked_starts;
-  plan.from = peers_of(wanted, wanted_starts);
-  plan.to = peers_of(asked, asked_starts);
-  plan.rows.resize(plan.to.empty() ? 0 : plan.to.back().first + plan.to.back().count);
-  MPI_Alltoallv(indices.data(), wanted.data(), wanted_starts.data(), MPI_INT, plan.rows.data(), asked.data(),
-                asked_starts.data(), MPI_INT, world);
+  try {
+    exchange_wishes(world, seconds, *wishes, plan);
+  } catch (...) {
+    static_cast<void>(wishes.release());  // MPI may still write there when a rank comes late
+    throw;
+  }
+  plan.rows = std::move(wishes->rows);
 
   for (const HaloPeer& peer : plan.to) {
     for (int k = peer.first; k < peer.first + peer.count; ++k) {

@@ -27,8 +27,8 @@ struct HaloPlan {
 /// Collective over `world`, which must carry no other messages at this time. `homes`: of this rank's remote nodes,
 /// ascending (HaloNodes). `row_of_atom`: the row of each own atom by its local index, -1 for an atom that is no node;
 /// there are `owned` rows. Throws std::runtime_error when another rank asks for an atom that is no node here, after all
-/// messages: the caller has to stop all ranks then.
+/// messages, or when ranks are missing for `seconds` (0: no limit): the caller has to stop all ranks then.
 HaloPlan make_halo_plan(MPI_Comm world, const std::vector<AtomHome>& homes, const std::vector<int>& row_of_atom,
-                        int owned);
+                        int owned, double seconds = 0);
 
 }  // namespace clebsch_lammps

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace clebsch_lammps {
 namespace {
@@ -51,7 +52,7 @@ void HostExchange::forward(const clebsch::FeatureRows& rows) {
       std::memcpy(&buffer_[k * size], data + plan_.rows[k] * size, size);
     send(peer.rank, &buffer_[peer.first * size], peer.count * size);
   }
-  wait();
+  wait(rows, "features");
 }
 
 void HostExchange::reverse(const clebsch::FeatureRows& rows) {
@@ -62,7 +63,7 @@ void HostExchange::reverse(const clebsch::FeatureRows& rows) {
   for (const HaloPeer& peer : plan_.to) receive(peer.rank, &buffer_[peer.first * size], peer.count * size);
   for (const HaloPeer& peer : plan_.from)
     send(peer.rank, data + (static_cast<std::size_t>(plan_.owned) + peer.first) * size, peer.count * size);
-  wait();
+  wait(rows, "gradients of features");
   for (const HaloPeer& peer : plan_.to) {
     if (rows.dtype == clebsch::Dtype::float64) {
       add_rows(plan_, peer, buffer_.data(), rows.width, static_cast<double*>(rows.data), threads_);
@@ -89,24 +90,26 @@ HostExchange::Traffic HostExchange::traffic(const std::vector<std::int64_t>& wid
 
 void HostExchange::send(int rank, char* from, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-    requests_.emplace_back();
+    pending_.push_back({MPI_REQUEST_NULL, rank});
     MPI_Isend(from + begin, static_cast<int>(std::min(kPiece, bytes - begin)), MPI_BYTE, rank, 0, world_,
-              &requests_.back());
+              &pending_.back().request);
   }
+  pending_bytes_ += bytes;
 }
 
 void HostExchange::receive(int rank, char* to, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-    requests_.emplace_back();
+    pending_.push_back({MPI_REQUEST_NULL, rank});
     MPI_Irecv(to + begin, static_cast<int>(std::min(kPiece, bytes - begin)), MPI_BYTE, rank, 0, world_,
-              &requests_.back());
+              &pending_.back().request);
   }
+  pending_bytes_ += bytes;
 }
 
-void HostExchange::wait() {
-  statuses_.resize(requests_.size());
-  MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses_.data());
-  requests_.clear();
+void HostExchange::wait(const clebsch::FeatureRows& rows, const char* what) {
+  const std::size_t bytes = std::exchange(pending_bytes_, 0);
+  wait_for(pending_, bytes, seconds_,
+           "the exchange of " + std::string(what) + " behind layer " + std::to_string(rows.round));
 }
 
 }  // namespace clebsch_lammps

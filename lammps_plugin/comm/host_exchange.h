@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "comm/deadline.h"
 #include "comm/halo_plan.h"
 #include "model/feature_exchange.h"
 
@@ -13,8 +14,11 @@ namespace clebsch_lammps {
 
 class HostExchange : public clebsch::FeatureExchange {
  public:
-  /// `world` must carry no other messages while rounds are exchanged. `threads` pack and add rows.
-  explicit HostExchange(MPI_Comm world, int threads = 1) : world_(world), threads_(threads) {}
+  /// `world` must carry no other messages while rounds are exchanged. `threads` pack and add rows. A round that takes
+  /// more than `seconds` (0: no limit) throws std::runtime_error, which names the ranks that are missing; this object is
+  /// of no use afterwards.
+  explicit HostExchange(MPI_Comm world, int threads = 1, double seconds = 0)
+      : world_(world), threads_(threads), seconds_(seconds) {}
 
   void set_plan(HaloPlan plan) { plan_ = std::move(plan); }
   const HaloPlan& plan() const { return plan_; }
@@ -35,14 +39,15 @@ class HostExchange : public clebsch::FeatureExchange {
  private:
   void send(int rank, char* from, std::size_t bytes);
   void receive(int rank, char* to, std::size_t bytes);
-  void wait();
+  void wait(const clebsch::FeatureRows& rows, const char* what);
 
   MPI_Comm world_;
   int threads_;
+  double seconds_;
   HaloPlan plan_;
   std::vector<char> buffer_;  ///< own rows as others have them, one after the other
-  std::vector<MPI_Request> requests_;
-  std::vector<MPI_Status> statuses_;
+  std::vector<PendingMessage> pending_;
+  std::size_t pending_bytes_ = 0;
 };
 
 }  // namespace clebsch_lammps

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "atom_kokkos.h"
 #include "atom_masks.h"
 #include "comm.h"
+#include "comm/stop_rank.h"
 #include "error.h"
 #include "update.h"
 #include "utils.h"
@@ -55,11 +55,7 @@ void* DeviceSource<DeviceType>::stream() const {
 template <class DeviceType>
 template <class Call>
 void DeviceSource<DeviceType>::measure(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& failure) {
-    lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
-  }
+  guard_step(lmp_, "clebsch/kk", call);
 }
 
 template <class DeviceType>
@@ -107,23 +103,18 @@ bool DeviceSource<DeviceType>::evaluate(bool new_list, const clebsch::Request& r
   }
   for (bool fits = false; !fits;) {
     if (edges > std::numeric_limits<std::int32_t>::max() - 65536)
-      lmp_->error->one(FLERR, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got {}; use more ranks",
-                       edges);
+      stop_rank(lmp_, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got " + std::to_string(edges) +
+                          "; use more ranks");
     result.outputs.clear();
-    typename Graph::Counts found;
-    try {
-      const clebsch::DeviceGraph graph = model_->reserve(counts.rows, counts.nodes, edges, stream());
-      graph_.fill(graph);
-      lap(StepTimes::kGraph);
-      there_ = model_->compute_reserved(counts.rows, request, stream(), result);
-      found = graph_.totals();
-      for (const std::string& message : model_->take_messages())
-        if (lmp_->comm->me == 0)
-          LAMMPS_NS::utils::logmesg(lmp_, "Pair style clebsch/kk: step {}: {}\n", lmp_->update->ntimestep, message);
-      fits = found.edges <= graph.edges;
-    } catch (const std::exception& failure) {
-      lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
-    }
+    const clebsch::DeviceGraph graph = model_->reserve(counts.rows, counts.nodes, edges, stream());
+    graph_.fill(graph);
+    lap(StepTimes::kGraph);
+    there_ = model_->compute_reserved(counts.rows, request, stream(), result);
+    const typename Graph::Counts found = graph_.totals();
+    for (const std::string& message : model_->take_messages())
+      if (lmp_->comm->me == 0)
+        LAMMPS_NS::utils::logmesg(lmp_, "Pair style clebsch/kk: step {}: {}\n", lmp_->update->ntimestep, message);
+    fits = found.edges <= graph.edges;
     if ((found.faults & kOtherNodes) && !new_list) return false;
     if (!fits) lap(StepTimes::kModel);  // of edges that were too many
     if (found.faults != 0) stop_at_faults(found.faults, fits);
@@ -151,10 +142,9 @@ void DeviceSource<DeviceType>::stop_at_faults(std::int64_t faults, bool same_ato
     stop_at_missing_atoms(lmp_, missing);
   }
   if (faults & kNoOwner)
-    lmp_->error->one(
-        FLERR,
-        "Pair style clebsch/kk: expected the owner of every neighbor in the neighbor list, got none for one; "
-        "please report this");
+    stop_rank(lmp_,
+              "Pair style clebsch/kk: expected the owner of every neighbor in the neighbor list, got none for one; "
+              "please report this");
   atom_->sync(LAMMPS_NS::Host, ALL_MASK);
   const auto atoms = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), graph_.atoms());
   const int owned = graph_.counts().owned;
@@ -175,11 +165,10 @@ void DeviceSource<DeviceType>::stop_at_faults(std::int64_t faults, bool same_ato
     if (energy) find(there_.atomic_energy, 1);
     find(there_.forces, 3);
   }
-  lmp_->error->one(
-      FLERR,
-      "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step {} or the one "
-      "before; check for overlapping atoms, the timestep and the model's range of validity",
-      lmp_->update->ntimestep);
+  stop_rank(lmp_, "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step " +
+                      std::to_string(lmp_->update->ntimestep) +
+                      " or the one before; check for overlapping atoms, the timestep and the model's range of validity",
+            1e7);
 }
 
 template class DeviceSource<LMPDeviceType>;

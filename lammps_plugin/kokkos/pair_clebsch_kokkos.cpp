@@ -7,6 +7,7 @@
 #include "atom_masks.h"
 #include "comm.h"
 #include "comm/rank_device.h"
+#include "comm/stop_rank.h"
 #include "error.h"
 #include "force.h"
 #include "kokkos.h"
@@ -129,8 +130,14 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
     atom_kokkos_->sync(execution_space, datamask_read);
     PairClebsch::compute(eflag, vflag);
     atom_kokkos_->modified(execution_space, datamask_modify);
-    return;
+  } else {
+    clebsch_lammps::guard_step(lmp, "clebsch/kk", [&] { compute_in_place(eflag, vflag); });
   }
+}
+
+/// A step on a graph in Kokkos's memory.
+template <class DeviceType>
+void PairClebschKokkos<DeviceType>::compute_in_place(int eflag, int vflag) {
   ev_init(eflag, vflag, 0);
   if (check_run_) atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
   begin_step();

@@ -60,6 +60,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
  private:
   using Source = typename clebsch_lammps::DeviceSource<DeviceType>::Source;
 
+  void compute_in_place(int eflag, int vflag);
   void grow_per_atom();
   void free_per_atom();
   typename clebsch_lammps::GraphKokkos<DeviceType>::Step step_of_arrays();

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "atom.h"
-#include "error.h"
+#include "comm/stop_rank.h"
 #include "neigh_list.h"
 
 namespace clebsch_lammps {
@@ -88,7 +88,7 @@ void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, i
   for (int node = begin; node < end; ++node) {
     edges += row_ptr[node + 1];
     if (edges > std::numeric_limits<std::int32_t>::max())
-      error->one(FLERR, "Pair style clebsch: expected at most 2147483647 edges a rank, got more; use more ranks");
+      stop_rank(lmp, "Pair style clebsch: expected at most 2147483647 edges a rank, got more; use more ranks");
     row_ptr[node + 1] = static_cast<std::int32_t>(edges);
   }
 
@@ -113,10 +113,10 @@ void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end
   for (int e = edge_begin; e < edge_end; ++e) {
     const int j = owner ? owner[graph_.senders[e]] : graph_.senders[e];
     if (owner && (j < 0 || nodes_.find(j) < 0))
-      error->one(FLERR,
-                 "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for "
-                 "local index {}; please report this",
-                 graph_.senders[e]);
+      stop_rank(lmp,
+                "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
+                "index " +
+                    std::to_string(graph_.senders[e]) + "; please report this");
     graph_.senders[e] = nodes_.number(j);
   }
 }

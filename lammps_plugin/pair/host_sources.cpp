@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // The steps of a model whose input LAMMPS has on the host.
-#include <exception>
 #include <utility>
 
 #include "atom.h"
 #include "comm.h"
-#include "error.h"
 #include "neigh_list.h"
 #include "pair/graph_builder.h"
 #include "pair/pair_list_builder.h"
 #include "pair/step_source.h"
 #include "pointers.h"
-#include "update.h"
 
 using LAMMPS_NS::LAMMPS;
 
@@ -81,11 +78,7 @@ class PairListSource : public Source {
     if (!step.new_list && !pairs_.types_changed(step.type)) return;
     check_list(step);
     pairs_.build(step.list, step.type, step.owner);
-    try {
-      model_->set_neighbours(pairs_.view());
-    } catch (const std::exception& failure) {
-      error->one(FLERR, "Pair style clebsch: step {}: {}", Pointers::update->ntimestep, failure.what());
-    }
+    model_->set_neighbours(pairs_.view());
   }
   void compute(const clebsch::Request& request, clebsch::Result& result) override {
     model_->compute(pairs_.gather(comm->nthreads), request, result);

@@ -17,11 +17,20 @@
 namespace clebsch_lammps {
 namespace {
 
-/// Broadcasts a string of any length from `root`; in pieces, since MPI counts are int.
-void broadcast(std::string& text, int root, MPI_Comm world) {
+/// Broadcasts a string of any length from `root`; in pieces, since MPI counts are int. A rank without the memory for it
+/// stops all.
+void broadcast(LAMMPS_NS::LAMMPS* lmp, std::string& text, int root) {
+  const MPI_Comm world = lmp->world;
   LAMMPS_NS::bigint size = text.size();
   MPI_Bcast(&size, 1, MPI_LMP_BIGINT, root, world);
-  text.resize(size);
+  std::string message;
+  try {
+    text.resize(size);
+  } catch (const std::exception&) {
+    message = "out of memory on the host: there are no " + std::to_string(size) + " bytes for the model file on rank " +
+              std::to_string(lmp->comm->me);
+  }
+  stop_together(lmp, message);
   constexpr LAMMPS_NS::bigint piece = LAMMPS_NS::bigint{1} << 30;
   for (LAMMPS_NS::bigint begin = 0; begin < size; begin += piece)
     MPI_Bcast(&text[begin], static_cast<int>(std::min(piece, size - begin)), MPI_CHAR, root, world);
@@ -55,7 +64,7 @@ std::shared_ptr<clebsch::Model> load_model(LAMMPS_NS::LAMMPS* lmp, const std::st
   std::string bytes, message;
   if (lmp->comm->me == 0) bytes = find_and_read(file, message);
   stop_together(lmp, message);
-  broadcast(bytes, 0, lmp->world);
+  broadcast(lmp, bytes, 0);
 
   std::shared_ptr<clebsch::Model> model;
   try {
@@ -78,6 +87,12 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
                         "Pair style clebsch: every rank compiles the GPU kernels for itself: {}. Set CLEBSCH_CACHE_DIR "
                         "to a folder of yours that every node can write",
                         outcome.notice);
+  const std::string refusal = first_message(clebsch::kernel_cache_refusal(), lmp->world);
+  if (!refusal.empty() && outcome.notice.empty() && lmp->comm->me == 0)
+    lmp->error->warning(FLERR,
+                        "Pair style clebsch: compiled GPU kernels could not be kept, and later runs compile them again: "
+                        "{}. Set CLEBSCH_CACHE_DIR to a folder with room",
+                        refusal);
 }
 
 }  // namespace clebsch_lammps

@@ -85,6 +85,7 @@ class PairClebsch : public Pair {
   void grow_hybrid_buffers();
   void forget_run();
   void check_run() const;
+  void compute_step(int eflag, int vflag);
   void update_source();
   void evaluate();
   void check_forces();

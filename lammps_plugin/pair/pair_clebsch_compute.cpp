@@ -6,7 +6,7 @@
 
 #include "atom.h"
 #include "comm.h"
-#include "error.h"
+#include "comm/stop_rank.h"
 #include "pair/pair_clebsch.h"
 #include "pair/run_checks.h"
 #include "update.h"
@@ -35,6 +35,10 @@ void PairClebsch::check_run() const {
 }
 
 void PairClebsch::compute(int eflag, int vflag) {
+  clebsch_lammps::guard_step(lmp, "clebsch", [&] { compute_step(eflag, vflag); });
+}
+
+void PairClebsch::compute_step(int eflag, int vflag) {
   ev_init(eflag, vflag);
   begin_step();
   times_.start();
@@ -92,12 +96,12 @@ void PairClebsch::evaluate() {
     host_->compute(request_, result_);
     for (const std::string& message : model_->take_messages())
       if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch: step {}: {}\n", update->ntimestep, message);
-  } catch (const std::exception& failure) {
+  } catch (const std::exception&) {
     // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
     for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)
       if (!std::isfinite(result_.atomic_energy[node])) stop_at_node(static_cast<int>(node), "energy");
     host_->check_positions();
-    error->one(FLERR, "Pair style clebsch: step {}: {}", update->ntimestep, failure.what());
+    throw;
   }
   check_forces();
 }

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "atom.h"
-#include "error.h"
+#include "comm/stop_rank.h"
 #include "neigh_list.h"
 
 namespace clebsch_lammps {
@@ -66,7 +66,7 @@ void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type,
     }
   }
   if (neighbours_.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-    error->one(FLERR, "Pair style clebsch: expected at most 2147483647 pairs a rank, got more; use more ranks");
+    stop_rank(lmp, "Pair style clebsch: expected at most 2147483647 pairs a rank, got more; use more ranks");
   row_ptr_.push_back(static_cast<int>(neighbours_.size()));
 }
 
@@ -75,10 +75,10 @@ void PairListBuilder::fold_images(const int* owner) {
   for (const int ghost : images_) {
     const int node = nodes_.find(owner[ghost]);
     if (node < 0)
-      error->one(FLERR,
-                 "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
-                 "index {}; please report this",
-                 owner[ghost]);
+      stop_rank(lmp,
+                "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
+                "index " +
+                    std::to_string(owner[ghost]) + "; please report this");
     owners_.push_back(node);
   }
   for (int& neighbour : neighbours_)

@@ -10,6 +10,7 @@
 #include "core/radial/radial_table.h"
 #include "cpu/allegro_kernels.h"
 #include "cpu/allegro_network.h"
+#include "cpu/team_error.h"
 
 namespace clebsch::cpu {
 namespace {
@@ -370,15 +371,19 @@ void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const
   const Plan<T> plan = make_plan(problem, graph, radial, weights, rows);
   const int64_t chunks = static_cast<int64_t>(plan.chunks.size()) - 1;
   std::atomic<bool> missing{false};
+  TeamError failed;
 #pragma omp parallel num_threads(threads)
   {
     Workspace<T> workspace(plan, gradient != nullptr);
     // Chunks do not depend on the number of threads, and neither does anything inside one.
 #pragma omp for schedule(dynamic)
     for (int64_t c = 0; c < chunks; ++c) {
-      if (!workspace.run(plan.chunks[c], plan.chunks[c + 1], energy, gradient)) missing = true;
+      failed.run([&] {
+        if (!workspace.run(plan.chunks[c], plan.chunks[c + 1], energy, gradient)) missing = true;
+      });
     }
   }
+  failed.rethrow();
   require(!missing, "allegro: an edge has a pair of types that no table was built for");
 }
 

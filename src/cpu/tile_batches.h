@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu/edge_tile.h"
+#include "cpu/team_error.h"
 
 namespace clebsch::cpu {
 
@@ -78,6 +79,7 @@ void over_batches(const int32_t* ptr, int32_t nodes, const BatchShape& shape, co
   TileBatch<T>* workers = space.workers.data();
   const int32_t* starts = space.starts.data();
   std::atomic<int> next_worker{0};
+  TeamError failed;
 #pragma omp parallel num_threads(threads)
   {
     TileBatch<T>& batch = workers[next_worker.fetch_add(1)];
@@ -85,10 +87,13 @@ void over_batches(const int32_t* ptr, int32_t nodes, const BatchShape& shape, co
     for (int64_t b = 0; b < batches; ++b) {
       const int64_t begin = b * per_batch, end = std::min(tiles, begin + per_batch);
       batch.count = static_cast<int32_t>(end - begin);
-      for (int64_t k = begin; k < end; ++k) fill(starts[k], starts[k + 1], batch.tiles[k - begin], batch.scratch);
-      work(batch);
+      failed.run([&] {
+        for (int64_t k = begin; k < end; ++k) fill(starts[k], starts[k + 1], batch.tiles[k - begin], batch.scratch);
+        work(batch);
+      });
     }
   }
+  failed.rethrow();
 }
 
 }  // namespace clebsch::cpu

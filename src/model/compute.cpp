@@ -190,6 +190,10 @@ void guarded(const Model::Impl& model, const Request& request, const Size& size,
             "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
             "device cpu",
             model.name, model.device.device.str(), size(), plain_message(error));
+    require(!is_out_of_host_memory(error),
+            "model {}: out of memory on the host with {}: {}. Use more nodes, fewer ranks or atoms a node, or dtype "
+            "float32",
+            model.name, size(), plain_message(error));
     fail("model {}: {}", model.name, plain_message(error));
   }
 }

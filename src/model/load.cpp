@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/errors.h"
 #include "core/problem/allegro_problem.h"
@@ -259,7 +260,9 @@ Model::Impl::Impl() = default;
 Model::Impl::~Impl() = default;
 
 std::string plain_message(const std::exception& error) {
-  std::string text = error.what();
+  // what() of a torch error names the functions of its stack: work that crashes when memory has run out.
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
   // torch's interpreter puts a traceback of the file's code before the message, and torch's C++ code puts one after it.
   const std::string mark = "RuntimeError: ";
   if (const auto at = text.rfind(mark); at != std::string::npos) text = text.substr(at + mark.size());
@@ -274,12 +277,18 @@ bool is_out_of_memory(const std::exception& error) {
          plain_message(error).find("out of memory") != std::string::npos;
 }
 
+bool is_out_of_host_memory(const std::exception& error) {
+  const std::string text = plain_message(error);
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr || text.find("std::bad_alloc") != std::string::npos ||
+         text.find("DefaultCPUAllocator") != std::string::npos;
+}
+
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
   return load_bytes(read_file_bytes(path), path, options);
 }
 
 std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::string& name,
-                                         const LoadOptions& options) {
+                                         const LoadOptions& options) try {
   require(options.threads >= 0, "model {}: expected a thread count of at least 0, got {}", name, options.threads);
   const RunGuard guard(options.threads, false);
   CheckedFile file = quoted([&] { return validate_file(bytes, name); });
@@ -320,6 +329,10 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name);
   }
   return model;
+} catch (const c10::Error& error) {
+  fail("model {}: it cannot be loaded: {}", name, plain_message(error));
+} catch (const std::bad_alloc& error) {
+  fail("model {}: out of memory on the host while it is loaded ({})", name, error.what());
 }
 
 Metadata Model::inspect(const std::string& path) {

@@ -244,6 +244,8 @@ class Model {
 
 /// Why compiled GPU kernels cannot be kept in the folder (empty: the standard one); "" when they can.
 std::string kernel_cache_problem(const std::string& folder = "");
+/// Why the last kernel that this process compiled for the folder is not kept there, such as a full disk; "" when it is.
+std::string kernel_cache_refusal(const std::string& folder = "");
 /// The standard folder of compiled GPU kernels, "" when there is none.
 std::string kernel_cache_folder();
 /// Architectures that compile_kernels knows.

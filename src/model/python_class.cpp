@@ -332,6 +332,7 @@ const auto kRegistration =
                       return problems;
                     })
         .def_static("kernel_cache_problem", [](const std::string& folder) { return kernel_cache_problem(folder); })
+        .def_static("kernel_cache_refusal", [](const std::string& folder) { return kernel_cache_refusal(folder); })
         .def_static("kernel_cache_folder", []() { return kernel_cache_folder(); })
         .def_static("kernel_architectures",
                     []() {

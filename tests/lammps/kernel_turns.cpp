@@ -1,10 +1,12 @@
 // Ranks compile kernels in turns: kernel_turns CASE FOLDER [RANKS_A_NODE]. Rank 0 prints a line a rank:
 //   rank R compiled C found F error "..." notice "..."
-// Cases: good; error: a kernel does not compile; late: one that is not the first of its node fails; foreign: what is
-// thrown is no std::exception. FOLDER is the cache; with RANKS_A_NODE, ranks are put into nodes of that many, each with
-// a folder of its own.
+// Cases: good; full: the cache takes no file, as on a full disk; error: a kernel does not compile; late: one that is not
+// the first of its node fails; foreign: what is thrown is no std::exception. FOLDER is the cache; with RANKS_A_NODE, ranks
+// are put into nodes of that many, each with a folder of its own.
 #include <mpi.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -42,6 +44,11 @@ int run(const std::string& which, std::string folder, int ranks_a_node) {
   } else {
     node = clebsch_lammps::node_communicator(MPI_COMM_WORLD);
   }
+  if (which == "full") {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
   const CubinCache cache(folder);
   int compiled = 0, found = 0;
   const auto work = [&] {
@@ -51,8 +58,9 @@ int run(const std::string& which, std::string folder, int ranks_a_node) {
     require_compiled(results);
     for (const KernelResult& result : results) ++(result.parts[0].cubin.cached ? found : compiled);
   };
-  const auto outcome = clebsch_lammps::work_in_turns(MPI_COMM_WORLD, node, cache.problem(), work);
+  auto outcome = clebsch_lammps::work_in_turns(MPI_COMM_WORLD, node, cache.problem(), work);
   MPI_Comm_free(&node);
+  if (outcome.notice.empty()) outcome.notice = clebsch_lammps::first_message(cache.refusal(), MPI_COMM_WORLD);
   std::string line = "rank " + std::to_string(me) + " compiled " + std::to_string(compiled) + " found " +
                      std::to_string(found) + " error \"" + outcome.error + "\" notice \"" + outcome.notice + "\"";
   for (char& c : line) c = c == '\n' ? ' ' : c;

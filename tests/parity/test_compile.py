@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import re
 import shutil
 import subprocess
@@ -172,21 +173,40 @@ const char* nvrtcGetErrorString(int e) { return e ? "COMPILATION FAILED" : "no e
 """
 
 
-def test_errors_name_kernel_and_log(needs_library, model, tmp_path):
-    """A compiler that refuses some kernels: the others are kept, the exit status is 1, and the log is shown."""
+def compile_with_fake(model, tmp_path, **rest):
+    """`clebsch compile` into tmp_path / "cache" with a compiler that refuses some kernels."""
     (tmp_path / "fake.c").write_text(FAKE_NVRTC)
     library = tmp_path / "libnvrtc.so"
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "expected a C compiler"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "fake.c"], check=True)
     cache = tmp_path / "cache"
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "clebsch", "compile", model, "--arch", "90", "--cache", cache, *EXACT],
         env={**os.environ, "CLEBSCH_NVRTC": str(library)},
         capture_output=True,
         text=True,
         timeout=300,
+        **rest,
     )
+
+
+def test_a_full_disk(needs_library, model, tmp_path):
+    """Kernels that the folder does not take: no half of a file, and the reason. (Python ignores the limit's signal.)"""
+    limit = 1000
+    done = compile_with_fake(
+        model, tmp_path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"compiled kernels cannot be kept: the folder {tmp_path / 'cache'} did not take a file: " in done.stderr
+    assert "File too large" in done.stderr
+    assert files(tmp_path / "cache") == {}
+
+
+def test_errors_name_kernel_and_log(needs_library, model, tmp_path):
+    """A compiler that refuses some kernels: the others are kept, the exit status is 1, and the log is shown."""
+    cache = tmp_path / "cache"
+    done = compile_with_fake(model, tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "sm_90  tensor_product_conv_backward harmonics weights float" in done.stdout
     assert "FAILED" in done.stdout.splitlines()[-1]

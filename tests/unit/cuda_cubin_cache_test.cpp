@@ -1,9 +1,12 @@
 // The on-disk cache of compiled kernels: damage, strange folders, several processes. Needs neither GPU nor NVRTC.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -143,6 +146,36 @@ TEST_F(CubinCacheTest, ReadOnlyFolderStillServes) {
            problem.find(folder_.string()) != std::string::npos;
   }));
   ::chmod(folder_.c_str(), 0700);
+}
+
+TEST_F(CubinCacheTest, AFullDiskLeavesNothing) {
+  const CubinCache cache(folder_.string());
+  ASSERT_TRUE(cache.store("conv_forward", key_, sample()));
+  EXPECT_EQ(cache.refusal(), "");
+  EXPECT_TRUE(holds_for_a_user(folder_, [&] {
+    // A limit on the size of files acts as a full disk does, in the middle of a file.
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{2000, 2000};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
+    const CubinCache full(folder_.string());
+    const bool refused = !full.store("other", key_, sample()) && !full.store("conv_forward", key_, sample(6000));
+    return refused && full.problem().empty() && full.refusal().find(folder_.string()) != std::string::npos &&
+           full.refusal().find("File too large") != std::string::npos && full.load("conv_forward", key_)->code.size() == 5000;
+  }));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(CubinCacheTest, WhatKilledWritersLeaveIsRemovedLater) {
+  fs::create_directories(folder_);
+  ::chmod(folder_.c_str(), 0700);
+  const fs::path old = folder_ / "conv_forward-0123.cubin.aBcDeF", young = folder_ / "conv_forward-0123.cubin.AbCdEf",
+                 other = folder_ / "notes.aBcDeF";
+  for (const fs::path& path : {old, young, other}) std::ofstream(path) << "half";
+  for (const fs::path& path : {old, other})
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  ASSERT_TRUE(CubinCache(folder_.string()).store("conv_forward", key_, sample()));
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(young) && fs::exists(other));
 }
 
 TEST_F(CubinCacheTest, MissingFoldersAreMade) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -52,6 +55,64 @@ std::string resources_text(const Cubin& cubin) {
   return text;
 }
 
+using SharedCubin = std::shared_ptr<const Cubin>;
+
+/// The compilations that are going on in this process, and the results that no folder would take.
+struct InProcess {
+  std::mutex mutex;
+  std::map<std::string, std::shared_future<SharedCubin>> running;
+  std::map<std::string, SharedCubin> kept;
+  std::map<std::string, std::string> refused;  ///< by folder: why it did not take the last file
+  std::set<std::string> swept;                 ///< folders
+};
+
+InProcess& in_process() {
+  static auto* state = new InProcess;  // never destroyed: threads may compile while the process ends
+  return *state;
+}
+
+/// Removes temporary files that writers have left when they were killed: those that are older than an hour.
+void sweep(const std::string& folder) {
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  while (!error && entries != std::filesystem::directory_iterator()) {
+    const std::filesystem::path path = entries->path();
+    const bool temporary = path.stem().extension() == ".cubin" && path.extension().string().size() == 7;
+    const auto written = entries->last_write_time(error);
+    if (temporary && !error && written < old) std::filesystem::remove(path, error);
+    error.clear();  // of a file that another process has removed
+    entries.increment(error);
+  }
+}
+
+/// Writes all bytes and closes the file. "", or what the system says against it.
+std::string write_and_close(int file, const std::string& bytes) {
+  int error = 0;
+  for (size_t done = 0; done < bytes.size() && error == 0;) {
+    const ssize_t count = ::write(file, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno != EINTR) error = errno;
+    if (count > 0) done += static_cast<size_t>(count);
+  }
+  // Some file systems say that the disk is full only now.
+  if (::close(file) != 0 && error == 0) error = errno;
+  return error == 0 ? "" : std::strerror(error);
+}
+
+/// A file that is there whole or not at all. "", or what the system says against it.
+std::string write_whole(const std::string& target, const std::string& bytes) {
+  // The name of the temporary file is this writer's alone, on every host that shares the folder, and no other user can
+  // write the file.
+  std::string temporary = target + ".XXXXXX";
+  const int file = ::mkstemp(temporary.data());
+  if (file < 0) return std::strerror(errno);
+  ::fchmod(file, 0644);
+  std::string problem = write_and_close(file, bytes);
+  if (problem.empty() && std::rename(temporary.c_str(), target.c_str()) != 0) problem = std::strerror(errno);
+  if (!problem.empty()) ::unlink(temporary.c_str());
+  return problem;
+}
+
 }  // namespace
 
 CubinCache::CubinCache(std::string folder) : folder_(std::move(folder)) {
@@ -72,6 +133,14 @@ CubinCache CubinCache::standard() {
 std::string CubinCache::problem() const {
   if (folder_.empty() || ::access(folder_.c_str(), W_OK | X_OK) == 0) return reason_;
   return fmt::format("the folder {} cannot be written: {}", folder_, std::strerror(errno));
+}
+
+std::string CubinCache::refusal() const {
+  InProcess& state = in_process();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  const auto refused = state.refused.find(folder_);
+  if (refused == state.refused.end()) return "";
+  return fmt::format("the folder {} did not take a file: {}", folder_, refused->second);
 }
 
 std::string CubinCache::key(const std::string& source, int arch, const std::string& nvrtc_version) {
@@ -119,50 +188,27 @@ std::optional<Cubin> CubinCache::load(const std::string& name, const std::string
 
 bool CubinCache::store(const std::string& name, const std::string& key, const Cubin& cubin) const {
   if (folder_.empty()) return false;
-  const std::string target = path(name, key);
-  // The name of the temporary file is this writer's alone, on every host that shares the folder, and no other user can
-  // write the file.
-  std::string temporary = target + ".XXXXXX";
-  const int made = ::mkstemp(temporary.data());
-  if (made < 0) return false;
-  ::fchmod(made, 0644);
-  ::close(made);
+  InProcess& state = in_process();
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    if (state.swept.insert(folder_).second) sweep(folder_);
+  }
   const std::string resources = resources_text(cubin);
   std::string body = key + resources;
   body.append(cubin.code.begin(), cubin.code.end());
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file << fmt::format("{} {} {} {} {}\n", kMagic, fnv(body), key.size(), resources.size(), cubin.code.size());
-    file.write(body.data(), static_cast<std::streamsize>(body.size()));
-    file.flush();
-    if (!file) {
-      file.close();
-      ::unlink(temporary.c_str());
-      return false;
-    }
+  const std::string header =
+      fmt::format("{} {} {} {} {}\n", kMagic, fnv(body), key.size(), resources.size(), cubin.code.size());
+  const std::string problem = write_whole(path(name, key), header + body);
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (problem.empty()) {
+    state.refused.erase(folder_);
+  } else {
+    state.refused[folder_] = problem;
   }
-  if (std::rename(temporary.c_str(), target.c_str()) != 0) {
-    ::unlink(temporary.c_str());
-    return false;
-  }
-  return true;
+  return problem.empty();
 }
 
 namespace {
-
-using SharedCubin = std::shared_ptr<const Cubin>;
-
-/// The compilations that are going on in this process, and the results that no folder would take.
-struct InProcess {
-  std::mutex mutex;
-  std::map<std::string, std::shared_future<SharedCubin>> running;
-  std::map<std::string, SharedCubin> kept;
-};
-
-InProcess& in_process() {
-  static auto* state = new InProcess;  // never destroyed: threads may compile while the process ends
-  return *state;
-}
 
 Cubin marked_as_cached(const Cubin& cubin) {
   Cubin copy = cubin;

@@ -106,6 +106,10 @@ std::string kernel_cache_problem(const std::string& folder) {
   return (folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(folder)).problem();
 }
 
+std::string kernel_cache_refusal(const std::string& folder) {
+  return (folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(folder)).refusal();
+}
+
 std::string kernel_cache_folder() { return cuda::CubinCache::standard().folder(); }
 
 std::vector<int> kernel_architectures() { return cuda::known_architectures(); }
@@ -125,6 +129,7 @@ constexpr const char* kNoBackend = "this libclebsch was built without the GPU ba
 std::vector<KernelReport> Model::compile_kernels(const KernelOptions&) const { fail("{}", kNoBackend); }
 void Model::prepare(const Progress&) const { fail("{}", kNoBackend); }
 std::string kernel_cache_problem(const std::string&) { return kNoBackend; }
+std::string kernel_cache_refusal(const std::string&) { return ""; }
 std::string kernel_cache_folder() { return ""; }
 std::vector<int> kernel_architectures() { return {}; }
 KernelCompiler kernel_compiler() { return {"", kNoBackend}; }

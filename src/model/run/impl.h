@@ -45,4 +45,7 @@ std::string plain_message(const std::exception& error);
 /// Whether an exception thrown through torch says that a device has no memory left.
 bool is_out_of_memory(const std::exception& error);
 
+/// The same of the host's memory.
+bool is_out_of_host_memory(const std::exception& error);
+
 }  // namespace clebsch

@@ -123,5 +123,8 @@ def compile_file(
         for kernel in kernels:
             report(describe(kernel))
         result.kernels += kernels
+        if not dry_run and any(kernel["stored"] < kernel["files"] for kernel in kernels):
+            refusal = torch.classes.clebsch.Model.kernel_cache_refusal(folder)
+            raise ClebschError(f"compiled kernels cannot be kept: {refusal}")
     result.seconds = time.monotonic() - start
     return result
