@@ -25,7 +25,7 @@ MPI_Comm duplicate(MPI_Comm world) {
 Halo::Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type)
     : Pointers(lmp),
       model_type_(model_type),
-      widths_(model.exchange_widths()),
+      widths_(model.metadata().layers > 1 ? model.exchange_widths() : std::vector<std::int64_t>()),
       dtype_(model.dtype()),
       world_(duplicate(lmp->world)),
       exchange_(world_, lmp->comm->nthreads) {}
@@ -42,9 +42,13 @@ bool Halo::needs_plan(bool new_list) {
   const int atoms = atom->nlocal + atom->nghost;
   int mine = new_list || atoms != static_cast<int>(in_model_.size());
   for (int i = 0; i < atoms && !mine; ++i) mine = of_model(i) != (in_model_[i] != 0);
+  return largest(mine) != 0;
+}
+
+int Halo::largest(int mine) const {
   int anywhere = 0;
   MPI_Allreduce(&mine, &anywhere, 1, MPI_INT, MPI_MAX, world_);
-  return anywhere != 0;
+  return anywhere;
 }
 
 void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair) {
@@ -64,7 +68,12 @@ void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communicat
   }
   for (int i = local; i < atoms; ++i) needed[i] = needed[i] && in_model_[i];
 
-  nodes_ = find_halo_nodes(comm->me, local, communication.find_homes(pair), needed);
+  make_plan(needed, communication.find_homes(pair), row_of_atom, owned);
+}
+
+void Halo::make_plan(const std::vector<char>& needed, const std::vector<AtomHome>& ghosts,
+                     const std::vector<int>& row_of_atom, int owned) {
+  nodes_ = find_halo_nodes(comm->me, atom->nlocal, ghosts, needed);
   try {
     exchange_.set_plan(make_halo_plan(world_, nodes_.homes, row_of_atom, owned));
   } catch (const std::exception& failure) {
@@ -72,7 +81,7 @@ void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communicat
   }
 }
 
-void Halo::tell() {
+void Halo::tell(bool returns_forces) {
   if (told_) return;
   told_ = true;
   const HaloPlan& plan = exchange_.plan();
@@ -80,6 +89,10 @@ void Halo::tell() {
   double mine[5] = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
                     static_cast<double>(plan.from.size()), static_cast<double>(traffic.messages),
                     static_cast<double>(traffic.bytes)};
+  if (returns_forces) {
+    mine[3] += static_cast<double>(plan.from.size());
+    mine[4] += static_cast<double>(plan.remote) * 3 * sizeof(double);
+  }
   double sum[5], most[5];
   MPI_Allreduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, world_);
   MPI_Allreduce(mine, most, 5, MPI_DOUBLE, MPI_MAX, world_);
