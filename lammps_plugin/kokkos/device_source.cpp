@@ -130,7 +130,9 @@ Verdict DeviceSource<DeviceType>::try_once(Attempt& attempt, const clebsch::Requ
       graph_.fill(attempt.graph);
       lap(StepTimes::kGraph);
     }
-    there_ = model_->compute_reserved(counts.rows, request, stream(), result);
+    clebsch::FeatureExchange* const exchange =
+        attempt.halo && model_->metadata().layers > 1 ? &attempt.halo->exchange() : nullptr;
+    there_ = model_->compute_reserved(counts.rows, request, stream(), result, exchange, counts.nodes);
     found = graph_.totals();
     for (const std::string& message : model_->take_messages())
       if (lmp_->comm->me == 0)

@@ -83,10 +83,9 @@ void PairClebschKokkos<DeviceType>::init_style() {
 
 template <class DeviceType>
 std::string PairClebschKokkos<DeviceType>::exchange_problem() const {
-  if (!device_) return PairClebsch::exchange_problem();
-  if (!on_host<DeviceType>) return "features in a GPU's memory are not exchanged yet";
-  if (model_->metadata().layers == 1) return "";  // forces alone
-  return "clebsch/kk does not exchange features yet";
+  if (device_ && !on_host<DeviceType>) return "features in a GPU's memory are not exchanged yet";
+  if (device_ && model_->metadata().layers == 1) return "";  // forces alone
+  return PairClebsch::exchange_problem();
 }
 
 /// With newton on LAMMPS sends ghosts' forces itself. With newton off it leaves them to the style, and where MPI takes
