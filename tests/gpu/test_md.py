@@ -133,8 +133,8 @@ dump_modify last sort id format float %.15g
 def run(
     variant: Variant, style: engine.Style, dtype: str, ranks: int = 1, checked: bool = False, gpus: int = 0
 ) -> dict[str, np.ndarray]:
-    """What the last frame, the last thermo values and lines RESULT say. checked: indices on the GPU are looked at. gpus:
-    how many of the machine's are shown, 0: all."""
+    """What the last frame, the last thermo values and lines RESULT say. checked: indices on the GPU are looked at.
+    gpus: how many of the machine's are shown, 0: all."""
     case = CASES[variant.case]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -66,7 +66,7 @@ def test_mace(lammps, kokkos, mace_model, name):
 
 
 def test_as_the_plain_style(lammps, kokkos, model):
-    """The same decomposition with the same nodes: what differs is the order of edges in a row and of sums over atoms."""
+    """The same decomposition with the same nodes: the order of a row's edges differs, and that of sums over atoms."""
     system = random_system(seed=11)
     plain = lammps.evaluate(system, model, ranks=3, style="comm halo")
     assert_same(halo(kokkos, system, model, 3), plain, ROUNDING)
