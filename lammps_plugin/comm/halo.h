@@ -46,6 +46,9 @@ class Halo : protected LAMMPS_NS::Pointers {
   /// The ghosts that are nodes, in the order of their nodes.
   const std::vector<int>& remote() const { return nodes_.representatives; }
   clebsch::FeatureExchange& exchange() { return exchange_; }
+  /// Collective: adds rows of remote nodes that are no features, forces or virials of at most 9 doubles, to their
+  /// owners' rows, as FeatureExchange::reverse() does with gradients. Throws what that throws.
+  void return_rows(const clebsch::FeatureRows& rows) { exchange_.reverse(rows); }
 
   /// Collective: what the ranks compute and send, once a model, after the first plan. `returns_forces`: the caller
   /// sends forces of remote nodes to their owners through the exchange as well.

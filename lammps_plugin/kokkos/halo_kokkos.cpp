@@ -42,7 +42,7 @@ void HaloKokkos<DeviceType>::reverse(void* stream) {
   rows.dtype = clebsch::Dtype::float64;
   rows.stream = stream;
   try {
-    halo_.exchange().reverse(rows);
+    halo_.return_rows(rows);
   } catch (const std::exception& failure) {
     lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
   }
