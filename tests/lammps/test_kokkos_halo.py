@@ -81,6 +81,19 @@ def test_tiled(lammps, kokkos, model, newton):
     assert_same(halo(kokkos, system, model, 3, **tiled), reference, ROUNDING)
 
 
+@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("comm", ["halo", "ghost"])
+def test_communication_by_kernels(lammps, kokkos, model, comm, newton):
+    """LAMMPS's communication as on a GPU whose memory MPI can reach: kernels pack owners, types and forces."""
+    package = f"package kokkos newton {newton} neigh half comm device\n"
+    system = random_system()
+    reference = lammps.evaluate(system, model)
+    run = kokkos.evaluate(system, model, ranks=3, style=f"comm {comm}", before=package, newton=newton)
+    assert_same(run, reference, ROUNDING if comm == "halo" else 1e-10)
+    run = kokkos.evaluate(at_a_corner(2), model, ranks=3, before=package, newton=newton, run=CHANGE.format(1))
+    assert_same(run, lammps.evaluate(at_a_corner(1), model))
+
+
 def test_single_precision(lammps, kokkos, model):
     system = random_system()
     reference = lammps.evaluate(system, model, style="dtype float32")
