@@ -35,7 +35,7 @@ MPI_Comm duplicate(MPI_Comm world) {
 Halo::Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type)
     : Pointers(lmp),
       model_type_(model_type),
-      widths_(model.exchange_widths()),
+      widths_(model.metadata().layers > 1 ? model.exchange_widths() : std::vector<std::int64_t>()),
       dtype_(model.dtype()),
       seconds_(timeout_of(lmp)),
       world_(duplicate(lmp->world)),
@@ -53,7 +53,12 @@ bool Halo::needs_plan(bool new_list) {
   const int atoms = atom->nlocal + atom->nghost;
   int mine = new_list || atoms != static_cast<int>(in_model_.size());
   for (int i = 0; i < atoms && !mine; ++i) mine = of_model(i) != (in_model_[i] != 0);
-  return reduce_over_ranks({static_cast<double>(mine)}, MPI_MAX, world_, seconds_, "the start of a step")[0] != 0;
+  return largest(mine) != 0;
+}
+
+int Halo::largest(int mine) const {
+  return static_cast<int>(
+      reduce_over_ranks({static_cast<double>(mine)}, MPI_MAX, world_, seconds_, "the start of a step")[0]);
 }
 
 void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair) {
@@ -73,18 +78,27 @@ void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communicat
   }
   for (int i = local; i < atoms; ++i) needed[i] = needed[i] && in_model_[i];
 
-  nodes_ = find_halo_nodes(comm->me, local, communication.find_homes(pair), needed);
+  make_plan(needed, communication.find_homes(pair), row_of_atom, owned);
+}
+
+void Halo::make_plan(const std::vector<char>& needed, const std::vector<AtomHome>& ghosts,
+                     const std::vector<int>& row_of_atom, int owned) {
+  nodes_ = find_halo_nodes(comm->me, atom->nlocal, ghosts, needed);
   exchange_.set_plan(make_halo_plan(world_, nodes_.homes, row_of_atom, owned, seconds_));
 }
 
-void Halo::tell() {
+void Halo::tell(bool returns_forces) {
   if (told_) return;
   told_ = true;
   const HaloPlan& plan = exchange_.plan();
   const auto traffic = exchange_.traffic(widths_, dtype_);
-  const std::vector<double> mine = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
+  std::vector<double> mine = {static_cast<double>(plan.owned), static_cast<double>(plan.remote),
                     static_cast<double>(plan.from.size()), static_cast<double>(traffic.messages),
                     static_cast<double>(traffic.bytes)};
+  if (returns_forces) {
+    mine[3] += static_cast<double>(plan.from.size());
+    mine[4] += static_cast<double>(plan.remote) * 3 * sizeof(double);
+  }
   const auto sum = reduce_over_ranks(mine, MPI_SUM, world_, seconds_, "counts of messages");
   const auto most = reduce_over_ranks(mine, MPI_MAX, world_, seconds_, "counts of messages");
   if (comm->me != 0) return;

@@ -35,14 +35,25 @@ class Halo : protected LAMMPS_NS::Pointers {
   /// Collective: nodes and plan for LAMMPS's present atoms and neighbour list.
   void make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair);
 
+  /// The same for a caller with atoms and list elsewhere, who looks for changes itself and lets all ranks agree.
+  /// `needed`, `ghosts`: as find_halo_nodes() takes them; `row_of_atom`, `owned`: as make_halo_plan().
+  void make_plan(const std::vector<char>& needed, const std::vector<AtomHome>& ghosts,
+                 const std::vector<int>& row_of_atom, int owned);
+  /// Collective: the largest of all ranks' numbers.
+  int largest(int mine) const;
+
   /// (local + ghost atoms) the atom whose node each stands for; -1: none.
-  const int* node_atoms() const { return nodes_.node_atom.data(); }
+  const std::vector<int>& node_atoms() const { return nodes_.node_atom; }
   /// The ghosts that are nodes, in the order of their nodes.
   const std::vector<int>& remote() const { return nodes_.representatives; }
   clebsch::FeatureExchange& exchange() { return exchange_; }
+  /// Collective: adds rows of remote nodes that are no features, forces or virials of at most 9 doubles, to their
+  /// owners' rows, as FeatureExchange::reverse() does with gradients. Throws what that throws.
+  void return_rows(const clebsch::FeatureRows& rows) { exchange_.reverse(rows); }
 
-  /// Collective: what the ranks compute and send, once a model, after the first plan.
-  void tell();
+  /// Collective: what the ranks compute and send, once a model, after the first plan. `returns_forces`: the caller
+  /// sends forces of remote nodes to their owners through the exchange as well.
+  void tell(bool returns_forces = false);
   double memory_usage() const;
 
  private:

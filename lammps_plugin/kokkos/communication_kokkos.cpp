@@ -36,6 +36,31 @@ void CommunicationKokkos<DeviceType>::find_owners(LAMMPS_NS::Pair* pair) {
   forwarded_.template sync<DeviceType>();
 }
 
+/// The rank of the owner of every ghost, in owners().
+template <class DeviceType>
+void CommunicationKokkos<DeviceType>::find_ranks(LAMMPS_NS::Pair* pair) {
+  make_forward_room();
+  const auto rank = forwarded_.template view<DeviceType>();
+  const int me = lmp_->comm->me;
+  Kokkos::parallel_for(
+      "clebsch:ranks", Kokkos::RangePolicy<Execution>(0, atom_->nlocal), KOKKOS_LAMBDA(const int i) { rank(i) = me; });
+  lmp_->comm->forward_comm(pair, Communication::kForwardSize);
+}
+
+template <class DeviceType>
+std::vector<AtomHome> CommunicationKokkos<DeviceType>::find_homes(LAMMPS_NS::Pair* pair) {
+  std::vector<AtomHome> homes(atom_->nghost);
+  const auto read = [&](int AtomHome::*part) {
+    forwarded_.sync_host();
+    for (int k = 0; k < atom_->nghost; ++k) homes[k].*part = forwarded_.view_host()(atom_->nlocal + k);
+  };
+  find_owners(pair);
+  read(&AtomHome::index);
+  find_ranks(pair);
+  read(&AtomHome::rank);
+  return homes;
+}
+
 template <class DeviceType>
 void CommunicationKokkos<DeviceType>::refresh_ghost_types(LAMMPS_NS::Pair* pair, LAMMPS_NS::ExecutionSpace space) {
   make_forward_room();

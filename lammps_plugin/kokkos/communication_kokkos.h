@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
 // Communication with its buffers where Kokkos computes.
+#include <vector>
+
+#include "comm/halo_nodes.h"
 #include "kokkos/kk_types.h"
 #include "lammps.h"
 
@@ -22,8 +25,11 @@ class CommunicationKokkos {
 
   explicit CommunicationKokkos(LAMMPS_NS::LAMMPS* lmp);
 
-  /// Local index of the owner of every local and ghost atom, in owners(): to be called with each new neighbour list.
+  /// Local index of the owner of every local and ghost atom, in owners(): to be called with each new neighbour list. A
+  /// ghost's index is that on its owner's rank.
   void find_owners(LAMMPS_NS::Pair* pair);
+  /// The owner of every ghost, on whichever rank. Collective; not beside owners().
+  std::vector<AtomHome> find_homes(LAMMPS_NS::Pair* pair);
   auto owners() const { return forwarded_.template view<DeviceType>(); }
   /// Brings ghosts the types of their owners; `space` is the pair style's. Not beside owners().
   void refresh_ghost_types(LAMMPS_NS::Pair* pair, LAMMPS_NS::ExecutionSpace space);
@@ -44,6 +50,8 @@ class CommunicationKokkos {
   void unpack_reverse(int n, List list, Buffer& buf);
 
   double memory_usage() const;
+
+  void find_ranks(LAMMPS_NS::Pair* pair);
 
  private:
   void make_forward_room();

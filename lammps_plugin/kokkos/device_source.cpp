@@ -74,54 +74,77 @@ void DeviceSource<DeviceType>::collect_times() {
 }
 
 template <class DeviceType>
-void DeviceSource<DeviceType>::compute(List* list, const typename Graph::Step& step, const clebsch::Request& request,
-                                       clebsch::Result& result) {
-  graph_.count(list, step);
-  if (evaluate(step.new_list, request, result)) return;
-  graph_.forget_faults();
-  auto again = step;
-  again.new_list = true;
-  graph_.count(list, again);
-  evaluate(true, request, result);
+void DeviceSource<DeviceType>::compute(List* list, typename Graph::Step step, const clebsch::Request& request,
+                                       clebsch::Result& result, HaloKokkos<DeviceType>* halo) {
+  for (;;) {
+    graph_.start(list, step);
+    if (halo && step.new_list) halo->make_plan(graph_);
+    graph_.count();
+    Attempt attempt;
+    attempt.new_list = step.new_list;
+    attempt.halo = halo;
+    if (evaluate(attempt, request, result) != Verdict::other_nodes) return;
+    graph_.forget_faults();
+    step.new_list = true;  // with which no verdict is other_nodes
+  }
 }
 
-/// False when types have changed so that other atoms are nodes: the step is to be done again, with nodes numbered anew.
 template <class DeviceType>
-bool DeviceSource<DeviceType>::evaluate(bool new_list, const clebsch::Request& request, clebsch::Result& result) {
+Verdict DeviceSource<DeviceType>::evaluate(Attempt attempt, const clebsch::Request& request, clebsch::Result& result) {
   there_ = {};
-  const auto counts = graph_.counts();
   // Between two lists the number of edges changes little: the step is started as if they fitted, and done again when
   // the host learns, while the model runs, that they did not.
-  std::int64_t edges = new_list ? graph_.count_edges() : counts.edges;
+  attempt.edges = attempt.new_list ? graph_.count_edges() : graph_.counts().edges;
+  // With other ranks all do it again then, which a little more room makes rare.
+  if (attempt.halo && attempt.new_list) attempt.edges += attempt.edges / 16;
+  for (;;) {
+    Verdict verdict = try_once(attempt, request, result);
+    if (attempt.halo) verdict = attempt.halo->agree(verdict);
+    if (verdict == Verdict::other_nodes) return verdict;
+    if (verdict == Verdict::done) break;
+    lap(StepTimes::kModel);  // of edges that were too many
+  }
+  if (!request.outputs.empty()) read_atoms(graph_.counts().owned);
+  return Verdict::done;
+}
+
+template <class DeviceType>
+Verdict DeviceSource<DeviceType>::try_once(Attempt& attempt, const clebsch::Request& request, clebsch::Result& result) {
+  const auto counts = graph_.counts();
+  result.outputs.clear();
   if (counts.owned == 0) {
-    result.outputs.clear();
     lap(StepTimes::kGraph);
-    const std::int64_t faults = graph_.read_faults();
-    if ((faults & kOtherNodes) && !new_list) return false;
-    stop_at_faults(faults, false);
-    return true;
+    return judge(graph_.read_faults(), attempt, false);
   }
-  for (bool fits = false; !fits;) {
-    if (edges > std::numeric_limits<std::int32_t>::max() - 65536)
-      stop_rank(lmp_, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got " + std::to_string(edges) +
-                          "; use more ranks");
-    result.outputs.clear();
-    const clebsch::DeviceGraph graph = model_->reserve(counts.rows, counts.nodes, edges, stream());
-    graph_.fill(graph);
+  if (attempt.edges > std::numeric_limits<std::int32_t>::max() - 65536)
+    stop_rank(lmp_, "Pair style clebsch/kk: expected at most 2147418111 edges a rank, got " +
+                        std::to_string(attempt.edges) + "; use more ranks");
+  if (!attempt.filled) {
+    attempt.graph = model_->reserve(counts.rows, counts.nodes, attempt.edges, stream());
+    graph_.fill(attempt.graph);
     lap(StepTimes::kGraph);
-    there_ = model_->compute_reserved(counts.rows, request, stream(), result);
-    const typename Graph::Counts found = graph_.totals();
-    for (const std::string& message : model_->take_messages())
-      if (lmp_->comm->me == 0)
-        LAMMPS_NS::utils::logmesg(lmp_, "Pair style clebsch/kk: step {}: {}\n", lmp_->update->ntimestep, message);
-    fits = found.edges <= graph.edges;
-    if ((found.faults & kOtherNodes) && !new_list) return false;
-    if (!fits) lap(StepTimes::kModel);  // of edges that were too many
-    if (found.faults != 0) stop_at_faults(found.faults, fits);
-    edges = found.edges;
   }
-  if (!request.outputs.empty()) read_atoms(counts.owned);
-  return true;
+  clebsch::FeatureExchange* const exchange =
+      attempt.halo && model_->metadata().layers > 1 ? &attempt.halo->exchange() : nullptr;
+  there_ = model_->compute_reserved(counts.rows, request, stream(), result, exchange, counts.nodes);
+  const typename Graph::Counts found = graph_.totals();
+  for (const std::string& message : model_->take_messages())
+    if (lmp_->comm->me == 0)
+      LAMMPS_NS::utils::logmesg(lmp_, "Pair style clebsch/kk: step {}: {}\n", lmp_->update->ntimestep, message);
+  attempt.filled = found.edges <= attempt.graph.edges;
+  attempt.edges = found.edges;
+  const Verdict verdict = judge(found.faults, attempt, attempt.filled);
+  return verdict == Verdict::done && !attempt.filled ? Verdict::more_room : verdict;
+}
+
+/// Stops at faults that no other nodes would heal.
+template <class DeviceType>
+Verdict DeviceSource<DeviceType>::judge(std::int64_t faults, const Attempt& attempt, bool same_atoms) {
+  // A ghost that has become an atom of the model lacks a node, while its owner lacks a row.
+  const std::int64_t healed = attempt.halo ? kOtherNodes | kNoOwner : kOtherNodes;
+  if ((faults & healed) && !attempt.new_list) return Verdict::other_nodes;
+  stop_at_faults(faults, same_atoms);
+  return Verdict::done;
 }
 
 template <class DeviceType>

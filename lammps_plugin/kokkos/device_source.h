@@ -7,6 +7,7 @@
 
 #include "kokkos/device_laps.h"
 #include "kokkos/graph_kokkos.h"
+#include "kokkos/halo_kokkos.h"
 #include "kokkos_type.h"
 #include "lammps.h"
 #include "pair/step_source.h"
@@ -36,8 +37,10 @@ class DeviceSource : public StepSource {
 
   /// Before a run.
   void init_run();
-  /// A step: evaluates the model on the graph of the list's pairs; the results are in there().
-  void compute(List* list, const typename Graph::Step& step, const clebsch::Request& request, clebsch::Result& result);
+  /// A step: evaluates the model on the graph of the list's pairs; the results are in there(). With `halo`, which
+  /// GhostMode::halo needs, collective; step.new_list is the same on all ranks then.
+  void compute(List* list, typename Graph::Step step, const clebsch::Request& request, clebsch::Result& result,
+               HaloKokkos<DeviceType>* halo);
   /// Of the last step; null where this rank has no nodes.
   const clebsch::DeviceResult& there() const { return there_; }
   /// StepFault bits, to be set by what reads the results too.
@@ -62,7 +65,17 @@ class DeviceSource : public StepSource {
   double memory_usage() const override { return graph_.memory_usage(); }
 
  private:
-  bool evaluate(bool new_list, const clebsch::Request& request, clebsch::Result& result);
+  /// An evaluation in progress.
+  struct Attempt {
+    bool new_list = false;
+    std::int64_t edges = 0;      ///< room to ask for
+    clebsch::DeviceGraph graph;  ///< what the model gave
+    bool filled = false;         ///< the whole graph is in its arrays
+    HaloKokkos<DeviceType>* halo = nullptr;
+  };
+  Verdict evaluate(Attempt attempt, const clebsch::Request& request, clebsch::Result& result);
+  Verdict try_once(Attempt& attempt, const clebsch::Request& request, clebsch::Result& result);
+  Verdict judge(std::int64_t faults, const Attempt& attempt, bool same_atoms);
   void read_atoms(int owned);
   void stop_at_faults(std::int64_t faults, bool same_atoms);
   template <class Call>

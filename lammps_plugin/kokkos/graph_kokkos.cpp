@@ -3,24 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "kokkos/edge_order.h"
+#include "kokkos/make_room.h"
 
 namespace clebsch_lammps {
-namespace {
-
-/// Makes room for `size` entries; their values are lost. Views grow by 1.3, so that a steady step allocates nothing.
-template <class View>
-void make_room(View& view, std::int64_t size, const char* name) {
-  if (static_cast<std::int64_t>(view.extent(0)) >= size) return;
-  const std::int64_t room = static_cast<std::int64_t>(1.3 * static_cast<double>(size)) + 16;
-  view = View();
-  view = View(Kokkos::view_alloc(Kokkos::WithoutInitializing, std::string(name)), room);
-}
-
-}  // namespace
-
 template <class DeviceType>
 void GraphKokkos<DeviceType>::set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs,
                                         int types, int layers) {
@@ -47,7 +34,7 @@ void GraphKokkos<DeviceType>::set_types(const std::vector<int>& model_type, cons
 }
 
 template <class DeviceType>
-void GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step) {
+void GraphKokkos<DeviceType>::start(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step) {
   step_ = step;
   neighbors_ = list->d_neighbors;
   neighbor_count_ = list->d_numneigh;
@@ -62,7 +49,7 @@ void GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list
   }
   if (step_.new_list) {
     find_owned_nodes();
-  } else if (!step_.fold) {
+  } else if (step_.mode == GhostMode::expand) {
     const Ints node_of = node_of_;
     const int owned = counts_.owned;
     Kokkos::parallel_for(
@@ -71,18 +58,22 @@ void GraphKokkos<DeviceType>::count(LAMMPS_NS::NeighListKokkos<DeviceType>* list
         });
   }
   if (has_null_) check_owned_nodes();
+}
 
+template <class DeviceType>
+void GraphKokkos<DeviceType>::count() {
+  if (step_.mode == GhostMode::halo) step_.owner = node_atom_;
   int begin = 0, end = counts_.owned;
   for (int hop = 0; hop < layers_; ++hop) {
     layer_rows_[layers_ - 1 - hop] = end;
     if (end > begin) {
       count_rows(begin, end);
       begin = end;
-      if (!step_.fold) end = number_marked(end);
+      if (step_.mode == GhostMode::expand) end = number_marked(end);
     }
   }
   counts_.rows = begin;
-  counts_.nodes = end;
+  counts_.nodes = step_.mode == GhostMode::halo ? end + remote_ : end;
 }
 
 template <class DeviceType>
@@ -132,7 +123,7 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
   const double* const cutoff_squared = cutoff_squared_.data();
   std::int64_t* const faults = faults_.data();
   const int stride = stride_;
-  const bool fold = step_.fold;
+  const bool fold = step_.mode != GhostMode::expand;
   Kokkos::parallel_for(
       "clebsch:count_rows", Rows::policy(end - begin), KOKKOS_LAMBDA(const typename Rows::Policy::member_type& team) {
         const int node = begin + team.league_rank() * team.team_size() + team.team_rank();
@@ -147,7 +138,8 @@ void GraphKokkos<DeviceType>::count_rows(int begin, int end) {
               const int j = neighbors(i, k) & NEIGHMASK;
               const double dx = x(j, 0) - xi, dy = x(j, 1) - yi, dz = x(j, 2) - zi;
               const int sender = fold ? owner[j] : j;
-              if (sender >= 0 && !(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[sender]])) return;
+              const int typed = sender >= 0 ? sender : j;  // atoms that are no nodes have a cutoff of 0
+              if (!(dx * dx + dy * dy + dz * dz < cutoff_squared[row + type[typed]])) return;
               if (fold && (sender < 0 || node_of[sender] < 0)) {
                 Kokkos::atomic_or(&faults[0], std::int64_t{kNoOwner});
                 return;
@@ -248,7 +240,7 @@ void GraphKokkos<DeviceType>::fill_edges(const clebsch::DeviceGraph& graph) {
   const double* const cutoff_squared = cutoff_squared_.data();
   const std::int64_t* const faults = faults_.data();
   const int stride = stride_;
-  const bool fold = step_.fold;
+  const bool fold = step_.mode != GhostMode::expand;
   // The kernel takes these pointers and not the whole of `graph`: with more than 512 bytes of operands Kokkos would
   // send them through its one constant buffer, for which the host waits.
   int *const senders = graph.senders, *const receivers = graph.receivers;
@@ -343,8 +335,8 @@ ClosestPair GraphKokkos<DeviceType>::closest_pair() const {
 
 template <class DeviceType>
 double GraphKokkos<DeviceType>::memory_usage() const {
-  const std::size_t ints =
-      atoms_.extent(0) + node_of_.extent(0) + offset_.extent(0) + sent_.extent(0) + places_.extent(0);
+  const std::size_t ints = atoms_.extent(0) + node_of_.extent(0) + offset_.extent(0) + sent_.extent(0) +
+                           places_.extent(0) + node_atom_.extent(0) + needed_.extent(0);
   return static_cast<double>(ints * sizeof(int));
 }
 

@@ -63,6 +63,7 @@ void PairClebschKokkos<DeviceType>::make_source(const std::string& device) {
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::forget_model() {
   device_.reset();
+  halo_kokkos_.reset();
   PairClebsch::forget_model();
 }
 
@@ -75,7 +76,24 @@ void PairClebschKokkos<DeviceType>::init_style() {
   if (!device_ && !on_host<DeviceType> && comm->me == 0)
     error->warning(FLERR, "Pair style clebsch/kk: the model runs on the CPU, and every step copies atoms to the host");
   PairClebsch::init_style();
-  if (device_) device_->init_run();
+  halo_kokkos_.reset();
+  if (!device_) return;
+  device_->init_run();
+  if (halo_) halo_kokkos_ = std::make_unique<clebsch_lammps::HaloKokkos<DeviceType>>(lmp, *halo_, exchange_, this);
+}
+
+template <class DeviceType>
+std::string PairClebschKokkos<DeviceType>::exchange_problem() const {
+  if (device_ && !on_host<DeviceType>) return "features in a GPU's memory are not exchanged yet";
+  if (device_ && model_->metadata().layers == 1) return "";  // forces alone
+  return PairClebsch::exchange_problem();
+}
+
+/// With newton on LAMMPS sends ghosts' forces itself. With newton off it leaves them to the style, and where MPI takes
+/// no pointers to a GPU's memory LAMMPS's communication for pair styles goes through arrays of all atoms on the host.
+template <class DeviceType>
+bool PairClebschKokkos<DeviceType>::returns_forces() const {
+  return device_ && !force->newton_pair;
 }
 
 template <class DeviceType>
@@ -120,7 +138,7 @@ void PairClebschKokkos<DeviceType>::free_per_atom() {
 
 template <class DeviceType>
 double PairClebschKokkos<DeviceType>::memory_usage() {
-  return PairClebsch::memory_usage() + exchange_.memory_usage();
+  return PairClebsch::memory_usage() + exchange_.memory_usage() + (halo_kokkos_ ? halo_kokkos_->memory_usage() : 0.0);
 }
 
 template <class DeviceType>
@@ -143,7 +161,8 @@ void PairClebschKokkos<DeviceType>::compute_in_place(int eflag, int vflag) {
   begin_step();
   grow_per_atom();
   device_->start_clock();
-  device_->compute(static_cast<NeighListKokkos<DeviceType>*>(list), step_of_arrays(), request_, result_);
+  device_->compute(static_cast<NeighListKokkos<DeviceType>*>(list), step_of_arrays(), request_, result_,
+                   halo_kokkos_.get());
   last_step_ = update->ntimestep;
   device_->lap(StepTimes::kModel);
   const clebsch::DeviceResult& there = device_->there();
@@ -180,9 +199,11 @@ typename clebsch_lammps::GraphKokkos<DeviceType>::Step PairClebschKokkos<DeviceT
   step.local = atom->nlocal;
   step.all = atom->nlocal + atom->nghost;
   step.new_list = list_watch_.is_new(lmp);
-  step.fold = communication_.folds();
-  if (step.fold && step.new_list) exchange_.find_owners(this);
-  if (step.fold) step.owner = exchange_.owners();
+  if (halo_kokkos_) step.new_list = halo_kokkos_->is_new(step.new_list);
+  step.mode = communication_.mode();
+  const bool fold = communication_.folds();
+  if (fold && step.new_list) exchange_.find_owners(this);
+  if (fold) step.owner = exchange_.owners();
   atom_kokkos_->sync(execution_space, datamask_read);
   step.x = atom_kokkos_->k_x.template view<DeviceType>();
   step.type = atom_kokkos_->k_type.template view<DeviceType>();
@@ -252,10 +273,15 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
                                                  std::int64_t fault, const double* energies) {
   const auto counts = device_->counts();
   const int owned = source ? counts.owned : 0, nodes = source ? counts.all : 0;
-  const int local = atom->nlocal;
-  const bool send = communication_.sums_ghosts();
-  if (send) exchange_.begin_reverse(width);
-  const auto reverse = exchange_.rows();
+  // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody does.
+  // Rows that are sent are those of nodes where ranks exchange features, else those of atoms.
+  const bool send = communication_.sums_ghosts(), by_node = send && halo_kokkos_;
+  if (by_node) {
+    halo_kokkos_->begin_reverse(nodes, width);
+  } else if (send) {
+    exchange_.begin_reverse(width);
+  }
+  double* const sent = by_node ? halo_kokkos_->rows().data() : exchange_.rows().data();
   const auto atoms = device_->device_atoms();
   const auto faults = device_->faults();
   const double factor = energy_factor_;
@@ -264,14 +290,13 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
       "clebsch:add_to_atoms", Kokkos::RangePolicy<Execution>(0, nodes), KOKKOS_LAMBDA(const int node) {
         const int i = atoms(node);
         const double* values = source + static_cast<std::size_t>(node) * width;
+        const std::size_t row = static_cast<std::size_t>(by_node ? node : i) * width;
         double probe = 0;
         for (int c = 0; c < width; ++c) {
           const double value = factor * values[c];
           probe += value;
-          // With newton on LAMMPS sums the ghosts' rows of f, vatom and cvatom to their owners; with newton off nobody
-          // does.
           if (send && node >= owned) {
-            reverse(static_cast<std::size_t>(i) * width + c) += value;
+            sent[row + c] += value;
           } else {
             to(i, c) += value;
           }
@@ -281,10 +306,10 @@ void PairClebschKokkos<DeviceType>::add_to_atoms(const Target& target, const dou
           Kokkos::atomic_or(&faults(0), std::int64_t{clebsch_lammps::kBadEnergy});
       });
   if (!send) return;
-  exchange_.reverse(this);
+  by_node ? halo_kokkos_->reverse(device_->stream()) : exchange_.reverse(this);
   Kokkos::parallel_for(
-      "clebsch:add_reversed", Kokkos::RangePolicy<Execution>(0, local * width),
-      KOKKOS_LAMBDA(const int k) { to(k / width, k % width) += reverse(k); });
+      "clebsch:add_reversed", Kokkos::RangePolicy<Execution>(0, (by_node ? owned : atom->nlocal) * width),
+      KOKKOS_LAMBDA(const int k) { to(by_node ? atoms(k / width) : k / width, k % width) += sent[k]; });
 }
 
 template <class DeviceType>

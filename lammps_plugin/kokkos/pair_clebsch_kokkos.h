@@ -7,6 +7,7 @@
 
 #include "kokkos/communication_kokkos.h"
 #include "kokkos/device_source.h"
+#include "kokkos/halo_kokkos.h"
 #include "kokkos/kk_types.h"
 #include "kokkos_base.h"
 #include "pair/pair_clebsch.h"
@@ -56,6 +57,8 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   void forget_model() override;
   void refresh_ghost_types() override;
   NeighRequest* request_list(bool ghost_rows) override;
+  std::string exchange_problem() const override;
+  bool returns_forces() const override;
 
  private:
   using Source = typename clebsch_lammps::DeviceSource<DeviceType>::Source;
@@ -68,6 +71,7 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   class AtomKokkos* atom_kokkos_;
   std::unique_ptr<clebsch_lammps::DeviceSource<DeviceType>> device_;  ///< null: the base class computes
   clebsch_lammps::CommunicationKokkos<DeviceType> exchange_;
+  std::unique_ptr<clebsch_lammps::HaloKokkos<DeviceType>> halo_kokkos_;  ///< null where ranks exchange no features
   clebsch_lammps::AtomRows<double*> k_eatom_;
   clebsch_lammps::AtomRows<double* [6]> k_vatom_;
   clebsch_lammps::AtomRows<double* [9]> k_cvatom_;

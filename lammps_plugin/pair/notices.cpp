@@ -14,12 +14,12 @@
 namespace clebsch_lammps {
 namespace {
 
-const char* described(GhostMode ghosts) {
+const char* described(GhostMode ghosts, int layers) {
   switch (ghosts) {
     case GhostMode::fold:
       return "one rank: periodic ghosts folded onto their owners";
     case GhostMode::halo:
-      return "halo: ranks exchange features between layers";
+      return layers > 1 ? "halo: ranks exchange features between layers" : "halo: ranks exchange forces of ghosts";
     default:
       return "ghost expansion";
   }
@@ -56,7 +56,7 @@ void Notices::tell_model(const clebsch::Model& model, const std::string& file, c
       model.dtype() == clebsch::Dtype::float32 ? "float32" : "float64",
       model.device() == "cpu" ? std::string("CPU ") + clebsch::instruction_set()
                               : "GPU " + model.device() + " (rank 0)",
-      tables, described(ghosts), comm->nthreads, force->newton_pair ? "on" : "off", clebsch::version(),
+      tables, described(ghosts, meta.layers), comm->nthreads, force->newton_pair ? "on" : "off", clebsch::version(),
       clebsch::torch_version());
 }
 

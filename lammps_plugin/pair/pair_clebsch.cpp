@@ -7,6 +7,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "comm/exchange_choice.h"
 #include "comm/node_turn.h"
 #include "comm/rank_device.h"
 #include "error.h"
@@ -167,11 +168,7 @@ double PairClebsch::init_one(int i, int j) {
   return cutoff;
 }
 
-/// Why ranks cannot exchange features with this model, or "".
 std::string PairClebsch::exchange_problem() const {
-  if (!host_) return "pair style clebsch/kk does not exchange features yet";
-  if (model_->device() != "cpu" || settings_.device == "cpu:padded")
-    return "features are exchanged for models on the CPU alone so far";
   try {
     model_->exchange_widths();
   } catch (const std::exception& failure) {
@@ -183,15 +180,17 @@ std::string PairClebsch::exchange_problem() const {
 /// Collective: a model that cannot be evaluated in parts on one rank, for want of memory say, decides for all.
 void PairClebsch::choose_ghost_mode() {
   GhostMode mode = GhostMode::expand;
+  const bool in_parts = model_->metadata().layers > 1;
   if (comm->nprocs == 1) {
     if (settings_.comm != CommMode::ghost) mode = GhostMode::fold;
-  } else if (settings_.comm != CommMode::ghost && model_->metadata().layers > 1) {
+  } else if (settings_.comm != CommMode::ghost && (in_parts || returns_forces())) {
     const std::string problem = clebsch_lammps::first_message(exchange_problem(), world);
     if (settings_.comm == CommMode::halo && !problem.empty())
       error->all(FLERR, "Pair style clebsch: comm halo: {}; use comm ghost", problem);
     // What a model has beyond energies is not there when it is evaluated in parts.
     const bool energies_alone = model_->metadata().outputs.size() == 1;
-    if (problem.empty() && (energies_alone || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
+    const bool chosen = !in_parts || (energies_alone && clebsch_lammps::exchange_pays(*model_));
+    if (problem.empty() && (chosen || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
   }
   communication_.set_mode(mode);
   if (mode != GhostMode::halo) {
@@ -245,7 +244,7 @@ clebsch::OutputKind PairClebsch::request_output(const std::string& name) {
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
-  if (halo_ && name != "atomic_energy")
+  if (halo_ && model_->metadata().layers > 1 && name != "atomic_energy")
     error->all(
         FLERR,
         "Pair style clebsch: output {} is not there when ranks exchange features, which makes energies alone; use "

@@ -66,6 +66,11 @@ class PairClebsch : public Pair {
   virtual void make_source(const std::string& device);
   /// The source of the steps; null without a model.
   virtual const clebsch_lammps::StepSource* source() const { return host_.get(); }
+  /// Why ranks cannot exchange features with this model, or "".
+  virtual std::string exchange_problem() const;
+  /// Whether forces of other ranks' atoms go to their owners by the exchange, which models without features to exchange
+  /// take for that alone.
+  virtual bool returns_forces() const { return false; }
   /// Stops when there is no model: pair_coeff failed, or pair_style was given again with other options.
   void check_model() const;
   virtual void forget_model();
@@ -80,7 +85,6 @@ class PairClebsch : public Pair {
  private:
   void allocate();
   void choose_ghost_mode();
-  std::string exchange_problem() const;
   void map_types(int narg, char** arg);
   void grow_hybrid_buffers();
   void forget_run();

@@ -80,7 +80,7 @@ void PairClebsch::update_source() {
     communication_.find_owners(this);
   }
   step.type = communication_.types();
-  step.owner = halo_ ? halo_->node_atoms() : communication_.owners();
+  step.owner = halo_ ? halo_->node_atoms().data() : communication_.owners();
   host_->update(step);
 }
 

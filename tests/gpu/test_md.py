@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,7 @@ class Variant:
     flags: tuple[str, ...] = ()
     keywords: str = ""
     copies: str = "1 1 1"
+    says: str = ""  # what the output must have, for a variant that LAMMPS or the style might do in another way
 
     @property
     def moves(self) -> bool:
@@ -72,6 +73,7 @@ SQUEEZE = (
 )
 # Types change while the list stays: the steps after it must see them.
 SET_TYPE = "neigh_modify every 100 delay 100 check no\nrun 10\nset atom 1*6 type 2\nrun 10 pre no"
+NEWTON_ON = ("-pk", "kokkos", "newton", "on", "neigh", "half")
 VARIANTS = [
     Variant("water", "water"),
     Variant("carbon", "carbon"),
@@ -82,7 +84,7 @@ VARIANTS = [
     Variant("radial exact", "water", keywords="radial exact"),
     Variant("more atoms", "carbon", copies="3 2 2"),
     Variant("triclinic", "water", box="change_box all triclinic\nchange_box all xy delta 1.5 xz delta -0.8 remap\n"),
-    Variant("newton on", "water", flags=("-pk", "kokkos", "newton", "on", "neigh", "half")),
+    Variant("newton on", "water", flags=NEWTON_ON),
     Variant("hybrid with lj/cut", "carbon", extra=f"{LJ}|pair_coeff * * lj/cut 0.01 2.5", copies="2 2 2"),
     Variant("two models", "carbon", twice=True),
     Variant("run 0 three times", "water", run="run 0\nrun 0\nrun 0"),
@@ -129,9 +131,10 @@ dump_modify last sort id format float %.15g
 
 
 def run(
-    variant: Variant, style: engine.Style, dtype: str, ranks: int = 1, checked: bool = False
+    variant: Variant, style: engine.Style, dtype: str, ranks: int = 1, checked: bool = False, gpus: int = 0
 ) -> dict[str, np.ndarray]:
-    """What the last frame, the last thermo values and lines RESULT say. checked: indices on the GPU are looked at."""
+    """What the last frame, the last thermo values and lines RESULT say. checked: indices on the GPU are looked at.
+    gpus: how many of the machine's are shown, 0: all."""
     case = CASES[variant.case]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -142,10 +145,15 @@ def run(
         command = engine.launcher(style.program, ranks, os.environ.get("CLEBSCH_MPIRUN", "")) + command
         environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "OMP_PROC_BIND": "false"}
         environment |= engine.MPI_ENVIRONMENT | ({"CLEBSCH_CUDA_CHECK": "1"} if checked else {})
+        if gpus:
+            shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(shown.split(",")[:gpus])
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment)
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-3:]
             raise RuntimeError(f"exit status {done.returncode}: {' '.join(said)[-500:]}")
+        if variant.says not in done.stdout:
+            raise RuntimeError(f"expected '{variant.says}' in the output, got {done.stdout[:2000]}")
         values = dict(line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("RESULT "))
         called = dict(line.split()[1::2] for line in done.stdout.splitlines() if re.match(r"RESULT \w+ = ", line))
         lines = (folder / "last.dump").read_text().splitlines()
@@ -224,6 +232,39 @@ def test_as_on_the_cpu(variant, style, dtype, ranks, within):
         pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
     chosen = styles(min(2, torch.cuda.device_count()) if ranks > 1 else 1)[style]
     errors = differences(run(variant, chosen, dtype, ranks), on_the_cpu(variant))
+    within(errors, {key: limit_of(variant, dtype, key) for key in errors})
+
+
+FEATURES, FORCES = "halo: ranks exchange features between layers", "halo: ranks exchange forces of ghosts"
+EXCHANGES = [
+    Variant("halo, water", "water", keywords="comm halo", says=FEATURES),
+    Variant("halo, carbon", "carbon", keywords="comm halo", says=FEATURES, copies="2 2 1"),
+    Variant("halo, nequip-M", "nequip-M", keywords="comm halo", says=FEATURES),
+    Variant("halo, mace-M", "mace-M", keywords="comm halo", says=FEATURES),
+    Variant("halo, newton on", "water", keywords="comm halo", says=FEATURES, flags=NEWTON_ON),
+    Variant("halo, nve", "carbon", keywords="comm halo", says=FEATURES, copies="2 2 1", run=NVE),
+    Variant("halo, npt", "water", keywords="comm halo", says=FEATURES, run=NPT),
+    Variant("halo, more edges", "carbon", keywords="comm halo", says=FEATURES, copies="3 3 2", run=SQUEEZE),
+    Variant("halo, types change", "water", keywords="comm halo", says=FEATURES, run=SET_TYPE),
+    Variant("halo, two models", "carbon", keywords="comm halo", says=FEATURES, twice=True),
+    Variant("allegro, forces", "allegro", says=FORCES),
+    Variant("allegro, newton on", "allegro", says="ghost expansion", flags=NEWTON_ON),
+]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("variant", EXCHANGES, ids=str)
+def test_exchanges_of_kk(variant, dtype, gpus, within):
+    """Two ranks that share a GPU, and two with one each: features of NequIP and MACE, forces of ghosts of Allegro."""
+    if reason := missing("kk", 2):
+        pytest.skip(reason)
+    if torch.cuda.device_count() < gpus:
+        pytest.skip(f"{gpus} GPUs wanted, {torch.cuda.device_count()} here")
+    if not CASES[variant.case].path.exists():
+        pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
+    alone = replace(variant, keywords="", says="")
+    errors = differences(run(variant, styles(gpus)["kk"], dtype, 2, gpus=gpus), on_the_cpu(alone))
     within(errors, {key: limit_of(variant, dtype, key) for key in errors})
 
 
