@@ -81,12 +81,15 @@ class PairClebsch : public Pair {
   void allocate();
   void choose_ghost_mode();
   std::string exchange_problem() const;
+  bool exchanges_features(bool asked);
   void map_types(int narg, char** arg);
   void grow_hybrid_buffers();
   void forget_run();
   void check_run() const;
   void update_source();
   void evaluate();
+  void evaluate_nothing();
+  void report_exchange();
   void check_forces();
   [[noreturn]] void stop_at_node(int node, const std::string& what) const;
   void add_to_atoms(double** target, const std::vector<double>& rows, int width);
