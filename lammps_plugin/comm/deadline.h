@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
-// Waits for other ranks that end: a rank that has died or hangs must not keep the others for ever. MPI alone, no LAMMPS,
-// so that it is tested alone.
+// Waits for other ranks that end: a rank that has died or hangs must not keep the others for ever. MPI alone, no
+// LAMMPS, so that it is tested alone.
 #include <mpi.h>
 
 #include <cstddef>

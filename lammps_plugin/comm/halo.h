@@ -5,11 +5,16 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communication.h"
+#include "comm/cost_model.h"
+#include "comm/gather_exchange.h"
+#include "comm/halo_exchange.h"
 #include "comm/halo_nodes.h"
-#include "comm/host_exchange.h"
+#include "comm/transport.h"
 #include "pointers.h"
 
 namespace LAMMPS_NS {
@@ -18,17 +23,27 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// Every step: needs_plan(), and when it says so make_plan(), on all ranks; both, and the exchange, throw
-/// std::runtime_error when ranks are missing for CLEBSCH_COMM_TIMEOUT seconds, which is to end the run. Ranks without atoms take part in these; in
-/// the exchange itself they have no partner.
+/// How ranks that exchange features do it.
+enum class ExchangeWay { halo, gather, cheapest };
+
+/// Every step: needs_plan(), and when it says so make_plan(), on all ranks. Ranks without atoms take part in these, and
+/// in the exchange itself by exchange_without_rows(). All of it throws std::runtime_error when ranks are missing for
+/// CLEBSCH_COMM_TIMEOUT seconds, which is to end the run.
 class Halo : protected LAMMPS_NS::Pointers {
  public:
-  /// Collective. `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1.
-  Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type);
+  /// Collective. `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1. Stops through LAMMPS's error
+  /// class when the transport cannot be had.
+  Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>& model_type, ExchangeWay way,
+       TransportMode transport);
   ~Halo() override;
   Halo(const Halo&) = delete;
   Halo& operator=(const Halo&) = delete;
 
+  ExchangeWay way() const { return way_; }
+  TransportMode transport() const { return wanted_transport_; }
+
+  /// Collective, before there is a plan: whether a step is expected to take less time than with ghosts computed anew.
+  bool beats_ghosts();
   /// Collective: whether on any rank the neighbour list is new (`new_list` says so here), or an atom has become one of
   /// the model or none. Where one rank needs another plan, all make one.
   bool needs_plan(bool new_list);
@@ -46,10 +61,17 @@ class Halo : protected LAMMPS_NS::Pointers {
   const std::vector<int>& node_atoms() const { return nodes_.node_atom; }
   /// The ghosts that are nodes, in the order of their nodes.
   const std::vector<int>& remote() const { return nodes_.representatives; }
-  clebsch::FeatureExchange& exchange() { return exchange_; }
+  clebsch::FeatureExchange& exchange();
   /// Collective: adds rows of remote nodes that are no features, forces or virials of at most 9 doubles, to their
-  /// owners' rows, as FeatureExchange::reverse() does with gradients. Throws what that throws.
-  void return_rows(const clebsch::FeatureRows& rows) { exchange_.reverse(rows); }
+  /// owners' rows, as FeatureExchange::reverse() does with gradients.
+  void return_rows(const clebsch::FeatureRows& rows) { halo_->reverse(rows); }
+
+  /// What a step of the model does between its layers, for a rank whose graph has no rows: the model is not evaluated
+  /// there. `gradients`: whether the others want forces or virials.
+  void exchange_without_rows(bool gradients);
+  /// To be called when the host has waited for a step, before its results are looked at. Throws when an exchange that
+  /// nobody waited for has gone wrong.
+  void check() const { transport_.link->check(); }
 
   /// Collective: what the ranks compute and send, once a model, after the first plan. `returns_forces`: the caller
   /// sends forces of remote nodes to their owners through the exchange as well.
@@ -59,16 +81,29 @@ class Halo : protected LAMMPS_NS::Pointers {
  private:
   /// Of all local and ghost atoms.
   bool of_model(int i) const;
+  /// Collective: the largest of all ranks. `remote` < 0: estimated from the shape of the domain, with the partners.
+  CommCounts count(int owned, double remote, double partners) const;
+  CommConstants constants() const;
+  /// Collective: halo or gather, for the plan.
+  void choose_way();
 
   std::vector<int> model_type_;
   std::vector<std::int64_t> widths_;
   clebsch::Dtype dtype_;
+  int layers_;
+  double r_max_;
+  ExchangeWay way_;
+  TransportMode wanted_transport_;
   double seconds_;  ///< that a wait for other ranks may take
   MPI_Comm world_;  ///< a duplicate of LAMMPS's, so that no other message is taken for one of ours
-  HostExchange exchange_;
+  OpenTransport transport_;
+  std::unique_ptr<HaloExchange> halo_;
+  std::unique_ptr<GatherExchange> gather_;  ///< null unless it is in use
+  HaloPlan plan_;
   HaloNodes nodes_;
   std::vector<char> in_model_;  ///< of_model() when the plan was made
-  bool told_ = false;
+  CommCosts costs_;
+  bool gathers_ = false, told_ = false;
 };
 
 }  // namespace clebsch_lammps

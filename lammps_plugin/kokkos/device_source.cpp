@@ -99,7 +99,10 @@ Verdict DeviceSource<DeviceType>::evaluate(Attempt attempt, const clebsch::Reque
   if (attempt.halo && attempt.new_list) attempt.edges += attempt.edges / 16;
   for (;;) {
     Verdict verdict = try_once(attempt, request, result);
-    if (attempt.halo) verdict = attempt.halo->agree(verdict);
+    if (attempt.halo) {
+      verdict = attempt.halo->agree(verdict);
+      attempt.halo->check();
+    }
     if (verdict == Verdict::other_nodes) return verdict;
     if (verdict == Verdict::done) break;
     lap(StepTimes::kModel);  // of edges that were too many
@@ -114,6 +117,10 @@ Verdict DeviceSource<DeviceType>::try_once(Attempt& attempt, const clebsch::Requ
   result.outputs.clear();
   if (counts.owned == 0) {
     lap(StepTimes::kGraph);
+    // The model is not evaluated on a rank without atoms, but others may wait for its part in the exchange of features.
+    if (attempt.halo)
+      attempt.halo->exchange_without_rows(request.forces || request.virial || request.atom_virial ||
+                                          request.centroid_virial);
     return judge(graph_.read_faults(), attempt, false);
   }
   if (attempt.edges > std::numeric_limits<std::int32_t>::max() - 65536)
@@ -188,9 +195,10 @@ void DeviceSource<DeviceType>::stop_at_faults(std::int64_t faults, bool same_ato
     if (energy) find(there_.atomic_energy, 1);
     find(there_.forces, 3);
   }
-  stop_rank(lmp_, "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step " +
-                      std::to_string(lmp_->update->ntimestep) +
-                      " or the one before; check for overlapping atoms, the timestep and the model's range of validity",
+  stop_rank(lmp_,
+            "Pair style clebsch/kk: expected finite energies and forces, got one that is not at step " +
+                std::to_string(lmp_->update->ntimestep) +
+                " or the one before; check for overlapping atoms, the timestep and the model's range of validity",
             1e7);
 }
 

@@ -36,6 +36,9 @@ class HaloKokkos {
   /// Collective.
   Verdict agree(Verdict mine) { return static_cast<Verdict>(halo_.largest(static_cast<int>(mine))); }
   clebsch::FeatureExchange& exchange() { return halo_.exchange(); }
+  /// As Halo has them.
+  void exchange_without_rows(bool gradients) { halo_.exchange_without_rows(gradients); }
+  void check() const { halo_.check(); }
 
   /// Zeroes rows(): `width` numbers for each of `nodes` nodes, one row after the other.
   void begin_reverse(int nodes, int width);

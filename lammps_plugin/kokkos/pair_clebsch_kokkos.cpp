@@ -84,7 +84,6 @@ void PairClebschKokkos<DeviceType>::init_style() {
 
 template <class DeviceType>
 std::string PairClebschKokkos<DeviceType>::exchange_problem() const {
-  if (device_ && !on_host<DeviceType>) return "features in a GPU's memory are not exchanged yet";
   if (device_ && model_->metadata().layers == 1) return "";  // forces alone
   return PairClebsch::exchange_problem();
 }

@@ -89,10 +89,11 @@ void prepare_kernels(LAMMPS_NS::LAMMPS* lmp, const clebsch::Model& model) {
                         outcome.notice);
   const std::string refusal = first_message(clebsch::kernel_cache_refusal(), lmp->world);
   if (!refusal.empty() && outcome.notice.empty() && lmp->comm->me == 0)
-    lmp->error->warning(FLERR,
-                        "Pair style clebsch: compiled GPU kernels could not be kept, and later runs compile them again: "
-                        "{}. Set CLEBSCH_CACHE_DIR to a folder with room",
-                        refusal);
+    lmp->error->warning(
+        FLERR,
+        "Pair style clebsch: compiled GPU kernels could not be kept, and later runs compile them again: "
+        "{}. Set CLEBSCH_CACHE_DIR to a folder with room",
+        refusal);
 }
 
 }  // namespace clebsch_lammps

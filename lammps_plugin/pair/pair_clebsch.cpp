@@ -7,7 +7,6 @@
 
 #include "atom.h"
 #include "comm.h"
-#include "comm/exchange_choice.h"
 #include "comm/node_turn.h"
 #include "comm/rank_device.h"
 #include "error.h"
@@ -185,19 +184,29 @@ void PairClebsch::choose_ghost_mode() {
     if (settings_.comm != CommMode::ghost) mode = GhostMode::fold;
   } else if (settings_.comm != CommMode::ghost && (in_parts || returns_forces())) {
     const std::string problem = clebsch_lammps::first_message(exchange_problem(), world);
-    if (settings_.comm == CommMode::halo && !problem.empty())
-      error->all(FLERR, "Pair style clebsch: comm halo: {}; use comm ghost", problem);
+    const bool asked = settings_.comm != CommMode::automatic;
+    if (asked && !problem.empty())
+      error->all(FLERR, "Pair style clebsch: comm {}: {}; use comm ghost",
+                 settings_.comm == CommMode::gather ? "gather" : "halo", problem);
     // What a model has beyond energies is not there when it is evaluated in parts.
     const bool energies_alone = model_->metadata().outputs.size() == 1;
-    const bool chosen = !in_parts || (energies_alone && clebsch_lammps::exchange_pays(*model_));
-    if (problem.empty() && (chosen || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
+    const bool chosen = energies_alone || asked || !in_parts;
+    if (problem.empty() && chosen && exchanges_features(asked || !in_parts)) mode = GhostMode::halo;
   }
   communication_.set_mode(mode);
-  if (mode != GhostMode::halo) {
+  if (mode != GhostMode::halo) halo_.reset();
+}
+
+/// Collective: makes halo_ as the settings want it; whether it is to be used rather than ghosts.
+bool PairClebsch::exchanges_features(bool asked) {
+  using clebsch_lammps::ExchangeWay;
+  ExchangeWay way = settings_.comm == CommMode::gather ? ExchangeWay::gather : ExchangeWay::cheapest;
+  if (settings_.comm == CommMode::halo) way = ExchangeWay::halo;
+  if (!halo_ || halo_->way() != way || halo_->transport() != settings_.transport) {
     halo_.reset();
-  } else if (!halo_) {
-    halo_ = std::make_unique<clebsch_lammps::Halo>(lmp, *model_, model_type_);
+    halo_ = std::make_unique<clebsch_lammps::Halo>(lmp, *model_, model_type_, way, settings_.transport);
   }
+  return asked || halo_->beats_ghosts();
 }
 
 void PairClebsch::init_style() {

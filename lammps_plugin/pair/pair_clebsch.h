@@ -85,6 +85,7 @@ class PairClebsch : public Pair {
  private:
   void allocate();
   void choose_ghost_mode();
+  bool exchanges_features(bool asked);
   void map_types(int narg, char** arg);
   void grow_hybrid_buffers();
   void forget_run();
@@ -92,6 +93,7 @@ class PairClebsch : public Pair {
   void compute_step(int eflag, int vflag);
   void update_source();
   void evaluate();
+  void evaluate_nothing();
   void check_forces();
   [[noreturn]] void stop_at_node(int node, const std::string& what) const;
   void add_to_atoms(double** target, const std::vector<double>& rows, int width);

@@ -84,19 +84,29 @@ void PairClebsch::update_source() {
   host_->update(step);
 }
 
+/// The model is not evaluated on a rank without atoms, but others may wait for its part in the exchange of features.
+void PairClebsch::evaluate_nothing() {
+  result_.energy = 0;
+  std::fill(result_.virial, result_.virial + 9, 0.0);
+  result_.outputs.clear();
+  if (!halo_) return;
+  halo_->exchange_without_rows(request_.forces || request_.virial || request_.atom_virial || request_.centroid_virial);
+}
+
 void PairClebsch::evaluate() {
-  if (owned_nodes() == 0) {  // also where features are exchanged: nobody needs any of a rank without atoms
-    result_.energy = 0;
-    std::fill(result_.virial, result_.virial + 9, 0.0);
-    result_.outputs.clear();
+  if (owned_nodes() == 0) {
+    evaluate_nothing();
     return;
   }
   try {
     result_.atomic_energy.clear();
     host_->compute(request_, result_);
+    if (halo_) halo_->check();
     for (const std::string& message : model_->take_messages())
       if (comm->me == 0) utils::logmesg(lmp, "Pair style clebsch: step {}: {}\n", update->ntimestep, message);
   } catch (const std::exception&) {
+    // An exchange that nobody waited for has gone wrong: the numbers of the step are its consequence.
+    if (halo_) halo_->check();
     // The model knows rows; users know atom IDs. Energies are there unless it failed earlier.
     for (std::size_t node = 0; node < result_.atomic_energy.size() && node < node_atoms().size(); ++node)
       if (!std::isfinite(result_.atomic_energy[node])) stop_at_node(static_cast<int>(node), "energy");

@@ -81,9 +81,10 @@ void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type,
 int PairListBuilder::node_of_owner(int owner, int neighbour) const {
   const int node = owner < 0 ? -1 : nodes_.find(owner);
   if (node < 0)
-    stop_rank(lmp,
-              "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local index " +
-                  std::to_string(neighbour) + "; please report this");
+    stop_rank(
+        lmp,
+        "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local index " +
+            std::to_string(neighbour) + "; please report this");
   return node;
 }
 

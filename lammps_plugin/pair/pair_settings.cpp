@@ -28,7 +28,16 @@ CommMode parse_comm(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
   if (value == "auto") return CommMode::automatic;
   if (value == "ghost") return CommMode::ghost;
   if (value == "halo") return CommMode::halo;
-  wrong_value(lmp, "comm", "ghost, halo or auto", value);
+  if (value == "gather") return CommMode::gather;
+  wrong_value(lmp, "comm", "ghost, halo, gather or auto", value);
+}
+
+TransportMode parse_transport(LAMMPS_NS::LAMMPS* lmp, const std::string& value) {
+  if (value == "auto") return TransportMode::automatic;
+  if (value == "nccl") return TransportMode::nccl;
+  if (value == "host") return TransportMode::host;
+  if (value == "aware") return TransportMode::aware;
+  wrong_value(lmp, "transport", "auto, nccl, host or aware", value);
 }
 
 }  // namespace
@@ -42,17 +51,19 @@ PairSettings parse_pair_settings(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg) {
   PairSettings settings;
   for (int k = 0; k < narg; k += 2) {
     const std::string keyword = arg[k];
-    const bool known = keyword == "dtype" || keyword == "comm" || keyword == "deterministic" || keyword == "radial" ||
-                       keyword == "device" || keyword == "graph" || keyword == "timing" || keyword == "energy";
+    const bool known = keyword == "dtype" || keyword == "comm" || keyword == "transport" ||
+                       keyword == "deterministic" || keyword == "radial" || keyword == "device" || keyword == "graph" ||
+                       keyword == "timing" || keyword == "energy";
     if (!known)
       lmp->error->all(FLERR,
-                      "Pair style clebsch: expected a keyword out of dtype, comm, deterministic, radial, device, "
-                      "graph, timing, energy, got '{}' (the model file belongs to pair_coeff)",
+                      "Pair style clebsch: expected a keyword out of dtype, comm, transport, deterministic, radial, "
+                      "device, graph, timing, energy, got '{}' (the model file belongs to pair_coeff)",
                       keyword);
     if (k + 1 == narg) lmp->error->all(FLERR, "Pair style clebsch: keyword {} expected a value, got none", keyword);
     const std::string value = arg[k + 1];
     if (keyword == "dtype") settings.dtype = parse_dtype(lmp, value);
     if (keyword == "comm") settings.comm = parse_comm(lmp, value);
+    if (keyword == "transport") settings.transport = parse_transport(lmp, value);
     if (keyword == "deterministic") settings.deterministic = parse_yes_no(lmp, keyword, value);
     if (keyword == "radial") {
       if (value != "table" && value != "exact") wrong_value(lmp, keyword, "table or exact", value);

@@ -4,16 +4,18 @@
 #include <optional>
 #include <string>
 
+#include "comm/transport_choice.h"
 #include "lammps.h"
 #include "model/model.h"
 
 namespace clebsch_lammps {
 
-enum class CommMode { automatic, ghost, halo };
+enum class CommMode { automatic, ghost, halo, gather };
 
 struct PairSettings {
   std::optional<clebsch::Dtype> dtype;  ///< none: the model's own
   CommMode comm = CommMode::automatic;
+  TransportMode transport = TransportMode::automatic;
   bool deterministic = true;
   clebsch::RadialMode radial = clebsch::RadialMode::table;
   std::string device = "auto";  ///< auto, cpu or cuda

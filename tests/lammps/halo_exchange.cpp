@@ -6,17 +6,16 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <numeric>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "comm/host_exchange.h"
+#include "comm/halo_exchange.h"
+#include "comm/host_rows.h"
+#include "comm/mpi_link.h"
+#include "made_up_atoms.h"
 
 namespace {
 
@@ -38,51 +37,9 @@ namespace {
 
 using namespace clebsch_lammps;
 
-/// What every rank knows of all of them: where atoms are, and who has a copy.
-struct World {
-  std::vector<AtomHome> home;          // of each atom
-  std::vector<std::vector<int>> row;   // [rank][local index], -1: no node
-  std::vector<std::vector<int>> copy;  // [rank] atoms of others that it has, in the order of their homes
-};
-
-World make_world(int seed, int atoms, int owners, int ranks) {
-  std::mt19937 random(seed);
-  World world;
-  world.row.resize(ranks);
-  world.copy.resize(ranks);
-  std::vector<int> nodes(ranks, 0);
-  for (int i = 0; i < atoms; ++i) {
-    const int rank = static_cast<int>(random() % owners);
-    world.home.push_back({rank, static_cast<int>(world.row[rank].size())});
-    world.row[rank].push_back(random() % 8 == 0 ? -1 : nodes[rank]++);
-  }
-  for (int rank = 0; rank < ranks; ++rank) {
-    // Rows are in another order than local indices.
-    std::vector<int> order(nodes[rank]);
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random);
-    for (int& row : world.row[rank])
-      if (row >= 0) row = order[row];
-    for (int i = 0; i < atoms; ++i) {
-      const AtomHome& home = world.home[i];
-      if (rank < owners && home.rank != rank && world.row[home.rank][home.index] >= 0 && random() % 3 > 0)
-        world.copy[rank].push_back(i);
-    }
-    std::sort(world.copy[rank].begin(), world.copy[rank].end(),
-              [&](int a, int b) { return world.home[a] < world.home[b]; });
-  }
-  return world;
-}
-
-/// A number that rank, atom, column and round determine.
 template <typename T>
-T number(int rank, int atom, int column, int round) {
-  return static_cast<T>(std::sin(1.0 + 7919.0 * rank + 31.7 * atom + 0.37 * column + 101.0 * round));
-}
-
-template <typename T>
-void exchange_rounds(const World& world, int me, HostExchange& exchange, const std::vector<std::int64_t>& widths) {
-  const int owned = exchange.plan().owned, remote = exchange.plan().remote;
+void exchange_rounds(const World& world, int me, HaloExchange& exchange, const std::vector<std::int64_t>& widths) {
+  const int owned = world.owned(me), remote = static_cast<int>(world.copy[me].size());
   const auto fail = [](const char* what, int atom) {
     throw std::runtime_error(std::string(what) + " differs at atom " + std::to_string(atom));
   };
@@ -98,7 +55,7 @@ void exchange_rounds(const World& world, int me, HostExchange& exchange, const s
     const auto fill_own = [&] {
       for (int i = 0; i < static_cast<int>(world.home.size()); ++i) {
         const int row = world.home[i].rank == me ? world.row[me][world.home[i].index] : -1;
-        for (int c = 0; row >= 0 && c < width; ++c) data[row * width + c] = number<T>(me, i, c, round);
+        for (int c = 0; row >= 0 && c < width; ++c) data[row * width + c] = made_up_number<T>(me, i, c, round);
       }
     };
     fill_own();
@@ -106,20 +63,22 @@ void exchange_rounds(const World& world, int me, HostExchange& exchange, const s
     for (int k = 0; k < remote; ++k)
       for (int c = 0; c < width; ++c) {
         const int atom = world.copy[me][k];
-        if (data[(owned + k) * width + c] != number<T>(world.home[atom].rank, atom, c, round)) fail("forward", atom);
+        if (data[(owned + k) * width + c] != made_up_number<T>(world.home[atom].rank, atom, c, round))
+          fail("forward", atom);
       }
 
     fill_own();
     for (int k = 0; k < remote; ++k)
-      for (int c = 0; c < width; ++c) data[(owned + k) * width + c] = number<T>(me, world.copy[me][k], c, round);
+      for (int c = 0; c < width; ++c)
+        data[(owned + k) * width + c] = made_up_number<T>(me, world.copy[me][k], c, round);
     exchange.reverse(rows);
     for (int i = 0; i < static_cast<int>(world.home.size()); ++i) {
       const int row = world.home[i].rank == me ? world.row[me][world.home[i].index] : -1;
       for (int c = 0; row >= 0 && c < width; ++c) {
-        T sum = number<T>(me, i, c, round);
+        T sum = made_up_number<T>(me, i, c, round);
         for (int rank = 0; rank < static_cast<int>(world.copy.size()); ++rank) {
           const auto& copies = world.copy[rank];
-          if (std::find(copies.begin(), copies.end(), i) != copies.end()) sum += number<T>(rank, i, c, round);
+          if (std::find(copies.begin(), copies.end(), i) != copies.end()) sum += made_up_number<T>(rank, i, c, round);
         }
         if (data[row * width + c] != sum) fail("reverse", i);
       }
@@ -128,21 +87,22 @@ void exchange_rounds(const World& world, int me, HostExchange& exchange, const s
 }
 
 std::string run(const World& world, int me, int width) {
-  std::vector<AtomHome> homes;
-  for (const int atom : world.copy[me]) homes.push_back(world.home[atom]);
-  int owned = 0;
-  for (const int row : world.row[me]) owned += row >= 0;
+  std::vector<AtomHome> homes = world.homes(me);
+  const int owned = world.owned(me);
   if (width == 0) {
     // Nobody may be left waiting: all come through the collective calls.
     if (me == 1) homes.push_back({std::max(homes.empty() ? 0 : homes.back().rank, 0), 1 << 20});
     make_halo_plan(MPI_COMM_WORLD, homes, world.row[me], owned);
     return "";
   }
-  HostExchange exchange(MPI_COMM_WORLD, 1);
-  exchange.set_plan(make_halo_plan(MPI_COMM_WORLD, homes, world.row[me], owned));
+  HostRows memory;
+  MpiLink link(MPI_COMM_WORLD);
+  HaloExchange exchange(memory, link);
+  const HaloPlan plan = make_halo_plan(MPI_COMM_WORLD, homes, world.row[me], owned);
   const std::vector<std::int64_t> widths = {width, 2 * width + 1};
   sent_messages = sent_bytes = 0;
   for (const clebsch::Dtype dtype : {clebsch::Dtype::float64, clebsch::Dtype::float32}) {
+    exchange.set_plan(plan, widths, dtype);
     const auto traffic = exchange.traffic(widths, dtype);
     sent_messages = sent_bytes = 0;
     if (dtype == clebsch::Dtype::float64) exchange_rounds<double>(world, me, exchange, widths);

@@ -11,7 +11,7 @@ from pathlib import Path
 CORE = ["core", "core/math", "core/problem", "core/radial", "core/graph"]
 CUDA_FLOOR = ["cuda/plan", "cuda/runtime", "cuda/emit", "cuda/kernels"]
 # One room an op; rooms of ops do not include each other.
-CUDA_OPS = ["cuda/conv", "cuda/interaction", "cuda/nodes", "cuda/edges", "cuda/allegro"]
+CUDA_OPS = ["cuda/conv", "cuda/interaction", "cuda/nodes", "cuda/edges", "cuda/allegro", "cuda/exchange"]
 CUDA = CUDA_FLOOR + CUDA_OPS
 
 MAY_INCLUDE = {
@@ -33,6 +33,9 @@ MAY_INCLUDE = {
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],
     "model/feature_exchange.h": ["model"],
+    "model/row_memory.h": ["model"],
+    "model/gpu_memory.h": ["model"],
+    "model/nccl.h": [],
     "model/version.cpp": ["cpu", "model"],
     "model/file": [*CORE, "model"],
     "model/run": [*CORE, *CUDA, "torch", "model", "model/file"],

@@ -1,6 +1,7 @@
 #include "cuda/edges/edge_forces.h"
 
 #include "cuda/kernels/edge_finder.h"
+#include "cuda/kernels/exchange_rows.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/kernels/graph_transpose.h"
 #include "cuda/kernels/scan.h"
@@ -16,11 +17,12 @@ int64_t blocks(int32_t nodes) { return (int64_t{nodes} + kEdgeForceWarps - 1) / 
 
 std::vector<KernelJob> edge_forces_jobs(const OpCall&, const DeviceLimits& limits) {
   return {{"edge_forces", "", [arch = limits.arch](const CubinCache& cache) {
-             // What every step on a device needs beside the ops.
+             // What every step on a device needs beside the ops; exchange_rows where processes share a system.
              return std::vector<CompiledPart>{{compile_fixed("edge_forces", arch, cache), "", kEdgeForceThreads, 1},
                                               {compile_fixed("graph_transpose", arch, cache), "", kTransposeThreads, 1},
                                               {compile_fixed("edge_finder", arch, cache), "", kEdgeFinderThreads, 1},
-                                              {compile_fixed("scan", arch, cache), "", kScanThreads, 1}};
+                                              {compile_fixed("scan", arch, cache), "", kScanThreads, 1},
+                                              {compile_fixed("exchange_rows", arch, cache), "", kExchangeThreads, 1}};
            }}};
 }
 

@@ -1,14 +1,20 @@
-// The functions of the CUDA driver that src/cuda/runtime/driver.cpp looks up. Every call is synchronous.
+// The functions of the CUDA driver that src/cuda/runtime looks up. Kernels run at once. Copies between the host and the
+// device are done as late as they may be: when somebody waits, or before the next work that is given to the device.
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "engine.h"
 #include "module_image.h"
@@ -25,6 +31,37 @@ struct Function {
 };
 // Modules stay loaded as long as the process lives, and so do their functions.
 std::deque<Function> functions;
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+std::vector<Copy> copies;
+std::mutex copies_mutex;
+
+void do_copies() {
+  const std::lock_guard<std::mutex> lock(copies_mutex);
+  for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+  copies.clear();
+}
+
+/// Until it is done, what lies at the target is not a number, so that a read too early shows; a source that is written
+/// too early shows in what arrives.
+void copy_later(void* to, const void* from, size_t bytes) {
+  do_copies();
+  std::memset(to, 0xff, bytes);
+  const std::lock_guard<std::mutex> lock(copies_mutex);
+  copies.push_back({to, from, bytes});
+}
+
+/// Whether what was given to the device never ends (tests/lammps/emulated_nccl.cpp).
+std::atomic<bool> hangs{false};
+void wait_for_device() {
+  while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  do_copies();
+}
+long long allocations = 0;
 
 int failed(const std::string& what) {
   message = "emulated CUDA: " + what;
@@ -91,6 +128,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
     return failed("a launch the emulator does not do");
   if (threads_x == 0 || threads_x > 1024) return failed(std::to_string(threads_x) + " threads a block");
   const std::lock_guard<std::mutex> lock(mutex);
+  do_copies();
   const Function& called = *static_cast<const Function*>(function);
   const std::string error =
       clebsch::emulator::run(called.kernel, called.begin_block, grid_x, grid_y, threads_x, arguments);
@@ -105,7 +143,56 @@ int cuStreamWaitEvent(void*, void* event, unsigned) {
   return *static_cast<bool*>(event) ? 0 : failed("a wait for an event that was not recorded");
 }
 
+int cuEventQuery(void* event) {
+  constexpr int kNotReady = 600;
+  if (hangs) return kNotReady;
+  do_copies();
+  return *static_cast<bool*>(event) ? 0 : failed("a question about an event that was not recorded");
+}
+int cuEventSynchronize(void* event) {
+  wait_for_device();
+  return *static_cast<bool*>(event) ? 0 : failed("a wait for an event that was not recorded");
+}
+int cuCtxSynchronize() { return wait_for_device(), 0; }
+int cuCtxPushCurrent_v2(void*) { return 0; }
+int cuCtxPopCurrent_v2(void** context) { return *context = &mutex, 0; }
+
+// Memory of a device begins as numbers that are none.
+int cuMemAlloc_v2(uint64_t* memory, size_t bytes) {
+  void* const made = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(made, 0xff, bytes);
+  *memory = reinterpret_cast<uint64_t>(made);
+  return ++allocations, 0;
+}
+int cuMemFree_v2(uint64_t memory) {
+  wait_for_device();
+  return std::free(reinterpret_cast<void*>(memory)), 0;
+}
+int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return ++allocations, 0;
+}
+int cuMemFreeHost(void* memory) {
+  wait_for_device();
+  return std::free(memory), 0;
+}
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void*) {
+  return copy_later(to, reinterpret_cast<const void*>(from), bytes), 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void*) {
+  return copy_later(reinterpret_cast<void*>(to), from, bytes), 0;
+}
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
+  do_copies();
+  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), 0;
+}
+
+/// For tests: calls of cuMemAlloc and cuMemHostAlloc; work that does not end.
+long long emulated_allocations() { return allocations; }
+void emulated_hang(int hang) { hangs = hang != 0; }
+
 int cuMemsetD8Async(uint64_t target, unsigned char value, size_t bytes, void*) {
+  do_copies();
   std::memset(reinterpret_cast<void*>(target), value, bytes);
   return 0;
 }

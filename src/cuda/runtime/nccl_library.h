@@ -1,0 +1,44 @@
+#pragma once
+// NCCL, opened at run time: a build of Clebsch needs none, and a process has at most torch's.
+#include <cstddef>
+
+#include "cuda/runtime/driver.h"
+
+namespace clebsch::cuda {
+
+/// ncclUniqueId, which is passed by value.
+struct NcclId {
+  char internal[128];
+};
+/// ncclComm_t.
+using NcclComm = void*;
+
+/// The part of nccl.h that is used; results are ncclResult_t, 0 for success.
+struct NcclLibrary {
+  int (*get_version)(int*);
+  int (*get_unique_id)(NcclId*);
+  int (*comm_init_rank)(NcclComm*, int, NcclId, int);
+  int (*comm_destroy)(NcclComm);
+  int (*comm_abort)(NcclComm);
+  int (*comm_async_error)(NcclComm, int*);
+  const char* (*error_string)(int);
+  const char* (*last_error)(NcclComm);  ///< what NCCL says in words; null before NCCL 2.13
+  int (*group_start)();
+  int (*group_end)();
+  int (*send)(const void*, std::size_t, int, int, NcclComm, Stream);
+  int (*receive)(void*, std::size_t, int, int, NcclComm, Stream);
+  int (*all_gather)(const void*, void*, std::size_t, int, NcclComm, Stream);
+  int version = 0;  ///< 10000 * major + 100 * minor + patch
+};
+
+constexpr int kNcclInProgress = 7;  // ncclInProgress: no error
+constexpr int kNcclBytes = 1;       // ncclUint8
+
+/// CLEBSCH_NCCL first, then what the process has loaded, then torch's wheels, then what the loader finds. Throws Error
+/// that says what was tried, or which function is missing.
+const NcclLibrary& nccl_library();
+
+/// Throws Error with what failed and NCCL's words for it, unless `result` is 0. `comm` may be null.
+void check_nccl(int result, const char* what, NcclComm comm);
+
+}  // namespace clebsch::cuda
