@@ -43,15 +43,6 @@ std::string gpu_id(const std::string& device) {
   return number < ids.size() ? ids[number] : device;
 }
 
-double timeout_of(LAMMPS_NS::LAMMPS* lmp) {
-  try {
-    return comm_timeout(lmp->world);
-  } catch (const std::exception& failure) {  // the same on all ranks
-    lmp->error->all(FLERR, "Pair style clebsch: {}", failure.what());
-  }
-  return 0;
-}
-
 OpenTransport open(LAMMPS_NS::LAMMPS* lmp, MPI_Comm world, TransportMode wanted, const clebsch::Model& model,
                    double seconds) {
   try {
