@@ -80,7 +80,7 @@ class PairListSource : public Source {
     step_ = step;
     if (!step.new_list && !pairs_.types_changed(step.type)) return;
     check_list(step);
-    pairs_.build(step.list, step.type, step.owner);
+    pairs_.build(step.list, step.type, step.owner, step.remote);
     try {
       model_->set_neighbours(pairs_.view());
     } catch (const std::exception& failure) {
@@ -88,7 +88,7 @@ class PairListSource : public Source {
     }
   }
   void compute(const clebsch::Request& request, clebsch::Result& result) override {
-    model_->compute(pairs_.gather(comm->nthreads), request, result);
+    model_->compute(pairs_.gather(comm->nthreads), request, result, step_.exchange);
   }
   void check_positions() override { build_graph(step_); }
   ClosestPair closest_pair() override {

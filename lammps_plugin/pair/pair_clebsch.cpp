@@ -7,6 +7,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "comm/exchange_choice.h"
 #include "comm/node_turn.h"
 #include "comm/rank_device.h"
 #include "error.h"
@@ -170,8 +171,6 @@ double PairClebsch::init_one(int i, int j) {
 /// Why ranks cannot exchange features with this model, or "".
 std::string PairClebsch::exchange_problem() const {
   if (!host_) return "pair style clebsch/kk does not exchange features yet";
-  if (model_->device() != "cpu" || settings_.device == "cpu:padded")
-    return "features are exchanged for models on the CPU alone so far";
   try {
     model_->exchange_widths();
   } catch (const std::exception& failure) {
@@ -191,7 +190,8 @@ void PairClebsch::choose_ghost_mode() {
       error->all(FLERR, "Pair style clebsch: comm halo: {}; use comm ghost", problem);
     // What a model has beyond energies is not there when it is evaluated in parts.
     const bool energies_alone = model_->metadata().outputs.size() == 1;
-    if (problem.empty() && (energies_alone || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
+    const bool chosen = energies_alone && clebsch_lammps::exchange_pays(*model_);
+    if (problem.empty() && (chosen || settings_.comm == CommMode::halo)) mode = GhostMode::halo;
   }
   communication_.set_mode(mode);
   if (mode != GhostMode::halo) {

@@ -19,7 +19,8 @@ bool PairListBuilder::types_changed(const int* type) const {
   return !std::equal(lammps_types_.begin(), lammps_types_.end(), type);
 }
 
-void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner) {
+void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner,
+                            const std::vector<int>* remote) {
   lammps_types_.assign(type, type + atom->nlocal + atom->nghost);
   nodes_.start(atom->nlocal + atom->nghost);
   image_of_.assign(atom->nlocal + atom->nghost, -1);
@@ -28,9 +29,15 @@ void PairListBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, c
   row_ptr_.assign(1, 0);
   for (int k = 0; k < list->inum; ++k)
     if (model_type_[type[list->ilist[k]]] >= 0) nodes_.number(list->ilist[k]);
-  nodes_.expand(layers_, [&](int begin, int end) {
+  const auto rows = [&](int begin, int end) {
     for (int node = begin; node < end; ++node) add_row(list, type, owner, node);
-  });
+  };
+  if (remote) {
+    nodes_.append(layers_, *remote);
+    rows(0, nodes_.owned());
+  } else {
+    nodes_.expand(layers_, rows);
+  }
 
   view_ = {};
   view_.n_local = nodes_.owned();
@@ -54,7 +61,7 @@ void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type,
   for (int k = 0; k < list->numneigh[i]; ++k) {
     const int j = neighbours[k] & NEIGHMASK;
     if (model_type_[type[j]] < 0) continue;
-    if (owner && j >= atom->nlocal) {
+    if (owner && owner[j] != j) {
       // Images come after all nodes, whose number is known in the end.
       if (image_of_[j] < 0) {
         image_of_[j] = static_cast<int>(images_.size());
@@ -62,7 +69,7 @@ void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type,
       }
       neighbours_.push_back(-1 - image_of_[j]);
     } else {
-      neighbours_.push_back(nodes_.number(j));
+      neighbours_.push_back(owner ? node_of_owner(j, j) : nodes_.number(j));
     }
   }
   if (neighbours_.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
@@ -70,17 +77,20 @@ void PairListBuilder::add_row(const LAMMPS_NS::NeighList* list, const int* type,
   row_ptr_.push_back(static_cast<int>(neighbours_.size()));
 }
 
+/// The node of a neighbour's owner.
+int PairListBuilder::node_of_owner(int owner, int neighbour) const {
+  const int node = owner < 0 ? -1 : nodes_.find(owner);
+  if (node < 0)
+    error->one(FLERR,
+               "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
+               "index {}; please report this",
+               neighbour);
+  return node;
+}
+
 void PairListBuilder::fold_images(const int* owner) {
   owners_.clear();
-  for (const int ghost : images_) {
-    const int node = nodes_.find(owner[ghost]);
-    if (node < 0)
-      error->one(FLERR,
-                 "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
-                 "index {}; please report this",
-                 owner[ghost]);
-    owners_.push_back(node);
-  }
+  for (const int ghost : images_) owners_.push_back(node_of_owner(owner[ghost], ghost));
   for (int& neighbour : neighbours_)
     if (neighbour < 0) neighbour = view_.n_nodes - 1 - neighbour;
 }

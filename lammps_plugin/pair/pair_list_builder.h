@@ -22,9 +22,10 @@ class PairListBuilder : protected LAMMPS_NS::Pointers {
 
   /// `model_type[t]` is the model's type of LAMMPS type t (1..ntypes), or -1.
   void set_types(const std::vector<int>& model_type, int layers);
-  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, ghosts are images of their owners (one rank
-  /// alone); with null they are nodes, and the list must hold rows of ghosts unless there is one layer only.
-  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner);
+  /// `type[i]` is LAMMPS's type of atom i, ghosts included. With `owner`, ghost i is an image of atom owner[i], which
+  /// is an own atom or one of `remote`, the nodes behind the own ones, and the rows are those of own atoms alone (null:
+  /// there are none). With null, ghosts are nodes and the list must hold rows of ghosts unless there is one layer only.
+  void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, const std::vector<int>* remote);
   /// Whether an atom has another type than at the last build(): which atoms are nodes follows from types.
   bool types_changed(const int* type) const;
   /// Valid until the next build().
@@ -38,6 +39,7 @@ class PairListBuilder : protected LAMMPS_NS::Pointers {
 
  private:
   void add_row(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, int node);
+  int node_of_owner(int owner, int neighbour) const;
   void fold_images(const int* owner);
 
   std::vector<int> model_type_;

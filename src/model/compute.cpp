@@ -9,6 +9,7 @@
 
 #include "core/errors.h"
 #include "model/device/device_run.h"
+#include "model/device/device_scope.h"
 #include "model/run/forward.h"
 #include "model/run/guards.h"
 #include "model/run/host_graph.h"
@@ -115,7 +116,7 @@ void sum_forces(const GraphView& graph, const at::Tensor& gradient, const Reques
   accumulate_edge_forces(graph, gradient.const_data_ptr<double>(), targets, at::get_num_threads());
 }
 
-void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& request, Result& result) {
+void compute_whole(Model::Impl& model, const GraphView& graph, const Request& request, Result& result) {
   const bool gradients = wants_gradient(request);
   at::Tensor edge_vec = as_tensor(graph.edge_vec, {graph.n_edges, 3});
   edge_vec.requires_grad_(gradients);
@@ -151,22 +152,33 @@ void compute_with_exchange(Model::Impl& model, const GraphView& graph, const Req
   require_finite_forces(model, result.forces);
 }
 
-/// What a graph and a request must be for an exchange.
-void check_exchange(const Model::Impl& model, const GraphView& graph, const Request& request) {
-  require(!model.run, "model {}: features are exchanged on the CPU alone so far, expected device cpu, got {}{}",
-          model.name, model.device.device.str(), model.device.device.is_cpu() ? ":padded" : "");
-  const bool owned_rows =
-      graph.n_local == graph.n_rows && std::all_of(graph.layer_rows, graph.layer_rows + graph.n_layers,
-                                                   [&](int32_t rows) { return rows == graph.n_rows; });
-  require(owned_rows,
-          "model {}: expected rows of owned atoms alone where features are exchanged, got {} rows, {} of them owned",
-          model.name, graph.n_rows, graph.n_local);
+void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& request, Result& result,
+                    FeatureExchange* exchange) {
+  if (exchange) {
+    compute_with_exchange(model, graph, request, *exchange, result);
+  } else {
+    compute_whole(model, graph, request, result);
+  }
+}
+
+void check_exchanged_outputs(const Model::Impl& model, const Request& request) {
   for (const std::string& name : request.outputs) {
     require(name == "atomic_energy",
             "model {}: expected atomic_energy alone where features are exchanged, got output '{}', which only forward "
             "makes; let processes have their neighbours' neighbours as ghosts",
             model.name, name);
   }
+}
+
+/// What a graph and a request must be for an exchange.
+void check_exchange(const Model::Impl& model, const GraphView& graph, const Request& request) {
+  const bool owned_rows =
+      graph.n_local == graph.n_rows && std::all_of(graph.layer_rows, graph.layer_rows + graph.n_layers,
+                                                   [&](int32_t rows) { return rows == graph.n_rows; });
+  require(owned_rows,
+          "model {}: expected rows of owned atoms alone where features are exchanged, got {} rows, {} of them owned",
+          model.name, graph.n_rows, graph.n_local);
+  check_exchanged_outputs(model, request);
 }
 
 }  // namespace
@@ -223,16 +235,12 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
   if (exchange) check_exchange(model, graph, request);
   const auto size = [&] { return fmt::format("{} atoms and {} edges", graph.n_nodes, graph.row_ptr[graph.n_rows]); };
   guarded(model, request, size, [&] {
-    if (exchange) {
-      compute_with_exchange(model, graph, request, *exchange, result);
-      return;
-    }
     if (!model.run) {
-      compute_on_cpu(model, graph, request, result);
+      compute_on_cpu(model, graph, request, result, exchange);
       return;
     }
     try {
-      model.run->compute(graph, request, result);
+      model.run->compute(graph, request, result, exchange);
     } catch (const Error&) {
       require_finite_vectors(model, graph);
       throw;
@@ -256,7 +264,7 @@ void Model::set_neighbours(const PairListView& list) {
   ++model.pairs_version;
 }
 
-void Model::compute(const PointsView& points, const Request& request, Result& result) {
+void Model::compute(const PointsView& points, const Request& request, Result& result, FeatureExchange* exchange) {
   Impl& model = *impl_;
   const PairListView& list = model.pairs;
   require(model.pairs_version > 0, "model {}: expected set_neighbours() before positions", model.name);
@@ -269,13 +277,14 @@ void Model::compute(const PointsView& points, const Request& request, Result& re
   graph.n_layers = list.n_layers;
   graph.layer_rows = list.layer_rows;
   graph.types = list.types;
+  if (exchange) check_exchange(model, graph, request);
   require_finite_points(list, points);
   const auto size = [&] { return fmt::format("{} atoms and {} pairs", list.n_nodes, list.pairs()); };
   guarded(model, request, size, [&] {
     if (model.run) {
-      model.run->compute(list, model.pairs_version, graph, points, request, result);
+      model.run->compute(list, model.pairs_version, graph, points, request, result, exchange);
     } else {
-      compute_on_cpu(model, complete_graph(model, graph_of_points(model, points, graph)), request, result);
+      compute_on_cpu(model, complete_graph(model, graph_of_points(model, points, graph)), request, result, exchange);
     }
   });
 }
@@ -288,13 +297,17 @@ DeviceGraph Model::reserve(int32_t rows, int32_t nodes, int64_t edges, void* str
   return graph;
 }
 
-DeviceResult Model::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result) {
+DeviceResult Model::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
+                                     FeatureExchange* exchange, int32_t nodes) {
   DeviceRun& run = device_run(*impl_);
+  if (exchange) check_exchanged_outputs(*impl_, request);
   DeviceResult there;
   const auto size = [&] {
     return fmt::format("room for {} atoms and {} edges", run.report().nodes, run.report().edges);
   };
-  guarded(*impl_, request, size, [&] { there = run.compute_reserved(rows, request, stream, result); });
+  guarded(*impl_, request, size, [&] {
+    there = run.compute_reserved(rows, request, stream, result, {exchange, rows, nodes});
+  });
   return there;
 }
 
@@ -316,12 +329,13 @@ double Model::time_device(int repeats) {
 
 const std::vector<int64_t>& Model::exchange_widths() {
   Impl& model = *impl_;
-  require(!model.run, "model {}: features are exchanged on the CPU alone so far, expected device cpu, got {}",
-          model.name, model.device.device.str());
   if (!model.exchange_widths) {
     guarded(
         model, {false, false, false, false, {}}, [] { return std::string("an atom of each type"); },
-        [&] { model.exchange_widths = find_exchange_widths(model); });
+        [&] {
+          const DeviceScope scope(model.device.device, std::nullopt);
+          model.exchange_widths = find_exchange_widths(model);
+        });
   }
   return *model.exchange_widths;
 }

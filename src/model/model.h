@@ -202,11 +202,11 @@ class Model {
   /// With an exchange, nodes from n_local on are other processes': ghosts are one cutoff deep, rows are the owned atoms
   /// alone (n_local = n_rows = layer_rows), and features and their gradients go through the exchange between layers
   /// (model/feature_exchange.h). Forces and per-atom virials of these nodes are what this process's edges give them.
-  /// For models on the CPU, and the output atomic_energy alone.
+  /// Of the outputs, atomic_energy alone. Off the CPU the exchange is given memory of the device.
   void compute(const GraphView& graph, const Request& request, Result& result, FeatureExchange* exchange = nullptr);
 
   /// The numbers a node that each exchange between layers carries, (layers - 1). Evaluates a few atoms when first
-  /// called. Throws Error when the file's segments do not give the energies of the whole, or off the CPU.
+  /// called. Throws Error when the file's segments do not give the energies of the whole.
   const std::vector<int64_t>& exchange_widths();
 
   /// Gives the model a neighbour list for the steps that follow: compute() of points finds each step's edges among the
@@ -216,8 +216,8 @@ class Model {
   void set_neighbours(const PairListView& list);
   /// Energies, forces and virials with the points of the last set_neighbours() at these positions. Forces and per-atom
   /// virials of an image are added to the node that it stands for. Throws Error as compute() of a graph does, and when
-  /// no list was given.
-  void compute(const PointsView& points, const Request& request, Result& result);
+  /// no list was given. With an exchange, as compute() of a graph says: the list's rows are the owned atoms alone.
+  void compute(const PointsView& points, const Request& request, Result& result, FeatureExchange* exchange = nullptr);
 
   /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model
   /// must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. The arrays keep their
@@ -231,8 +231,10 @@ class Model {
   /// result.outputs, as outputs of `rows` rows, and nothing else of `result` is written. Neither the graph nor the
   /// results are checked: the caller has to find energies or forces that are not finite. With CLEBSCH_CUDA_CHECK=1 in
   /// the environment the graph's indices and types are checked, for which the host waits; throws Error naming one that
-  /// is out of range.
-  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
+  /// is out of range. With an exchange the graph has `nodes` nodes, of which `rows` are owned atoms, as for compute();
+  /// an exchange that makes the host wait makes this call wait, too.
+  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
+                                FeatureExchange* exchange = nullptr, int32_t nodes = 0);
 
   ~Model();
   struct Impl;

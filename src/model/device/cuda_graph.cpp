@@ -1,6 +1,7 @@
 #include "model/device/cuda_graph.h"
 
 #include <atomic>
+#include <map>
 
 #include "core/errors.h"
 #include "model/run/impl.h"
@@ -70,7 +71,7 @@ struct CudaGraph::Impl {
   c10::DeviceIndex device;
   c10::MempoolId_t pool = new_pool();
   int uses = 0;  ///< scopes so far; the pool is released as often
-  cuda::StreamRecording recording;
+  std::map<int, cuda::StreamRecording> parts;
 
   void in_pool(c10::Stream stream, const std::function<void()>& work) {
     CUDAAllocator* torch = allocator();
@@ -104,7 +105,7 @@ bool CudaGraph::available(std::string* reason) {
 CudaGraph::CudaGraph(c10::Device device) : impl_(std::make_unique<Impl>()) { impl_->device = device.index(); }
 
 CudaGraph::~CudaGraph() {
-  impl_->recording = {};
+  impl_->parts.clear();
   CUDAAllocator* torch = allocator();
   if (!torch || impl_->uses == 0) return;
   try {
@@ -120,7 +121,7 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::warm_up(c10::Stream stream, const std::function<void()>& work) { impl_->in_pool(stream, work); }
 
-void CudaGraph::record(c10::Stream stream, const std::function<void()>& work) {
+void CudaGraph::record(c10::Stream stream, const std::function<void()>& work, int part) {
   impl_->in_pool(stream, [&] {
     const cuda::WhileRecording checked;
     cuda::StreamRecording::begin(native(stream));
@@ -130,12 +131,12 @@ void CudaGraph::record(c10::Stream stream, const std::function<void()>& work) {
       cuda::StreamRecording::abandon(native(stream));
       throw;
     }
-    impl_->recording = cuda::StreamRecording::end(native(stream));
+    impl_->parts[part] = cuda::StreamRecording::end(native(stream));
   });
 }
 
-bool CudaGraph::recorded() const { return static_cast<bool>(impl_->recording); }
-void CudaGraph::replay(c10::Stream stream) const { impl_->recording.launch(native(stream)); }
+bool CudaGraph::recorded(int part) const { return impl_->parts.count(part) > 0; }
+void CudaGraph::replay(c10::Stream stream, int part) const { impl_->parts.at(part).launch(native(stream)); }
 
 #else
 
@@ -148,9 +149,9 @@ bool CudaGraph::available(std::string* reason) {
 CudaGraph::CudaGraph(c10::Device) {}
 CudaGraph::~CudaGraph() = default;
 void CudaGraph::warm_up(c10::Stream, const std::function<void()>& work) { work(); }
-void CudaGraph::record(c10::Stream, const std::function<void()>&) { fail("cuda graph: not in this build"); }
-bool CudaGraph::recorded() const { return false; }
-void CudaGraph::replay(c10::Stream) const {}
+void CudaGraph::record(c10::Stream, const std::function<void()>&, int) { fail("cuda graph: not in this build"); }
+bool CudaGraph::recorded(int) const { return false; }
+void CudaGraph::replay(c10::Stream, int) const {}
 
 #endif
 

@@ -20,9 +20,6 @@
 namespace clebsch {
 namespace {
 
-/// How many steps run with the same buffers before one is recorded: by then kernels are loaded and libraries have their
-/// workspaces.
-constexpr int kWarmSteps = 1;
 /// How many graphs in a row must be far below the capacities before the buffers shrink.
 constexpr int kSmallSteps = 8;
 
@@ -70,6 +67,7 @@ bool DeviceRun::outgrown(const Capacity& need) {
 void DeviceRun::forget_recording() {
   last_.reset();  // it lives in the recording's memory
   graph_.reset();
+  if (segments_) segments_->forget();
   warm_steps_ = 0;
 }
 
@@ -80,17 +78,18 @@ void DeviceRun::release() {
   results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
 }
 
-void DeviceRun::take_edges_from(bool points) {
-  if (points == from_points_) return;
+void DeviceRun::prepare_for(bool points, bool exchanged) {
+  if (points == from_points_ && exchanged == exchanged_) return;
   forget_recording();
   from_points_ = points;
+  exchanged_ = exchanged;
   list_version_ = -1;
 }
 
 void DeviceRun::make_buffers(const Capacity& need) {
   const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
-  const bool recorded = graph_ && graph_->recorded();
+  const bool recorded = (graph_ && graph_->recorded()) || (segments_ && segments_->recorded() > 0);
   release();  // before the new ones are made
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
   auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
@@ -112,32 +111,41 @@ void DeviceRun::make_buffers(const Capacity& need) {
   }
 }
 
-void DeviceRun::evaluate(bool gradients) {
-  if (from_points_) {
-    points_->find_edges(*buffers_, at::get_num_threads());
-    buffers_->transpose();
+void DeviceRun::find_graph() {
+  if (!from_points_) return;
+  points_->find_edges(*buffers_, at::get_num_threads());
+  buffers_->transpose();
+}
+
+void DeviceRun::take_energies(const at::Tensor& energy) {
+  results_.narrow(0, 9, buffers_->capacity().rows).copy_(energy);
+}
+
+void DeviceRun::take_gradient(const at::Tensor& gradient) {
+  const Capacity& capacity = buffers_->capacity();
+  const at::Tensor forces = results_.narrow(0, 9 + capacity.rows, 3 * capacity.nodes);
+  const at::Tensor virial = results_.narrow(0, 0, 9);
+  if (!gradient.defined()) {
+    forces.zero_();
+    virial.zero_();
+    return;
   }
+  sum_on_device(gradient, forces.mutable_data_ptr<double>(), virial.mutable_data_ptr<double>(), nullptr, nullptr);
+}
+
+void DeviceRun::evaluate(bool gradients) {
+  find_graph();
   const DeviceBuffers& b = *buffers_;
-  const Capacity& capacity = b.capacity();
   at::Tensor edge_vec = b.edge_vec().detach();
   edge_vec.requires_grad_(gradients);
   last_.reset();
   auto made = std::make_unique<Evaluation>(
       Evaluation{run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_)), {}});
-  const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), capacity.rows);
-  const at::Tensor energies = results_.narrow(0, 9, capacity.rows);
-  energies.copy_(energy.detach());
+  const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), b.capacity().rows);
+  take_energies(energy.detach());
   if (gradients) {
     made->gradient = edge_gradient(energy, edge_vec, b.weight());
-    const at::Tensor forces = results_.narrow(0, 9 + capacity.rows, 3 * capacity.nodes);
-    const at::Tensor virial = results_.narrow(0, 0, 9);
-    if (!made->gradient.defined()) {
-      forces.zero_();
-      virial.zero_();
-    } else {
-      sum_on_device(made->gradient, forces.mutable_data_ptr<double>(), virial.mutable_data_ptr<double>(), nullptr,
-                    nullptr);
-    }
+    take_gradient(made->gradient);
   }
   // Outputs are detached: the graph behind them, which torch keeps for gradients, would hold every layer's features.
   for (const auto& output : made->outputs) made->outputs.insert_or_assign(output.key(), output.value().detach());
@@ -207,7 +215,29 @@ void DeviceRun::give_up_recording(const std::string& reason) {
   model_.messages.push_back("steps are not recorded as a CUDA graph, which makes small systems slower: " + reason);
 }
 
-void DeviceRun::run(bool gradients) {
+void DeviceRun::run(bool gradients, const Exchanging& with) {
+  if (with.exchange) {
+    run_segments(gradients, with);
+  } else {
+    run_whole(gradients);
+  }
+}
+
+void DeviceRun::run_segments(bool gradients, const Exchanging& with) {
+  if (!segments_) segments_ = std::make_unique<DeviceSegments>(model_, stream_, wants_graph_);
+  last_.reset();
+  const StepEnds ends{[this] { find_graph(); }, [this](const at::Tensor& energy) { take_energies(energy); },
+                      [this](const at::Tensor& gradient) { take_gradient(gradient); }};
+  const int before = segments_->recorded();
+  segments_->run(*buffers_, deterministic_, ends, with, gradients);
+  report_.replayed = segments_->replayed();
+  report_.captures += segments_->recorded() - before;
+  last_ = std::make_unique<Evaluation>();
+  last_->outputs.insert("atomic_energy", results_.narrow(0, 9, buffers_->capacity().rows));
+  if (gradients) last_->gradient = segments_->gradient();
+}
+
+void DeviceRun::run_whole(bool gradients) {
   report_.replayed = false;
   std::string reason;
   if (wants_graph_ && !graph_) {
@@ -264,26 +294,30 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
   require_finite_forces(model_, result.forces);
 }
 
-void DeviceRun::compute(const GraphView& graph, const Request& request, Result& result) {
+void DeviceRun::compute(const GraphView& graph, const Request& request, Result& result, FeatureExchange* exchange) {
   const DeviceScope scope(model_.device.device, stream_);
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
-  take_edges_from(false);
+  prepare_for(false, exchange != nullptr);
   if (const Capacity need = Capacity::of(graph); outgrown(need)) make_buffers(need);
   buffers_->upload(graph, at::get_num_threads());
   const Clock::time_point uploaded = Clock::now();
-  run_to_the_end(request);
+  run_to_the_end(request, {exchange, graph.n_local, graph.n_nodes});
   finish(start, uploaded, graph, request, result);
 }
 
 void DeviceRun::compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
-                        const Request& request, Result& result) {
+                        const Request& request, Result& result, FeatureExchange* exchange) {
   const DeviceScope scope(model_.device.device, stream_);
   synchronize();
   const Clock::time_point start = Clock::now();
-  take_edges_from(true);
-  Capacity need{list.n_rows, list.n_nodes, 0};
-  if (outgrown(need)) {
+  prepare_for(true, exchange != nullptr);
+  // With an exchange no step may be done again by one process alone, so there is room for all that the list can give.
+  Capacity need{list.n_rows, list.n_nodes, exchange ? list.pairs() : 0};
+  const bool small = outgrown(need);
+  if (small && exchange) {
+    make_buffers(need);
+  } else if (small) {
     // Only the device counts edges, and it needs buffers for that. For the first ones the host counts them once.
     std::vector<int32_t> row_ptr(static_cast<std::size_t>(list.n_rows) + 1);
     const Metadata& metadata = model_.metadata.shown;
@@ -301,8 +335,10 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
     }
     points_->upload(list, points);
     uploaded = Clock::now();
-    run_to_the_end(request);
+    run_to_the_end(request, {exchange, graph.n_local, graph.n_nodes});
     if (points_->found() <= buffers_->capacity().edges) break;
+    require(!exchange, "model {}: {} edges of {} pairs, room for {}; please report this", model_.name, points_->found(),
+            list.pairs(), buffers_->capacity().edges);
     // There were more edges than room, so the last rows lost some: the step is done again with more room.
     need.edges = points_->found();
     make_buffers(need);
@@ -324,8 +360,8 @@ void DeviceRun::fit_points(const PairListView& list) {
   list_version_ = -1;
 }
 
-void DeviceRun::run_to_the_end(const Request& request) {
-  run(wants_gradient(request));
+void DeviceRun::run_to_the_end(const Request& request, const Exchanging& with) {
+  run(wants_gradient(request), with);
   staged_results_.copy_(results_, true);
   if (from_points_) points_->fetch_found();
   if (request.atom_virial || request.centroid_virial) {
@@ -348,12 +384,13 @@ void DeviceRun::finish(Clock::time_point start, Clock::time_point uploaded, cons
 }
 
 double DeviceRun::time(int repeats) {
-  require(buffers_ != nullptr, "model {}: expected a step before it is timed", model_.name);
+  require(buffers_ != nullptr && !exchanged_, "model {}: expected a step without an exchange before it is timed",
+          model_.name);
   const DeviceScope scope(model_.device.device, stream_);
-  run(true);
+  run_whole(true);
   synchronize();
   const Clock::time_point start = Clock::now();
-  for (int i = 0; i < repeats; ++i) run(true);
+  for (int i = 0; i < repeats; ++i) run_whole(true);
   synchronize();
   return milliseconds(start, Clock::now()) / repeats;
 }

@@ -8,6 +8,7 @@
 
 #include "model/device/cuda_graph.h"
 #include "model/device/device_buffers.h"
+#include "model/device/device_segments.h"
 #include "model/device/point_buffers.h"
 #include "model/run/forward.h"
 #ifdef CLEBSCH_HAS_CUDA
@@ -22,15 +23,16 @@ class DeviceRun {
   DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph);
   ~DeviceRun();
 
-  /// As Model::compute; the graph is complete and checked.
-  void compute(const GraphView& graph, const Request& request, Result& result);
+  /// As Model::compute; the graph is complete and checked. This and the next two: with an exchange, or null.
+  void compute(const GraphView& graph, const Request& request, Result& result, FeatureExchange* exchange);
   /// The same from a neighbour list, which is checked, and positions: edges are found on the device. `version` changes
   /// with the list; graph has the list's counts, types and layer_rows, and no edges.
   void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
-               const Request& request, Result& result);
+               const Request& request, Result& result, FeatureExchange* exchange);
   /// As Model::reserve and Model::compute_reserved.
   DeviceGraph reserve(const Capacity& need, void* stream);
-  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result);
+  DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
+                                const Exchanging& with);
   const RunReport& report() const { return report_; }
   /// Milliseconds a repeat of the last step's work on the device, without transfers.
   double time(int repeats);
@@ -50,14 +52,22 @@ class DeviceRun {
   void forget_recording();
   /// Gives back all memory.
   void release();
-  /// Says where the next step's edges come from: positions and a pair list, or else an uploaded graph.
-  void take_edges_from(bool points);
+  /// Says where the next step's edges come from, positions and a pair list or else an uploaded graph, and whether
+  /// features are exchanged.
+  void prepare_for(bool points, bool exchanged);
+  /// Rows and edges of a step from positions, in the buffers.
+  void find_graph();
+  void take_energies(const at::Tensor& energy);
+  /// Forces and virial into results_; undefined: nothing depends on the edge vectors.
+  void take_gradient(const at::Tensor& gradient);
   /// Forward, gradient, and the results that every step wants, into results_.
   void evaluate(bool gradients);
   /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
   void sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
                      double* centroid_virial) const;
-  void run(bool gradients);
+  void run(bool gradients, const Exchanging& with);
+  void run_whole(bool gradients);
+  void run_segments(bool gradients, const Exchanging& with);
   void try_to_record();
   void give_up_recording(const std::string& reason);
   void extra_virials(const Request& request);
@@ -65,7 +75,7 @@ class DeviceRun {
   void read(const GraphView& graph, const Request& request, Result& result);
   void synchronize() const;
   using Clock = std::chrono::steady_clock;
-  void run_to_the_end(const Request& request);
+  void run_to_the_end(const Request& request, const Exchanging& with);
   void finish(Clock::time_point start, Clock::time_point uploaded, const GraphView& graph, const Request& request,
               Result& result);
 
@@ -77,9 +87,10 @@ class DeviceRun {
 #endif
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<PointBuffers> points_;
-  bool from_points_ = false;
-  int64_t list_version_ = -1;  ///< of the list in points_
-  std::unique_ptr<CudaGraph> graph_;
+  bool from_points_ = false, exchanged_ = false;
+  int64_t list_version_ = -1;                 ///< of the list in points_
+  std::unique_ptr<CudaGraph> graph_;          ///< of a step without exchanges
+  std::unique_ptr<DeviceSegments> segments_;  ///< steps with exchanges; made with the first
   std::unique_ptr<Evaluation> last_;
   at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)
   at::Tensor extra_, staged_extra_;      ///< fp64: atom virials (M,6), centroid virials (M,9)

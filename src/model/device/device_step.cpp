@@ -41,7 +41,7 @@ void DeviceRun::order_streams([[maybe_unused]] void* stream, [[maybe_unused]] bo
 
 DeviceGraph DeviceRun::reserve(const Capacity& need, void* stream) {
   const DeviceScope scope(model_.device.device, stream_);
-  take_edges_from(false);
+  prepare_for(false, exchanged_);  // compute_reserved() says whether features are exchanged
   if (outgrown(need)) {
     order_streams(stream, true);
     synchronize();  // neither the last step nor its caller use the old arrays any more
@@ -51,13 +51,15 @@ DeviceGraph DeviceRun::reserve(const Capacity& need, void* stream) {
   return buffers_->arrays();
 }
 
-DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result) {
+DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
+                                         const Exchanging& with) {
   require(buffers_ != nullptr, "model {}: expected reserve() before compute_reserved()", model_.name);
   const DeviceScope scope(model_.device.device, stream_);
   order_streams(stream, true);
   if (ops::checks_device_indices()) check_indices(*buffers_, static_cast<int64_t>(model_.in_use.size()), !stream_);
   const bool gradients = wants_gradient(request);
-  run(gradients);
+  prepare_for(false, with.exchange != nullptr);
+  run(gradients, with);
   const bool extra = request.atom_virial || request.centroid_virial;
   if (extra) extra_virials(request);
   read_outputs(model_, last_->outputs, request, {rows, buffers_->capacity().rows, false}, result);

@@ -6,31 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/errors.h"
 #include "model/run/host_graph.h"
 
 namespace clebsch {
 namespace {
-
-/// One layer with its own autograd graph, from its input (a leaf) to its output.
-struct Segment {
-  at::Tensor in, out;
-};
-
-FeatureRows rows_of(const at::Tensor& features, int round) {
-  FeatureRows rows;
-  rows.data = features.data_ptr();
-  rows.nodes = features.size(0);
-  rows.width = features.size(1);
-  rows.dtype = features.scalar_type() == at::kDouble ? Dtype::float64 : Dtype::float32;
-  rows.round = round;
-  return rows;
-}
-
-at::Tensor call(Model::Impl& model, const std::string& method, std::vector<c10::IValue> arguments) {
-  return model.module.get_method(method)(std::move(arguments)).toTensor();
-}
 
 void require_features(const Model::Impl& model, int layer, const at::Tensor& features, int64_t nodes) {
   const auto dtype = model.dtype == Dtype::float64 ? at::kDouble : at::kFloat;
@@ -39,65 +21,97 @@ void require_features(const Model::Impl& model, int layer, const at::Tensor& fea
           at::toString(dtype), joined(features.sizes().vec(), ", "), at::toString(features.scalar_type()));
 }
 
-/// Gradients of `out` by the inputs; an undefined one: `out` does not depend on it.
-std::vector<at::Tensor> gradients(const at::Tensor& out, std::vector<at::Tensor> inputs, const at::Tensor& weight) {
-  if (!out.requires_grad()) return std::vector<at::Tensor>(inputs.size());
-  return torch::autograd::grad({out}, inputs, {weight}, std::nullopt, false, true);
-}
-
 void add(at::Tensor& sum, const at::Tensor& part) {
   if (part.defined()) sum.add_(part);
 }
 
 }  // namespace
 
+FeatureRows feature_rows(const at::Tensor& features, int64_t nodes, int round) {
+  FeatureRows rows;
+  rows.data = features.data_ptr();
+  rows.nodes = nodes;
+  rows.width = features.size(1);
+  rows.dtype = features.scalar_type() == at::kDouble ? Dtype::float64 : Dtype::float32;
+  rows.round = round;
+  return rows;
+}
+
+Segments::Segments(Model::Impl& model, Inputs inputs)
+    : model_(model), inputs_(std::move(inputs)), layers_(model.metadata.shown.layers) {}
+
+at::Tensor Segments::call(const std::string& method, std::vector<c10::IValue> arguments) {
+  return model_.module.get_method(method)(std::move(arguments)).toTensor();
+}
+
+at::Tensor Segments::layer(int k, const at::Tensor& x) {
+  Layer& layer = layers_[k];
+  layer = {};  // what is left of the last step makes room
+  layer.edge_vec = inputs_.edge_vec.detach().requires_grad_(inputs_.gradients);
+  // Types alone make the first layer's input, for ghosts too: nothing depends on it and nothing is exchanged.
+  layer.in = k == 0 ? call("embed", {inputs_.types}) : x.detach().requires_grad_(inputs_.gradients);
+  layer.out = call("layer_" + std::to_string(k), {layer.in, layer.edge_vec, inputs_.types, inputs_.graph});
+  return layer.out;
+}
+
+at::Tensor Segments::forward(int k, const at::Tensor& x) {
+  const at::Tensor y = layer(k, x);
+  require_features(model_, k, y, inputs_.types.size(0));
+  return y.detach().contiguous();
+}
+
+at::Tensor Segments::energies(const at::Tensor& x) {
+  Layer& last = layers_.back();
+  at::Tensor energy = call("readout", {layer(layers() - 1, x), inputs_.types});
+  if (model_.module.find_method("pair_energy"))
+    energy = energy.add(call("pair_energy", {last.edge_vec, inputs_.types, inputs_.graph}));
+  require(energy.dim() == 1 && energy.size(0) >= inputs_.rows,
+          "model {}: expected readout to give {} energies, got ({})", model_.name, inputs_.types.size(0),
+          joined(energy.sizes().vec(), ", "));
+  Outputs outputs;
+  outputs.insert("atomic_energy", energy.narrow(0, 0, inputs_.rows));
+  last.out = atomic_energies(model_, outputs, inputs_.types, inputs_.rows);
+  return last.out.detach().contiguous();
+}
+
+Segments::Gradients Segments::backward(int k, const at::Tensor& g, bool keep) {
+  Layer& layer = layers_[k];
+  std::vector<at::Tensor> by{layer.edge_vec};
+  if (k > 0) by.push_back(layer.in);
+  std::vector<at::Tensor> parts(by.size());
+  // An undefined part: the output does not depend on it.
+  if (layer.out.requires_grad())
+    parts = torch::autograd::grad({layer.out}, by, {k + 1 == layers() ? inputs_.weight : g}, keep, false, true);
+  Gradients result;
+  result.edge_vec = parts[0];
+  if (k > 0) result.features = parts[1].defined() ? parts[1].contiguous() : at::zeros_like(layer.in).detach();
+  if (!keep) forget(k);
+  return result;
+}
+
 SegmentedStep run_segments(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                            const c10::List<at::Tensor>& graph, int64_t rows, const at::Tensor& weight,
                            FeatureExchange& exchange) {
-  const bool wants_gradient = weight.defined();
-  const int layers = model.metadata.shown.layers;
+  Segments segments(model, {edge_vec, types, graph, weight, rows, weight.defined()});
+  const int last = segments.layers() - 1;
   const int64_t nodes = types.size(0);
-  const at::Tensor vectors = edge_vec.detach().requires_grad_(wants_gradient);
-
-  std::vector<Segment> segments;
-  at::Tensor x = call(model, "embed", {types});
-  for (int k = 0; k < layers; ++k) {
-    // Types alone make the first layer's input, for ghosts too: nothing depends on it and nothing is exchanged.
-    if (k > 0) x.requires_grad_(wants_gradient);
-    const at::Tensor y = call(model, "layer_" + std::to_string(k), {x, vectors, types, graph});
-    segments.push_back({x, y});
-    if (k + 1 == layers) break;
-    require_features(model, k, y, nodes);
-    // The rows of other processes are zeros that no gradient flows into; their features may take the same place.
-    x = y.detach().contiguous();
-    exchange.forward(rows_of(x, k));
+  at::Tensor x;
+  for (int k = 0; k < last; ++k) {
+    x = segments.forward(k, x);
+    exchange.forward(feature_rows(x, nodes, k));
   }
-  Outputs outputs;
-  at::Tensor energy = call(model, "readout", {segments.back().out, types});
-  if (model.module.find_method("pair_energy")) {
-    energy = energy.add(call(model, "pair_energy", {vectors, types, graph}));
-  }
-  require(energy.dim() == 1 && energy.size(0) >= rows, "model {}: expected readout to give {} energies, got ({})",
-          model.name, nodes, joined(energy.sizes().vec(), ", "));
-  outputs.insert("atomic_energy", energy.narrow(0, 0, rows));
-  energy = atomic_energies(model, outputs, types, rows);
-
   SegmentedStep step;
-  step.energy = energy.detach().contiguous();
-  if (!wants_gradient) return step;
-  step.gradient = at::zeros_like(vectors, at::TensorOptions().requires_grad(false));
-  at::Tensor out = energy, g = weight;
-  for (int k = layers - 1; k > 0; --k) {
-    const Segment& segment = segments[k];
-    const auto parts = gradients(out, {segment.in, vectors}, g);
-    add(step.gradient, parts[1]);
-    g = parts[0].defined() ? parts[0].contiguous() : at::zeros_like(segment.in).detach();
-    exchange.reverse(rows_of(g, k - 1));
-    g.narrow(0, rows, nodes - rows).zero_();
-    out = segments[k - 1].out;
-    segments.pop_back();  // frees what this layer kept for its gradient
+  step.energy = segments.energies(x);
+  if (!weight.defined()) return step;
+  step.gradient = at::zeros_like(edge_vec, at::TensorOptions().requires_grad(false));
+  Segments::Gradients g = segments.backward(last, {});
+  add(step.gradient, g.edge_vec);
+  for (int k = last - 1; k >= 0; --k) {
+    exchange.reverse(feature_rows(g.features, nodes, k));
+    g.features.narrow(0, rows, nodes - rows).zero_();
+    g = segments.backward(k, g.features);
+    add(step.gradient, g.edge_vec);
   }
-  add(step.gradient, gradients(out, {vectors}, g)[0]);
   return step;
 }
 
@@ -132,12 +146,15 @@ std::vector<int64_t> find_exchange_widths(Model::Impl& model) {
   ring.assign(count, count, count, count, receivers.data(), senders.data(), vectors.data(), types.data(),
               metadata.layers);
   const GraphView view = ring.view();
-  const c10::List<at::Tensor> graph = graph_tensors(view);
-  const at::Tensor type = as_tensor(view.types, {count}), edge_vec = as_tensor(view.edge_vec, {count, 3});
+  const c10::Device device = model.device.device;
+  c10::List<at::Tensor> graph = graph_tensors(view);
+  for (std::size_t k = 0; k < graph.size(); ++k) graph.set(k, graph.get(k).to(device));
+  const at::Tensor type = as_tensor(view.types, {count}).to(device);
+  const at::Tensor edge_vec = as_tensor(view.edge_vec, {count, 3}).to(device);
   WidthRecorder recorder;
-  const at::Tensor parts = run_segments(model, edge_vec, type, graph, count, {}, recorder).energy;
+  const at::Tensor parts = run_segments(model, edge_vec, type, graph, count, {}, recorder).energy.cpu();
   const at::Tensor whole =
-      atomic_energies(model, run_forward(model, edge_vec, type, graph), type, count).detach().contiguous();
+      atomic_energies(model, run_forward(model, edge_vec, type, graph), type, count).detach().cpu().contiguous();
   for (int32_t i = 0; i < count; ++i) {
     const double a = parts.const_data_ptr<double>()[i], b = whole.const_data_ptr<double>()[i];
     require(std::abs(a - b) <= 1e-6 * std::max(1.0, std::abs(b)),
