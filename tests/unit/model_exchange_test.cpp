@@ -2,15 +2,10 @@
 // threads here, each with a model of its own; that of the LAMMPS plugin, by MPI, is tested in tests/lammps.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
-#include <thread>
+#include <tuple>
 
 #include "core/errors.h"
-#include "model/feature_exchange.h"
+#include "exchange_support.h"
 #include "model_results.h"
 #include "model_support.h"
 
@@ -18,120 +13,6 @@ namespace clebsch::testing {
 namespace {
 
 constexpr double kCutoff = 4.0;
-
-/// The part of a folded graph that one process has: its atoms' rows, and a node for every atom of others that sends.
-struct Part {
-  Graph graph;
-  std::vector<int> atom;  ///< of each node
-  int owned = 0;
-};
-
-Part part_of(const Graph& whole, const std::vector<int>& process, int me) {
-  Part part;
-  std::vector<int> node(process.size(), -1);
-  const auto take = [&](int atom) {
-    if (node[atom] >= 0) return;
-    node[atom] = static_cast<int>(part.atom.size());
-    part.atom.push_back(atom);
-  };
-  for (std::size_t i = 0; i < process.size(); ++i) {
-    if (process[i] == me) take(static_cast<int>(i));
-  }
-  part.owned = static_cast<int>(part.atom.size());
-  Edges edges;
-  for (int row = 0; row < part.owned; ++row) {
-    const int i = part.atom[row];
-    for (int e = whole.row_ptr[i]; e < whole.row_ptr[i + 1]; ++e) {
-      take(whole.senders[e]);
-      const double* v = &whole.edge_vec[3 * static_cast<std::size_t>(e)];
-      edges.add(row, node[whole.senders[e]], {v[0], v[1], v[2]});
-    }
-  }
-  std::vector<int64_t> types;
-  for (const int atom : part.atom) types.push_back(whole.types[atom]);
-  part.graph.assign(part.owned, part.owned, static_cast<int>(part.atom.size()),
-                    static_cast<int64_t>(edges.receiver.size()), edges.receiver.data(), edges.sender.data(),
-                    edges.vec.data(), types.data(), static_cast<int>(whole.layer_rows.size()));
-  return part;
-}
-
-/// Rows of all atoms in one array, through which threads exchange; every call waits for all of them.
-class Board {
- public:
-  Board(int processes, std::size_t atoms) : processes_(processes), atoms_(atoms) {}
-
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const int turn = turn_;
-    if (++waiting_ == processes_) {
-      waiting_ = 0;
-      ++turn_;
-      moved_.notify_all();
-    } else {
-      moved_.wait(lock, [&] { return turn_ != turn; });
-    }
-  }
-  double* row(int atom, int64_t width) { return &values_[static_cast<std::size_t>(atom) * width]; }
-  /// By one process, between two wait().
-  void clear(int64_t width) { values_.assign(atoms_ * width, 0.0); }
-  std::mutex& mutex() { return mutex_; }
-
- private:
-  int processes_, waiting_ = 0, turn_ = 0;
-  std::size_t atoms_;
-  std::vector<double> values_;
-  std::mutex mutex_;
-  std::condition_variable moved_;
-};
-
-class BoardExchange : public FeatureExchange {
- public:
-  BoardExchange(Board& board, const Part& part, bool first) : board_(board), part_(part), first_(first) {}
-
-  void forward(const FeatureRows& rows) override {
-    EXPECT_EQ(rows.dtype, Dtype::float64);
-    EXPECT_EQ(rows.nodes, static_cast<int64_t>(part_.atom.size()));
-    order.push_back(rows.round);
-    start(rows.width);
-    double* const data = static_cast<double*>(rows.data);
-    for (int k = 0; k < part_.owned; ++k)
-      std::copy_n(data + k * rows.width, rows.width, board_.row(part_.atom[k], rows.width));
-    board_.wait();
-    for (int k = part_.owned; k < rows.nodes; ++k)
-      std::copy_n(board_.row(part_.atom[k], rows.width), rows.width, data + k * rows.width);
-    board_.wait();
-  }
-
-  void reverse(const FeatureRows& rows) override {
-    order.push_back(-1 - rows.round);
-    start(rows.width);
-    double* const data = static_cast<double*>(rows.data);
-    {
-      const std::lock_guard<std::mutex> lock(board_.mutex());
-      for (int k = part_.owned; k < rows.nodes; ++k)
-        for (int64_t c = 0; c < rows.width; ++c) board_.row(part_.atom[k], rows.width)[c] += data[k * rows.width + c];
-    }
-    // What is left here must not be read.
-    std::fill(data + part_.owned * rows.width, data + rows.nodes * rows.width, 1e30);
-    board_.wait();
-    for (int k = 0; k < part_.owned; ++k)
-      for (int64_t c = 0; c < rows.width; ++c) data[k * rows.width + c] += board_.row(part_.atom[k], rows.width)[c];
-    board_.wait();
-  }
-
-  std::vector<int> order;  ///< round, or -1 - round on the way back
-
- private:
-  void start(int64_t width) {
-    board_.wait();
-    if (first_) board_.clear(width);
-    board_.wait();
-  }
-
-  Board& board_;
-  const Part& part_;
-  bool first_;
-};
 
 std::shared_ptr<Model> load(const std::string& name, LoadOptions options = {}) {
   options.dtype = Dtype::float64;
@@ -145,64 +26,106 @@ Request everything() {
   return request;
 }
 
-class Exchanged : public ::testing::TestWithParam<std::string> {};
+/// Model and device.
+class Exchanged : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  std::shared_ptr<Model> load_here() const {
+    LoadOptions options;
+    options.device = std::get<1>(GetParam());
+    return load(std::get<0>(GetParam()), options);
+  }
+  /// Of one process, on the CPU.
+  std::shared_ptr<Model> reference_ = load(std::get<0>(GetParam()));
+  int layers_ = reference_->metadata().layers;
+
+  Result expected(const System& s) const {
+    Result result;
+    reference_->compute(folded_graph(s, kCutoff, layers_).view(), everything(), result);
+    return result;
+  }
+  /// The rounds of a step.
+  std::vector<int> rounds() const {
+    std::vector<int> wanted;
+    for (int k = 0; k + 1 < layers_; ++k) wanted.push_back(k);
+    for (int k = layers_ - 2; k >= 0; --k) wanted.push_back(-1 - k);
+    return wanted;
+  }
+};
+
+std::vector<int> divided(const System& s, int atoms_of_first) {
+  std::vector<int> process(s.x.size());
+  for (std::size_t i = 0; i < process.size(); ++i) process[i] = static_cast<int>(i) < atoms_of_first ? 0 : 1;
+  return process;
+}
 
 TEST_P(Exchanged, ProcessesAgreeWithOne) {
-  const auto model = load(GetParam());
-  const int layers = model->metadata().layers;
   const System s = make_system(20, 5.0, 3);
-  const Graph whole = folded_graph(s, kCutoff, layers);
-  Result reference;
-  model->compute(whole.view(), everything(), reference);
-
-  // The third process owns no atom, and the first is alone in the second decomposition.
-  for (const int atoms_of_first : {9, 20}) {
-    std::vector<int> process(s.x.size());
-    for (std::size_t i = 0; i < process.size(); ++i) process[i] = static_cast<int>(i) < atoms_of_first ? 0 : 1;
+  const Graph whole = folded_graph(s, kCutoff, layers_);
+  const Result reference = expected(s);
+  std::vector<std::shared_ptr<Model>> models;
+  for (int p = 0; p < 3; ++p) models.push_back(load_here());
+  // The third process owns no atom, and the first is alone in the second decomposition. In the third the first has
+  // outgrown its buffers, and the second has more than it needs.
+  for (const int atoms_of_first : {9, 20, 15}) {
     Board board(3, s.x.size());
     std::vector<Part> parts;
-    for (int p = 0; p < 3; ++p) parts.push_back(part_of(whole, process, p));
+    for (int p = 0; p < 3; ++p) parts.push_back(part_of(whole, divided(s, atoms_of_first), p));
     std::vector<Result> results(3);
     std::vector<std::vector<int>> order(3);
-    std::vector<std::shared_ptr<Model>> models;
-    for (int p = 0; p < 3; ++p) models.push_back(load(GetParam()));
-    std::vector<std::thread> threads;
-    for (int p = 0; p < 3; ++p) {
-      threads.emplace_back([&, p] {
-        BoardExchange exchange(board, parts[p], p == 0);
-        models[p]->compute(parts[p].graph.view(), everything(), results[p], &exchange);
-        order[p] = exchange.order;
-      });
-    }
-    for (auto& thread : threads) thread.join();
-
-    Result sum;
-    const std::size_t atoms = s.x.size();
-    sum.atomic_energy.resize(atoms);
-    sum.forces.resize(3 * atoms);
-    sum.atom_virial.resize(6 * atoms);
-    sum.centroid_virial.resize(9 * atoms);
-    for (int p = 0; p < 3; ++p) {
-      sum.energy += results[p].energy;
-      for (int c = 0; c < 9; ++c) sum.virial[c] += results[p].virial[c];
-      for (std::size_t k = 0; k < parts[p].atom.size(); ++k) {
-        const std::size_t i = parts[p].atom[k];
-        if (static_cast<int>(k) < parts[p].owned) sum.atomic_energy[i] = results[p].atomic_energy[k];
-        for (int c = 0; c < 3; ++c) sum.forces[3 * i + c] += results[p].forces[3 * k + c];
-        for (int c = 0; c < 6; ++c) sum.atom_virial[6 * i + c] += results[p].atom_virial[6 * k + c];
-        for (int c = 0; c < 9; ++c) sum.centroid_virial[9 * i + c] += results[p].centroid_virial[9 * k + c];
-      }
-    }
+    in_processes(3, board, [&](int p) {
+      BoardExchange exchange(board, parts[p].atom, parts[p].owned, p == 0);
+      models[p]->compute(parts[p].graph.view(), everything(), results[p], &exchange);
+      order[p] = exchange.order;
+    });
+    Result sum = empty_result(s.x.size());
+    for (int p = 0; p < 3; ++p) add(sum, results[p], parts[p].atom, parts[p].owned);
     expect_same(sum, reference);
-    std::vector<int> wanted;
-    for (int k = 0; k + 1 < layers; ++k) wanted.push_back(k);
-    for (int k = layers - 2; k >= 0; --k) wanted.push_back(-1 - k);
-    for (int p = 0; p < 3; ++p) EXPECT_EQ(order[p], wanted);
+    for (int p = 0; p < 3; ++p) EXPECT_EQ(order[p], rounds());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Exchanged, ::testing::Values("plain", "parity", "mace", "allegro"),
-                         [](const auto& info) { return info.param; });
+/// Neighbour lists with a skin: atoms move, a list is replaced by one that does not fit one process's buffers, and no
+/// process does a step twice however many edges there are.
+TEST_P(Exchanged, ListsAndAtomsThatMove) {
+  System s = make_system(24, 5.5, 5);
+  std::vector<std::shared_ptr<Model>> models;
+  for (int p = 0; p < 2; ++p) models.push_back(load_here());
+  for (const int atoms_of_first : {10, 17}) {
+    Board board(2, s.x.size());
+    std::vector<std::unique_ptr<PartList>> lists;
+    for (int p = 0; p < 2; ++p) {
+      lists.push_back(std::make_unique<PartList>(s, kCutoff + 1.5, divided(s, atoms_of_first), p));
+      models[p]->set_neighbours(lists[p]->view);
+    }
+    for (int step = 0; step < 4; ++step) {
+      std::vector<Result> results(2);
+      std::vector<std::vector<int>> order(2);
+      std::vector<PointsView> points;
+      for (int p = 0; p < 2; ++p) points.push_back(lists[p]->points(s));
+      in_processes(2, board, [&](int p) {
+        BoardExchange exchange(board, lists[p]->atom, lists[p]->owned, p == 0);
+        models[p]->compute(points[p], everything(), results[p], &exchange);
+        order[p] = exchange.order;
+      });
+      Result sum = empty_result(s.x.size());
+      for (int p = 0; p < 2; ++p) add(sum, results[p], lists[p]->atom, lists[p]->owned);
+      expect_same(sum, expected(s));
+      for (int p = 0; p < 2; ++p) EXPECT_EQ(order[p], rounds());
+      // The cell shrinks, which brings more edges.
+      s.length *= 0.97;
+      for (Vec& x : s.x)
+        for (double& c : x) c *= 0.97;
+      s.x[step][1] += 0.05;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Exchanged,
+                         ::testing::Combine(::testing::Values("plain", "parity", "mace", "allegro"),
+                                            ::testing::Values("cpu", "cpu:padded")),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + (std::get<1>(info.param) == "cpu" ? "Cpu" : "Padded");
+                         });
 
 class Nothing : public FeatureExchange {
  public:
@@ -210,15 +133,23 @@ class Nothing : public FeatureExchange {
   void reverse(const FeatureRows& /*rows*/) override {}
 };
 
-TEST(Exchange, WidthsAreThoseOfTheLayers) {
+class ExchangeAlone : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::shared_ptr<Model> load_here(const std::string& name, LoadOptions options = {}) const {
+    options.device = GetParam();
+    return load(name, options);
+  }
+};
+
+TEST_P(ExchangeAlone, WidthsAreThoseOfTheLayers) {
   // tests/unit/tiny_model.py: 8x0e + 6x1 + 4x2; tiny_mace.py: 5x0e + 5x1o and the energy so far.
-  EXPECT_EQ(load("plain")->exchange_widths(), std::vector<int64_t>({8 + 6 * 3 + 4 * 5}));
-  EXPECT_EQ(load("mace")->exchange_widths(), std::vector<int64_t>({5 + 5 * 3 + 1}));
-  EXPECT_TRUE(load("allegro")->exchange_widths().empty());
+  EXPECT_EQ(load_here("plain")->exchange_widths(), std::vector<int64_t>({8 + 6 * 3 + 4 * 5}));
+  EXPECT_EQ(load_here("mace")->exchange_widths(), std::vector<int64_t>({5 + 5 * 3 + 1}));
+  EXPECT_TRUE(load_here("allegro")->exchange_widths().empty());
 }
 
-TEST(Exchange, EnergiesAloneNeedNoWayBack) {
-  const auto model = load("plain");
+TEST_P(ExchangeAlone, EnergiesAloneNeedNoWayBack) {
+  const auto model = load_here("plain");
   const Graph graph = folded_graph(make_system(8, 4.5, 5), kCutoff, model->metadata().layers);
   const Request energies{false, false, false, false, {"atomic_energy"}};
   Result alone, whole;
@@ -227,12 +158,18 @@ TEST(Exchange, EnergiesAloneNeedNoWayBack) {
   model->compute(graph.view(), energies, whole);
   EXPECT_NEAR(alone.energy, whole.energy, 1e-12 * std::abs(whole.energy));
   EXPECT_EQ(alone.outputs[0].values, alone.atomic_energy);
+  // Then forces, and energies once more.
+  model->compute(graph.view(), {}, whole);
+  model->compute(graph.view(), {}, alone, &exchange);
+  expect_same(alone, whole);
+  model->compute(graph.view(), energies, alone, &exchange);
+  EXPECT_NEAR(alone.energy, whole.energy, 1e-12 * std::abs(whole.energy));
 }
 
-TEST(Exchange, EnergiesCountFromTheReference) {
+TEST_P(ExchangeAlone, EnergiesCountFromTheReference) {
   LoadOptions options;
   options.energy = EnergyReference::interaction;
-  const auto model = load("parity", options);
+  const auto model = load_here("parity", options);
   const Graph graph = folded_graph(make_system(8, 4.5, 5), kCutoff, model->metadata().layers);
   Result alone, whole;
   Nothing exchange;
@@ -241,12 +178,12 @@ TEST(Exchange, EnergiesCountFromTheReference) {
   expect_same(alone, whole);
 }
 
-TEST(Exchange, AFailedExchangeFailsTheStep) {
+TEST_P(ExchangeAlone, AFailedExchangeFailsTheStep) {
   class Broken : public Nothing {
    public:
     void reverse(const FeatureRows& /*rows*/) override { throw std::runtime_error("the line is dead"); }
   };
-  const auto model = load("plain");
+  const auto model = load_here("plain");
   const Graph graph = folded_graph(make_system(8, 4.5, 5), kCutoff, model->metadata().layers);
   Result result, again;
   Broken broken;
@@ -262,6 +199,39 @@ TEST(Exchange, AFailedExchangeFailsTheStep) {
   expect_same(result, again);
 }
 
+INSTANTIATE_TEST_SUITE_P(Devices, ExchangeAlone, ::testing::Values("cpu", "cpu:padded"),
+                         [](const auto& device) { return std::string(device.param == "cpu" ? "Cpu" : "Padded"); });
+
+/// For a caller that makes the graph on the device: counts beside the arrays, results there.
+TEST(Exchange, AGraphInReservedArrays) {
+  LoadOptions options;
+  options.device = "cpu:padded";
+  const auto model = load("plain", options);
+  const System s = make_system(20, 5.0, 3);
+  const Graph whole = folded_graph(s, kCutoff, model->metadata().layers);
+  Result reference;
+  model->compute(whole.view(), {}, reference);
+  Board board(2, s.x.size());
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<Model>> models;
+  for (int p = 0; p < 2; ++p) {
+    parts.push_back(part_of(whole, divided(s, 12), p));
+    models.push_back(load("plain", options));
+  }
+  std::vector<double> forces(3 * s.x.size());
+  in_processes(2, board, [&](int p) {
+    const GraphView from = parts[p].graph.view();
+    fill(parts[p].graph, models[p]->reserve(from.n_rows, from.n_nodes, from.n_edges, nullptr));
+    BoardExchange exchange(board, parts[p].atom, parts[p].owned, p == 0);
+    Result unused;
+    const DeviceResult there = models[p]->compute_reserved(from.n_rows, {}, nullptr, unused, &exchange, from.n_nodes);
+    const std::lock_guard<std::mutex> lock(board.mutex());
+    for (std::size_t k = 0; k < parts[p].atom.size(); ++k)
+      for (int c = 0; c < 3; ++c) forces[3 * parts[p].atom[k] + c] += there.forces[3 * k + c];
+  });
+  expect_same(forces, reference.forces, "forces");
+}
+
 TEST(Exchange, RefusesWhatItCannot) {
   const auto model = load("outputs");
   const System s = make_system(8, 4.5, 5);
@@ -274,9 +244,6 @@ TEST(Exchange, RefusesWhatItCannot) {
   EXPECT_THROW(model->compute(folded.view(), request, result, &exchange), Error);
   // Rows of ghosts.
   EXPECT_THROW(model->compute(ghost_graph(s, kCutoff, layers).graph.view(), {}, result, &exchange), Error);
-  LoadOptions padded;
-  padded.device = "cpu:padded";
-  EXPECT_THROW(load("plain", padded)->compute(folded.view(), {}, result, &exchange), Error);
 }
 
 }  // namespace

@@ -150,4 +150,23 @@ inline GhostGraph ghost_graph(const System& s, double cutoff, int layers) {
   return result;
 }
 
+/// A graph into reserved arrays, as a caller's kernels would: the padding too, and nonsense where nothing may be read.
+inline void fill(const Graph& graph, const DeviceGraph& to) {
+  const GraphView from = graph.view();
+  const int32_t edges = from.row_ptr[from.n_rows];
+  *to.n_local = from.n_local;
+  std::copy_n(from.layer_rows, to.layers, to.layer_rows);
+  for (int32_t i = 0; i < to.nodes; ++i) to.types[i] = i < from.n_nodes ? from.types[i] : to.padding_type;
+  for (int32_t i = 0; i <= to.rows; ++i) to.row_ptr[i] = i < from.n_rows ? from.row_ptr[i] : edges;
+  for (int32_t i = 0; i <= to.nodes; ++i) to.col_ptr[i] = i < from.n_nodes ? from.col_ptr[i] : edges;
+  for (int32_t i = 0; i < to.rows; ++i) to.weight[i] = i < from.n_local ? 1 : 0;
+  for (int64_t e = 0; e < to.edges; ++e) {
+    const bool real = e < edges;
+    to.senders[e] = real ? from.senders[e] : -7;
+    to.receivers[e] = real ? from.receivers[e] : -7;
+    to.col_edge[e] = real ? from.col_edge[e] : -7;
+    for (int d = 0; d < 3; ++d) to.edge_vec[3 * e + d] = real ? from.edge_vec[3 * e + d] : NAN;
+  }
+}
+
 }  // namespace clebsch::testing
