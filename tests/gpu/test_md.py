@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +224,19 @@ def test_as_on_the_cpu(variant, style, dtype, ranks, within):
         pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
     chosen = styles(min(2, torch.cuda.device_count()) if ranks > 1 else 1)[style]
     errors = differences(run(variant, chosen, dtype, ranks), on_the_cpu(variant))
+    within(errors, {key: limit_of(variant, dtype, key) for key in errors})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["water", "carbon", "nequip-M", "mace-M", "nve, water", "nve, carbon", "npt, water"])
+def test_ranks_that_exchange_features(name, dtype, within):
+    """Two ranks, on one GPU or two, with ghosts one cutoff deep: as one rank on the CPU."""
+    if reason := missing("cuda", 2):
+        pytest.skip(reason)
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    if not CASES[variant.case].path.exists():
+        pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
+    errors = differences(run(replace(variant, keywords="comm halo"), styles()["cuda"], dtype, 2), on_the_cpu(variant))
     within(errors, {key: limit_of(variant, dtype, key) for key in errors})
 
 
