@@ -19,11 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-#: What the environment calls the plugins, and their files.
+#: What the environment calls the plugins and a program of tests/gpu, and their files.
 PLUGINS = {
     "CLEBSCH_PLUGIN": "clebschplugin.so",
     "CLEBSCH_KK_PLUGIN": "clebschkkplugin.so",
     "CLEBSCH_CALL_PAIR": "callpair.so",  # a command of tests/lammps
+    "CLEBSCH_EXCHANGE_STEPS": "exchange_steps",
 }
 
 

@@ -71,8 +71,8 @@ def launcher(program: Program, ranks: int, mpirun: str = "") -> list[str]:
     """What goes before a command that runs on `ranks` ranks: `mpirun`, by default the one beside lmp or in PATH."""
     if ranks == 1:
         return []
-    beside = Path(program.lmp).parent / "mpirun"
-    found = mpirun or (str(beside) if beside.exists() else shutil.which("mpirun"))
+    beside = [path for name in ("mpirun", "mpiexec") if (path := Path(program.lmp).parent / name).exists()]
+    found = mpirun or (str(beside[0]) if beside else shutil.which("mpirun"))
     if not found:
         raise SystemExit(f"{ranks} ranks: expected mpirun beside {program.lmp} or in PATH, found none")
     return [found, "-n", str(ranks)]

@@ -97,7 +97,6 @@ def faults(graph, types):
     return in_graph, in_types
 
 
-
 EDGE_OPS = ("tensor_product_conv", "interaction", "pair_repulsion", "edge_embedding")
 TYPE_OPS = ("interaction", "pair_repulsion", "edge_embedding", "species_linear")
 # The names are those of `faults`, which needs a graph.

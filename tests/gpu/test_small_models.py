@@ -43,6 +43,8 @@ MODELS = {
     "allegro wide fp32": ("allegro-l2", "float32", {ALLEGRO: "dense=fp32"}, {}),
     "allegro chunks": ("small-allegro", "float32", {ALLEGRO: "edges=64,longest=256"}, {}),
 }
+#: Relative error of splines against the pieces that the CPU reads in float64: both are tables of one function.
+TABLES = 1e-6
 PROBLEMS = radial_problems()
 
 
@@ -65,7 +67,9 @@ def steps(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 @pytest.mark.parametrize("name", MODELS)
 def test_step(name, device, within, monkeypatch) -> None:
     errors = steps(name, device, monkeypatch)
-    within(errors, limits(errors, TOLERANCE[MODELS[name][1]]))
+    _, dtype, environment, _ = MODELS[name]
+    splines = dtype == "float64" and environment.get(INTERACTION) == "spline=1"
+    within(errors, limits(errors, TABLES if splines and device == "cuda" else TOLERANCE[dtype]))
 
 
 def test_step_with_checked_indices(device, within, monkeypatch) -> None:

@@ -20,7 +20,7 @@ def one_atom() -> System:
 
 
 def halo(lammps, system, model, ranks, **rest):
-    run = lammps.evaluate(system, model, ranks=ranks, style="comm halo", **rest)
+    run = lammps.evaluate(system, model, ranks=ranks, **({"style": "comm halo"} | rest))
     assert "halo: ranks exchange features between layers" in run.output
     return run
 
@@ -159,7 +159,7 @@ def test_what_auto_takes(lammps, model):
         (1, ""): "one rank: periodic ghosts folded",
         (1, "comm halo"): "one rank: periodic ghosts folded",
         (2, "comm ghost"): "ghost expansion",
-        (2, "device cpu:padded"): "ghost expansion",
+        (2, "device cpu:padded"): "halo: ranks exchange features",
     }
     for (ranks, style), text in says.items():
         assert text in lammps.evaluate(system, model, ranks=ranks, style=style).output
@@ -175,12 +175,27 @@ def test_the_style_is_given_again(lammps, model):
         assert_same(run, reference)
 
 
-def test_padding_is_refused(lammps, model):
-    run = lammps.evaluate(random_system(), model, ranks=2, style="comm halo device cpu:padded", check=False)
-    assert run.returncode != 0
-    assert "comm halo: features are exchanged for models on the CPU alone so far; use comm ghost" in " ".join(
-        run.output.split()
+@pytest.mark.parametrize("name", ["triclinic", "mixed", "small", "slab", "one atom"])
+@pytest.mark.parametrize("ranks, newton", [(2, "on"), (3, "on"), (4, "off")])
+def test_through_the_buffers_of_a_device(lammps, model, mace_model, name, ranks, newton):
+    """The way of a GPU on the CPU: lists of pairs, padded buffers, a part of the step between two exchanges."""
+    system = (SYSTEMS | {"one atom": one_atom})[name]()
+    for file in (model, mace_model):
+        run = halo(lammps, system, file, ranks, newton=newton, style="comm halo device cpu:padded")
+        assert_same(run, lammps.evaluate(system, file), ROUNDING)
+
+
+@pytest.mark.parametrize("more", ["fix 1 all nve\nfix b all balance 5 1.0 shift x 10 1.02\n", "fix 1 all nve\n"])
+def test_trajectories_through_the_buffers_of_a_device(lammps, repulsive_model, more):
+    """Ranks outgrow their buffers at different steps."""
+    system = slab() if "balance" in more else random_system(seed=8, spacing=1.3)
+    reference = lammps.evaluate(
+        system, repulsive_model, after=DYNAMICS + more.replace("fix b", "# fix b"), run="run 40"
     )
+    style = "comm halo device cpu:padded"
+    run = halo(lammps, system, repulsive_model, 3, after=DYNAMICS + more, run="run 40", style=style)
+    assert "Neighbor list builds = 0" not in run.output
+    assert_same_end(run, reference)
 
 
 def test_further_outputs(lammps, output_model):

@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
+#include "exchange_support.h"
 #include "model/model.h"
 #include "model_support.h"
 
@@ -77,6 +78,67 @@ void check(const std::string& name, Dtype dtype) {
     expect_close(got[k].atom_virial, expected[k].atom_virial, tolerance, "atom_virial");
     expect_close(got[k].centroid_virial, expected[k].centroid_virial, tolerance, "centroid_virial");
   }
+}
+
+/// Gives every second edge a copy of its sender, a node behind the atoms that stands for another process's.
+Graph with_copies(const Graph& whole, const System& s) {
+  const int atoms = static_cast<int>(s.x.size());
+  Edges edges;
+  for (int i = 0; i < atoms; ++i) {
+    for (int e = whole.row_ptr[i]; e < whole.row_ptr[i + 1]; ++e) {
+      const double* v = &whole.edge_vec[3 * static_cast<std::size_t>(e)];
+      edges.add(i, whole.senders[e] + (e % 2 ? atoms : 0), {v[0], v[1], v[2]});
+    }
+  }
+  std::vector<int64_t> types = s.type;
+  types.insert(types.end(), s.type.begin(), s.type.end());
+  Graph graph;
+  graph.assign(atoms, atoms, 2 * atoms, static_cast<int64_t>(edges.receiver.size()), edges.receiver.data(),
+               edges.sender.data(), edges.vec.data(), types.data(), static_cast<int>(whole.layer_rows.size()));
+  return graph;
+}
+
+/// The process has the copies' atoms itself.
+class Loop : public FeatureExchange {
+ public:
+  void forward(const FeatureRows& rows) override { copies(rows).copy_(atoms(rows)); }
+  void reverse(const FeatureRows& rows) override {
+    atoms(rows).add_(copies(rows));
+    copies(rows).fill_(1e30);  // what is left here must not be read
+  }
+
+ private:
+  static at::Tensor atoms(const FeatureRows& rows) { return tensor_of(rows, at::kCPU).narrow(0, 0, rows.nodes / 2); }
+  static at::Tensor copies(const FeatureRows& rows) {
+    return tensor_of(rows, at::kCPU).narrow(0, rows.nodes / 2, rows.nodes / 2);
+  }
+};
+
+/// The kernels of a step in parts: a layer alone, its input a leaf, gradients of a layer's output by all of its rows.
+void check_parts(const std::string& name, Dtype dtype) {
+  const double tolerance = dtype == Dtype::float32 ? 1e-5 : 1e-11;
+  const auto on_cpu = load(name, dtype, "cpu");
+  for (const int atoms : {9, 8}) {
+    SCOPED_TRACE(atoms);
+    const System s = make_system(atoms, 5.0, 5);
+    const Graph whole = folded_graph(s, kCutoff, on_cpu->metadata().layers);
+    Result expected, got;
+    on_cpu->compute(whole.view(), {}, expected);
+    const Redirection redirection;
+    const auto emulated = load(name, dtype, "cpu:padded");
+    Loop loop;
+    emulated->compute(with_copies(whole, s).view(), {}, got, &loop);
+    for (int k = 0; k < 3 * atoms; ++k) got.forces[k] += got.forces[3 * atoms + k];
+    got.forces.resize(3 * s.x.size());
+    EXPECT_NEAR(got.energy, expected.energy, tolerance * std::abs(expected.energy));
+    expect_close(got.forces, expected.forces, tolerance, "forces");
+  }
+}
+
+TEST(EmulatedModel, PartsWithExchanges) {
+  check_parts("plain", Dtype::float64);
+  check_parts("plain", Dtype::float32);
+  check_parts("mace", Dtype::float32);
 }
 
 TEST(EmulatedModel, PlainInBothPrecisions) {

@@ -18,16 +18,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(HERE.parent)]
-from energy_drift import drift_record, energy_drift  # noqa: E402
+from energy_drift import drift_record, energy_drift, shadow_energy  # noqa: E402
 from lammps_output import read_speed, read_thermo  # noqa: E402
 
-#: Of in.nve: ps, amu; eV in 1 amu A^2/ps^2.
-TIMESTEP, MASS, EV_OF_AMU_A2_PS2 = 1e-3, 12.011, 1.0364270e-4
+#: Of in.nve: ps, amu.
+TIMESTEP, MASS = 1e-3, 12.011
 
 
 def run(args: argparse.Namespace, folder: Path) -> Path:
@@ -48,17 +46,6 @@ def run(args: argparse.Namespace, folder: Path) -> Path:
     if status:
         raise SystemExit(f"LAMMPS ended with {status}:\n" + (folder / "log.lammps").read_text()[-3000:])
     return folder / "log.lammps"
-
-
-def shadow_energy(energy: np.ndarray, force_norm: np.ndarray, atoms: int) -> np.ndarray:
-    """The energy (eV per atom) that velocity Verlet conserves up to fourth order in the timestep h, but for a time
-    derivative, which averages out: H + h^2/24 sum F^2/m, from H and the norm of all forces (eV/A).
-
-    Kick, drift, kick conserves H + h^2 (v.V''v/12 - F.F/m/24) (E. Hairer, C. Lubich, G. Wanner, Acta Numerica 12, 399
-    (2003)), and v.V''v = F.F/m - d(F.v)/dt. So a slope of it is the slope of H, without what H owes to the ups and
-    downs of the potential energy.
-    """
-    return energy + TIMESTEP**2 / 24 * force_norm**2 / (MASS * EV_OF_AMU_A2_PS2) / atoms
 
 
 def main() -> None:
@@ -86,7 +73,9 @@ def main() -> None:
     atoms = 8 * args.cells**3
     energy = thermo["TotEng"] / atoms
     slope, error = energy_drift(thermo["Time"], energy)
-    shadow, shadow_error = energy_drift(thermo["Time"], shadow_energy(energy, thermo["Fnorm"], atoms))
+    shadow, shadow_error = energy_drift(
+        thermo["Time"], shadow_energy(energy, thermo["Fnorm"] ** 2 / MASS / atoms, TIMESTEP)
+    )
     report = {
         "atoms": atoms,
         "ps": args.ps,
