@@ -87,9 +87,7 @@ DeviceBuffers::DeviceBuffers(c10::Device device, const Capacity& capacity, int l
   nodes_ = at::zeros({count}, ints);
   staged_nodes_ = at::zeros({count}, staged(at::kInt));
   edges_ = at::zeros({3, edges}, ints);
-  staged_edges_ = at::empty({3, edges}, staged(at::kInt));
   edge_vec_ = at::full({edges, 3}, std::numeric_limits<double>::quiet_NaN(), reals);
-  staged_edge_vec_ = at::empty({edges, 3}, staged(at::kDouble));
   weight_ = at::zeros({rows}, reals);
   int64_t at = 0;
   const auto part = [&](int64_t length) {
@@ -139,6 +137,11 @@ void DeviceBuffers::upload(const GraphView& graph, int threads) {
 
   const int64_t edges = Capacity::of(graph).edges;
   if (edges > 0) {
+    if (!staged_edges_.defined()) {  // edges that are found on the device need none
+      const auto staged = at::TensorOptions().pinned_memory(on_gpu_);
+      staged_edges_ = at::empty({3, capacity_.edges}, staged.dtype(at::kInt));
+      staged_edge_vec_ = at::empty({capacity_.edges, 3}, staged.dtype(at::kDouble));
+    }
     const std::size_t count = static_cast<std::size_t>(edges);
     int32_t* staged = staged_edges_.mutable_data_ptr<int32_t>();
     std::vector<Copy> copies{{staged_edge_vec_.mutable_data_ptr<double>(), graph.edge_vec, 3 * count * sizeof(double)}};
