@@ -19,8 +19,8 @@ def one_atom() -> System:
     return random_system(atoms=1, lengths=(3.1, 3.3, 2.9), seed=6)
 
 
-def halo(lammps, system, model, ranks, **rest):
-    run = lammps.evaluate(system, model, ranks=ranks, **({"style": "comm halo"} | rest))
+def halo(lammps, system, model, ranks, way="halo", **rest):
+    run = lammps.evaluate(system, model, ranks=ranks, **({"style": f"comm {way}"} | rest))
     assert "halo: ranks exchange features between layers" in run.output
     return run
 
@@ -42,9 +42,25 @@ def test_one_atom(lammps, model, newton):
     assert_same(halo(lammps, one_atom(), model, 3, newton=newton), reference, ROUNDING)
 
 
+@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("name", ["triclinic", "mixed", "small", "slab", "one atom"])
+def test_gather(lammps, model, mace_model, name, newton):
+    """Everything to every rank in collective calls, in which ranks without atoms take part. The bits are those of halo."""
+    system = (SYSTEMS | {"one atom": one_atom})[name]()
+    for file in (model, mace_model):
+        reference = lammps.evaluate(system, file)
+        for ranks in (2, 3) if newton == "on" else (4,):
+            run = halo(lammps, system, file, ranks, way="gather", newton=newton)
+            assert "comm gather through MPI on the host" in run.output
+            assert_same(run, reference, ROUNDING)
+            halos = halo(lammps, system, file, ranks, newton=newton)
+            assert np.array_equal(run.forces(), halos.forces()) and run.values == halos.values
+
+
 def test_no_atoms(lammps, model):
     system = System(np.eye(3) * 9.0, np.zeros((0, 3)), np.zeros(0, int))
-    assert halo(lammps, system, model, 2).values["pe"] == 0
+    for way in ("halo", "gather"):
+        assert halo(lammps, system, model, 2, way=way).values["pe"] == 0
 
 
 @pytest.mark.parametrize("style", ["neighbor 0.5 multi\n", "neighbor 0.5 multi\ncomm_modify mode multi\n"])
@@ -120,8 +136,9 @@ def test_atoms_come_and_go(lammps, repulsive_model):
     )
     reference = lammps.evaluate(system, repulsive_model, after=DYNAMICS, run=steps)
     assert len(reference.frames()[0]["id"]) != len(reference.forces())
-    for ranks in (2, 4):
-        assert_same_end(halo(lammps, system, repulsive_model, ranks, after=DYNAMICS, run=steps), reference)
+    for ranks, way in ((2, "halo"), (4, "halo"), (4, "gather")):
+        run = halo(lammps, system, repulsive_model, ranks, way=way, after=DYNAMICS, run=steps)
+        assert_same_end(run, reference)
 
 
 def remote_nodes(system: System, sides) -> int:
@@ -151,6 +168,37 @@ def test_the_log_counts_rows_messages_and_bytes(lammps, model):
     assert run.output.count("comm halo through MPI") == 1
 
 
+def test_the_log_of_gather(lammps, model):
+    """A slot of fixed size, the larger rank's, to each other rank, there and back behind each of two layers."""
+    system = random_system(atoms=90, lengths=(22.0, 6.5, 7.0), seed=3)
+    run = halo(lammps, system, model, 2, way="gather", before="processors 2 1 1")
+    line = next(line for line in run.output.splitlines() if "comm gather through MPI" in line)
+    rows, nodes, padded, *_, slots, size, _, _ = (int(number) for number in re.findall(r"\d+", line))
+    largest = max(np.bincount(system.positions[:, 0] >= 11.0))
+    assert (rows, padded, slots) == (90, largest, 2 * 2 * 2) and nodes > 0
+    assert size == 2 * 2 * 2 * largest * (8 + 6 * 3) * 8
+
+
+def test_the_log_of_auto(lammps, model):
+    """One line with what each way is expected to cost; no such line where the user has chosen."""
+    system = random_system()
+    words = r"comm auto takes (halo|gather), by a prediction of ghost \S+ ms, halo \S+ ms \(\S+ exchange\), gather \S+ ms"
+    assert len(re.findall(words, lammps.evaluate(system, model, ranks=2).output)) == 1
+    assert "comm auto takes" not in halo(lammps, system, model, 2).output
+
+
+def test_transports_of_the_cpu(lammps, model):
+    """MPI it is; what wants a GPU is an error on all ranks."""
+    system = random_system()
+    assert "through MPI on the host" in halo(lammps, system, model, 2, way="halo transport host").output
+    for transport in ("nccl", "aware"):
+        run = lammps.evaluate(system, model, ranks=2, style=f"comm halo transport {transport}", check=False)
+        expected = f"expected models on GPUs for transport {transport}, got models on the CPU"
+        assert run.returncode != 0 and expected in " ".join(run.output.split())
+    run = lammps.evaluate(system, model, ranks=2, style="transport ftp", check=False)
+    assert "keyword transport expected auto, nccl, host or aware, got 'ftp'" in " ".join(run.output.split())
+
+
 def test_what_auto_takes(lammps, model):
     """Several ranks exchange; one has nothing to exchange; `ghost` is there for the asking."""
     system = random_system()
@@ -170,7 +218,7 @@ def test_the_style_is_given_again(lammps, model):
     again = "run 0\npair_style clebsch comm {}\nrun 0"
     system = random_system()
     reference = lammps.evaluate(system, model)
-    for first, second in (("halo", "ghost"), ("ghost", "halo")):
+    for first, second in (("halo", "ghost"), ("ghost", "halo"), ("halo", "gather"), ("gather", "auto")):
         run = lammps.evaluate(system, model, ranks=2, style=f"comm {first}", run=again.format(second))
         assert_same(run, reference)
 
