@@ -87,6 +87,7 @@ class FaultyLammps:
         interrupt=False,
         launcher=(),
         newton="on",
+        arguments=(),
     ) -> Ended:
         """`before` goes without the fault, `run` with it (faults.cpp; empty: none). `interrupt`: the launcher gets
         SIGINT after a second of `run`."""
@@ -105,7 +106,7 @@ class FaultyLammps:
         environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1", **(env or {})}
         environment.update([mark.split("=")])
         mpiexec, *count = several(ranks)
-        program = [lammps.lmp, "-in", "in.test", "-log", "log.test", *getattr(lammps, "arguments", [])]
+        program = [lammps.lmp, "-in", "in.test", "-log", "log.test", *arguments]
         command = [mpiexec, *launcher, *count, "env", f"LD_PRELOAD={FAULTS}", *program]
         with open(folder / "output", "w") as output:
             job = subprocess.Popen(

@@ -1,12 +1,11 @@
 // Ranks compile kernels in turns: kernel_turns CASE FOLDER [RANKS_A_NODE]. Rank 0 prints a line a rank:
 //   rank R compiled C found F error "..." notice "..."
-// Cases: good; full: the cache takes no file, as on a full disk; error: a kernel does not compile; late: one that is not
+// Cases: good; refused: the cache takes no file, as on a full disk; error: a kernel does not compile; late: one that is not
 // the first of its node fails; foreign: what is thrown is no std::exception. FOLDER is the cache; with RANKS_A_NODE, ranks
 // are put into nodes of that many, each with a folder of its own.
 #include <mpi.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,13 +18,16 @@ namespace {
 
 using namespace clebsch::cuda;
 
+std::string source_of(const std::string& name, bool broken) {
+  return std::string("extern \"C\" __global__ void fill(float* x) { x[0] = ") + (broken ? "undeclared_name" : "1.0f") +
+         "; }\n// " + name + "\n";
+}
+
 /// Two kernels of these tests; the second is broken if asked for.
 std::vector<KernelJob> make_jobs(bool broken) {
   std::vector<KernelJob> jobs;
   for (const char* name : {"first", "second"}) {
-    const bool bad = broken && name == std::string("second");
-    const std::string source = std::string("extern \"C\" __global__ void fill(float* x) { x[0] = ") +
-                               (bad ? "undeclared_name" : "1.0f") + "; }\n// " + name + "\n";
+    const std::string source = source_of(name, broken && name == std::string("second"));
     jobs.push_back({name, "a problem", [source](const CubinCache& cache) {
                       return std::vector<CompiledPart>{{cached_compile(cache, source, "fill", 90), "", 0, 1}};
                     }});
@@ -44,12 +46,13 @@ int run(const std::string& which, std::string folder, int ranks_a_node) {
   } else {
     node = clebsch_lammps::node_communicator(MPI_COMM_WORLD);
   }
-  if (which == "full") {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{100, 100};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
   const CubinCache cache(folder);
+  if (which == "refused") {  // folders stand where files should
+    for (const char* name : {"first", "second"}) {
+      const std::string key = CubinCache::key(source_of(name, false), 90, nvrtc_version());
+      ::mkdir(cache.path("fill", key).c_str(), 0700);
+    }
+  }
   int compiled = 0, found = 0;
   const auto work = [&] {
     if (which == "foreign" && me == 0) throw 42;
