@@ -38,11 +38,7 @@ void HaloKokkos<DeviceType>::reverse(void* stream) {
   rows.width = width_;
   rows.dtype = clebsch::Dtype::float64;
   rows.stream = stream;
-  try {
-    halo_.return_rows(rows);
-  } catch (const std::exception& failure) {
-    lmp_->error->one(FLERR, "Pair style clebsch/kk: step {}: {}", lmp_->update->ntimestep, failure.what());
-  }
+  halo_.return_rows(rows);
 }
 
 template class HaloKokkos<LMPDeviceType>;
