@@ -171,6 +171,8 @@ TEXT
 # LAMMPS on a bare machine: one rank by itself, or more under the mpirun beside it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/environment"
+# By this LAMMPS tells which GPU of several a rank is to take; MPICH gives the number another name.
+[ -z "${MPI_LOCALRANKID:-}" ] || export PMI_LOCAL_RANK="${PMI_LOCAL_RANK:-$MPI_LOCALRANKID}"
 exec "$here/bin/lmp" "$@"
 TEXT
   cat > "$bundle/mpirun" << 'TEXT'

@@ -158,6 +158,8 @@ def main() -> int:
                 style = replace(style, keywords=f"{style.keywords} comm {comm}".strip())
                 if point.case not in exact:
                     exact[point.case] = reference(CASES[point.case], args, plain)
+                if exact[point.case].failure:
+                    raise SystemExit(f"{point.case}, reference on the CPU: {exact[point.case].failure}")
                 found = run(point, style, gpus, exact[point.case], args)
             points.append(found)
             speed = f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}" if "step_ms" in found else "no time"

@@ -21,8 +21,8 @@ SYSTEMS = {
     "small-nequip": (48, 1.7),
     "small-mace": (48, 1.7),
     "small-allegro": (48, 1.7),
-    "carbon": (216, 1.8),
-    "water": (216, 2.1),
+    "carbon-mace": (216, 1.8),
+    "water-nequip": (216, 2.1),
     "nequip-M": (216, 2.1),
     "mace-M": (216, 2.1),
 }
