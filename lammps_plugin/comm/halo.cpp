@@ -84,7 +84,7 @@ Halo::Halo(LAMMPS_NS::LAMMPS* lmp, clebsch::Model& model, const std::vector<int>
 Halo::~Halo() {
   gather_.reset();
   halo_.reset();
-  transport_ = {};
+  transport_.link.reset();  // before the memory that it gives back
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Comm_free(&world_);

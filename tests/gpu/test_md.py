@@ -235,19 +235,6 @@ def test_as_on_the_cpu(variant, style, dtype, ranks, within):
     within(errors, {key: limit_of(variant, dtype, key) for key in errors})
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", ["water", "carbon", "nequip-M", "mace-M", "nve, water", "nve, carbon", "npt, water"])
-def test_ranks_that_exchange_features(name, dtype, within):
-    """Two ranks, on one GPU or two, with ghosts one cutoff deep: as one rank on the CPU."""
-    if reason := missing("cuda", 2):
-        pytest.skip(reason)
-    variant = next(variant for variant in VARIANTS if variant.name == name)
-    if not CASES[variant.case].path.exists():
-        pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
-    errors = differences(run(replace(variant, keywords="comm halo"), styles()["cuda"], dtype, 2), on_the_cpu(variant))
-    within(errors, {key: limit_of(variant, dtype, key) for key in errors})
-
-
 FEATURES, FORCES = "halo: ranks exchange features between layers", "halo: ranks exchange forces of ghosts"
 EXCHANGES = [
     Variant("halo, water", "water", keywords="comm halo", says=FEATURES),
