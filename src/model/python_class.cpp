@@ -13,6 +13,7 @@
 #include "core/radial/radial_table.h"
 #include "model/model.h"
 #include "model/python_progress.h"
+#include "model/python_rows.h"
 #include "model/run/radial_tables.h"
 
 namespace clebsch {
@@ -353,6 +354,8 @@ const auto kRegistration =
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus().ids.size()); })
         .def_static("radial_tables", radial_tables)
         .def_static("spline_tables", tables_as_splines)
+        .def_static("copy_rows", copy_rows)
+        .def_static("add_rows", add_rows)
         .def("metadata", &PythonModel::metadata)
         .def("dtype", &PythonModel::dtype)
         .def("tables", &PythonModel::tables, "", {torch::arg("progress") = torch::arg::none()})

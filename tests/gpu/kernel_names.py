@@ -29,6 +29,15 @@ KERNELS = {
     "neighbours of a step": ("count_edges", "fill_edges", "count_senders", "place_edges", "order_edges"),
     "scan": ("scan_tiles", "scan_counts"),
     "forces and virial": ("edge_forces", "sum_virial"),
+    "exchange of features": (
+        "copy_rows_4",
+        "copy_rows_8",
+        "copy_rows_16",
+        "add_rows_float",
+        "add_rows_float4",
+        "add_rows_double",
+        "add_rows_double2",
+    ),
     "CLEBSCH_CUDA_CHECK": ("check_offsets", "check_range", "check_receivers"),
 }
 NAMES = tuple(name for names in KERNELS.values() for name in names)

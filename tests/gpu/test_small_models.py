@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from density_cases import with_density
+from exchange_cases import added, copied
 from interaction_cases import TOLERANCE as OP_TOLERANCE
 from interaction_cases import compare, make_case, radial_problems
 from model_cases import Structure, difference, evaluate, gas, largest, limits, load
@@ -136,3 +137,11 @@ def test_symmetric_contraction(dtype, device, within) -> None:
         got, expected = case.results(device, dtype, of_weights), case.results("cpu", torch.float64, of_weights)
         errors |= {f"{of_weights} {k}": relative(a, b) for k, (a, b) in enumerate(zip(got, expected, strict=True))}
     within(errors, 1e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=lambda t: str(t)[6:])
+def test_rows_of_an_exchange(dtype) -> None:
+    """Rows of 4, 8 and 16 byte words."""
+    for width in (3, 2, 8):
+        assert all(copied(dtype, width, "cuda", rows=150).values())
+        assert added(dtype, width, "cuda", rows=150)

@@ -12,7 +12,12 @@ from lammps_runs import MPI_ENVIRONMENT, ROOT, several
 
 BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", ROOT / "build/tests/lammps/bin"))
 EMULATED_NCCL = BINARIES / "libemulated_nccl.so"
-NAMES = {"host": "MPI on the host", "pinned": "pinned memory and MPI", "nccl": "NCCL 2.27.5", "aware": "MPI from GPU to GPU"}
+NAMES = {
+    "host": "MPI on the host",
+    "pinned": "pinned memory and MPI",
+    "nccl": "NCCL 2.27.5",
+    "aware": "MPI from GPU to GPU",
+}
 
 
 @pytest.fixture

@@ -363,7 +363,7 @@ std::string measure_all(const char* path) {
     std::vector<char> expected;
     for (auto& [name, transport] : transports) {
       for (const bool gathers : {false, true}) {
-        const int repeats = emulated() ? 1 : owned <= 2048 ? 200 : 20;
+        const int repeats = emulated() ? 1 : owned <= 2048 ? 50 : 20;
         const Measured got = measure(transport, gathers, owned, kWidth, repeats);
         if (expected.empty()) expected = got.result;
         if (got.result != expected)

@@ -62,7 +62,8 @@ def test_files(unpacked):
             assert copy.read_bytes() == path.read_bytes() and not copy.is_symlink(), copy
     assert (package / "py.typed").is_file()
     core = ("graph.h", "pair_list.h", "edge_forces.h", "progress.h", "units.h")
-    for header in ("model/model.h", "model/feature_exchange.h", *(f"core/{name}" for name in core)):
+    model = ("model.h", "feature_exchange.h", "row_memory.h", "gpu_memory.h", "nccl.h")
+    for header in (*(f"model/{name}" for name in model), *(f"core/{name}" for name in core)):
         assert (package / "include/clebsch" / header).read_bytes() == (ROOT / "src" / header).read_bytes()
     assert (package / "lib/cmake/clebsch/clebschConfig.cmake").is_file()
     models = {path.name: path.read_bytes() for path in (ROOT / "models").iterdir() if path.suffix in (".pt", ".md")}
