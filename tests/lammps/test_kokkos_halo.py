@@ -65,6 +65,17 @@ def test_mace(lammps, kokkos, mace_model, name):
         assert_same(halo(kokkos, system, mace_model, ranks, newton=newton), reference, ROUNDING)
 
 
+@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("name", ["triclinic", "slab", "one atom"])
+def test_gather(lammps, kokkos, model, name, newton):
+    """Collective calls, in which ranks without atoms take part; forces go to their owners by messages all the same."""
+    system = (SYSTEMS | {"one atom": one_atom})[name]()
+    reference = lammps.evaluate(system, model)
+    run = halo(kokkos, system, model, 3, style="comm gather", newton=newton)
+    assert "comm gather through" in run.output
+    assert_same(run, reference, ROUNDING)
+
+
 def test_as_the_plain_style(lammps, kokkos, model):
     """The same decomposition with the same nodes: the order of a row's edges differs, and that of sums over atoms."""
     system = random_system(seed=11)
