@@ -174,8 +174,8 @@ def test_trajectories(lammps, kokkos, repulsive_model, name, more, newton):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
-    """One half of a box is crushed under one neighbour list: the ranks there need more room for their edges, and all
-    ranks do those steps again together."""
+    """A box that shrinks under one neighbour list: ranks need more room for their edges at different steps, and all do
+    these steps again together."""
     system = random_system(atoms=70, lengths=(18.0, 8.0, 8.0), spacing=1.6, seed=4)
     after = (
         "neighbor 2.5 bin\nneigh_modify every 100 delay 100 check no\nthermo 1\n"
