@@ -190,8 +190,8 @@ bool Halo::beats_ghosts() {
 }
 
 void Halo::choose_way() {
-  gathers_ = way_ == ExchangeWay::gather;
-  if (way_ != ExchangeWay::cheapest) return;
+  gathers_ = way_ == ExchangeWay::gather && !widths_.empty();
+  if (way_ != ExchangeWay::cheapest || widths_.empty()) return;
   const double copies = static_cast<double>(std::max<std::size_t>(plan_.rows.size(), plan_.remote));
   costs_ = predict_costs(count(plan_.owned, copies, static_cast<double>(std::max(plan_.from.size(), plan_.to.size()))),
                          constants());
@@ -216,14 +216,16 @@ void Halo::exchange_without_rows(bool gradients) {
 void Halo::tell(bool returns_forces) {
   if (told_) return;
   told_ = true;
-  const Traffic traffic = gathers_ ? gather_->traffic(widths_, dtype_) : halo_->traffic(widths_, dtype_);
-  std::vector<double> mine = {static_cast<double>(plan_.owned), static_cast<double>(plan_.remote),
-                              static_cast<double>(plan_.from.size()), static_cast<double>(traffic.messages),
-                              static_cast<double>(traffic.bytes)};
-  if (returns_forces) {
-    mine[3] += static_cast<double>(plan_.from.size());
-    mine[4] += static_cast<double>(plan_.remote) * 3 * sizeof(double);
+  Traffic traffic = gathers_ ? gather_->traffic(widths_, dtype_) : halo_->traffic(widths_, dtype_);
+  for (const HaloPeer& peer : plan_.from) {
+    if (!returns_forces) break;
+    const std::size_t bytes = static_cast<std::size_t>(peer.count) * row_bytes(3, clebsch::Dtype::float64);
+    traffic.messages += transport_.link->messages(bytes);
+    traffic.bytes += static_cast<long long>(bytes);
   }
+  const std::vector<double> mine = {static_cast<double>(plan_.owned), static_cast<double>(plan_.remote),
+                                    static_cast<double>(plan_.from.size()), static_cast<double>(traffic.messages),
+                                    static_cast<double>(traffic.bytes)};
   const auto sum = reduce_over_ranks(mine, MPI_SUM, world_, seconds_, "counts of messages");
   const auto most = reduce_over_ranks(mine, MPI_MAX, world_, seconds_, "counts of messages");
   if (comm->me != 0) return;
@@ -233,7 +235,7 @@ void Halo::tell(bool returns_forces) {
       gathers_ ? "gather" : "halo", transport_.name, sum[0], sum[1], most[0], most[1], most[2], sum[3],
       gathers_ ? "slots" : "messages", sum[4], most[3], most[4]);
   if (!transport_.reason.empty()) text += fmt::format("Pair style clebsch: no NCCL: {}\n", transport_.reason);
-  if (way_ == ExchangeWay::cheapest)
+  if (way_ == ExchangeWay::cheapest && !widths_.empty())
     text += fmt::format("Pair style clebsch: comm auto takes {}, by a prediction of {}\n", gathers_ ? "gather" : "halo",
                         described(costs_));
   LAMMPS_NS::utils::logmesg(lmp, text);

@@ -63,7 +63,7 @@ class Halo : protected LAMMPS_NS::Pointers {
   const std::vector<int>& remote() const { return nodes_.representatives; }
   clebsch::FeatureExchange& exchange();
   /// Collective: adds rows of remote nodes that are no features, forces or virials of at most 9 doubles, to their
-  /// owners' rows, as FeatureExchange::reverse() does with gradients.
+  /// owners' rows, as FeatureExchange::reverse() does with gradients; by messages, whatever way features take.
   void return_rows(const clebsch::FeatureRows& rows) { halo_->reverse(rows); }
 
   /// What a step of the model does between its layers, for a rank whose graph has no rows: the model is not evaluated

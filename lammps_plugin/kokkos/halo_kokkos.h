@@ -16,8 +16,8 @@ enum class Verdict {
 };
 
 /// Nodes and plan of a list, and what ranks have to agree about because their steps are exchanges with the others: a
-/// rank alone must not do a step again. Everything is public because nvcc wants it so of functions with kernels in
-/// them.
+/// rank alone must not do a step again. Throws what Halo throws, which is to end the run. Everything is public because
+/// nvcc wants it so of functions with kernels in them.
 template <class DeviceType>
 class HaloKokkos {
  public:

@@ -75,8 +75,9 @@ void PairClebschKokkos<DeviceType>::init_style() {
   datamask_modify = device_ ? F_MASK | ENERGY_MASK | VIRIAL_MASK : ALL_MASK;
   if (!device_ && !on_host<DeviceType> && comm->me == 0)
     error->warning(FLERR, "Pair style clebsch/kk: the model runs on the CPU, and every step copies atoms to the host");
-  PairClebsch::init_style();
+  if (comm->nprocs > 1) atom_kokkos_->sync(Host, TYPE_MASK);  // the choice of a way counts atoms
   halo_kokkos_.reset();
+  PairClebsch::init_style();
   if (!device_) return;
   device_->init_run();
   if (halo_) halo_kokkos_ = std::make_unique<clebsch_lammps::HaloKokkos<DeviceType>>(lmp, *halo_, exchange_, this);

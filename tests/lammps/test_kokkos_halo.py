@@ -65,6 +65,17 @@ def test_mace(lammps, kokkos, mace_model, name):
         assert_same(halo(kokkos, system, mace_model, ranks, newton=newton), reference, ROUNDING)
 
 
+@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("name", ["triclinic", "slab", "one atom"])
+def test_gather(lammps, kokkos, model, name, newton):
+    """Collective calls, in which ranks without atoms take part; forces go to their owners by messages all the same."""
+    system = (SYSTEMS | {"one atom": one_atom})[name]()
+    reference = lammps.evaluate(system, model)
+    run = halo(kokkos, system, model, 3, style="comm gather", newton=newton)
+    assert "comm gather through" in run.output
+    assert_same(run, reference, ROUNDING)
+
+
 def test_as_the_plain_style(lammps, kokkos, model):
     """The same decomposition with the same nodes: the order of a row's edges differs, and that of sums over atoms."""
     system = random_system(seed=11)
@@ -163,8 +174,8 @@ def test_trajectories(lammps, kokkos, repulsive_model, name, more, newton):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
-    """One half of a box is crushed under one neighbour list: the ranks there need more room for their edges, and all
-    ranks do those steps again together."""
+    """A box that shrinks under one neighbour list: ranks need more room for their edges at different steps, and all do
+    these steps again together."""
     system = random_system(atoms=70, lengths=(18.0, 8.0, 8.0), spacing=1.6, seed=4)
     after = (
         "neighbor 2.5 bin\nneigh_modify every 100 delay 100 check no\nthermo 1\n"
