@@ -3,7 +3,6 @@ and no half of a file is left. (A full disk for compiled kernels: test_kernel_tu
 
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def pair(model, allegro_model):
     """The commands of a way to compute."""
 
     def commands(way, before_coeff=""):
-        style = {"halo": "comm halo", "ghost": "comm ghost"}.get(way, "")
+        style = {"halo": "comm halo device cpu", "ghost": "comm ghost"}.get(way, "device cpu")
         file = allegro_model if "allegro" in way else model
         return f"pair_style clebsch {style}\n{before_coeff}pair_coeff * * {file} O H\n"
 
@@ -116,7 +115,9 @@ def test_interrupted(faulty, pair, who, ranks):
     else:
         run = faulty("halo", box(), pair("halo"), ranks, "1:interrupt:20000:20")
     run.assert_gone()
-    assert run.errors == [] and f"Interrupt (signal {signal.SIGINT.value})" in run.output, run.output
+    # MPICH's launcher joins the ranks' signals bit by bit: 2, and the 9 that it ended the others with, may become 11.
+    numbers = {int(number) for number in re.findall(r"\(signal (\d+)\)", run.output)}
+    assert run.errors == [] and len(numbers) == 1 and numbers <= {2, 2 | 9}, run.output
 
 
 SOON = {"CLEBSCH_COMM_TIMEOUT": "3"}
@@ -134,8 +135,8 @@ def test_a_rank_that_does_not_come(faulty, pair, where, ranks):
 
 
 def test_a_dead_rank_that_nobody_noticed(faulty, pair):
-    """A launcher that leaves the others alone."""
-    run = faulty("halo", box(), pair("halo"), 2, "1:kill:send:20", env=SOON, launcher=["-disable-auto-cleanup"])
+    """The launcher leaves the others alone."""
+    run = faulty("halo", box(), pair("halo"), 2, "1:kill:send:20", env=SOON, unnoticed=True)
     run.assert_stopped("with rank 1 within 3 s", rank=0)
 
 
@@ -157,9 +158,10 @@ def test_a_deadline_that_is_none(faulty, pair, text):
 @on_ranks
 @pytest.mark.parametrize("way", ["halo", "allegro", "kk"])
 def test_memory_at_load(faulty, pair, way, ranks):
-    """For the bytes of the file, and later on: all ranks stop together."""
+    """For the bytes of the file, and later on: all ranks stop together. (`device cpu`: to ask for GPUs, MPI itself takes
+    memory, and ends the process without any.)"""
     size = os.path.getsize(pair(way).split()[-3])
-    for fault in (f"{size}:1", "4000:40"):
+    for fault in (f"{size}:1", "20000:10"):
         command = f"shell putenv CLEBSCH_FAULT={ranks - 1}:memory:{fault}\n"
         run = faulty(way, box(), pair(way, command), ranks, before="")
         run.assert_stopped("Pair style clebsch: ", "out of memory on the host")
