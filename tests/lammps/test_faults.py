@@ -1,5 +1,5 @@
-"""One rank of several fails in the middle of a run: all end within 30 seconds, one message names the cause, and no process
-and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, tests/unit/cuda_cubin_cache_test.)"""
+"""One rank of several fails in the middle of a run: all end within 30 seconds, one message names the cause, and no
+process and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, cuda_cubin_cache_test.)"""
 
 import os
 import re
@@ -44,7 +44,9 @@ def faulty(lammps, tmp_path):
         program = lammps
         if way.startswith("kk"):
             if not (Path(LMP_KK).is_file() and Path(PLUGIN_KK).is_file()):
-                pytest.skip(f"no LAMMPS with Kokkos and plugin for it in '{LMP_KK}' and '{PLUGIN_KK}' (CLEBSCH_KK_LMP, ...)")
+                pytest.skip(
+                    f"no LAMMPS with Kokkos and plugin for it in '{LMP_KK}' and '{PLUGIN_KK}' (CLEBSCH_KK_LMP, ...)"
+                )
             program = Lammps(LMP_KK, PLUGIN_KK, tmp_path)
             rest["arguments"] = ["-k", "on", "t", "1", "-sf", "kk"]
         return FaultyLammps(program)(system, *arguments, **rest)
@@ -158,8 +160,8 @@ def test_a_deadline_that_is_none(faulty, pair, text):
 @on_ranks
 @pytest.mark.parametrize("way", ["halo", "allegro", "kk"])
 def test_memory_at_load(faulty, pair, way, ranks):
-    """For the bytes of the file, and later on: all ranks stop together. (`device cpu`: to ask for GPUs, MPI itself takes
-    memory, and ends the process without any.)"""
+    """For the bytes of the file, and later on: all ranks stop together. (`device cpu`: to ask for GPUs, MPI itself
+    takes memory, and ends the process without any.)"""
     size = os.path.getsize(pair(way).split()[-3])
     for fault in (f"{size}:1", "20000:10"):
         command = f"shell putenv CLEBSCH_FAULT={ranks - 1}:memory:{fault}\n"
