@@ -1,5 +1,5 @@
 """One rank of several fails in the middle of a run: all end within 30 seconds, one message names the cause, and no
-process and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, cuda_cubin_cache_test.)"""
+process and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, test_compile.py.)"""
 
 import os
 import re
