@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "compute/compute_arguments.h"
 
+#include "comm/stop_rank.h"
 #include "error.h"
 #include "force.h"
 #include "pair/pair_clebsch.h"
@@ -68,8 +69,8 @@ void check_length(LAMMPS* lmp, const std::string& style, const clebsch::Result::
   const int64_t atoms = per_atom ? output.shape[0] : 1;
   const int64_t values = atoms > 0 ? static_cast<int64_t>(output.values.size()) / atoms : length;
   if (values != length)
-    lmp->error->one(FLERR, "Compute {}: output {} has {} values{}, got length {}", style, output.name, values,
-                    per_atom ? " an atom" : "", length);
+    stop_rank(lmp, fmt::format("Compute {}: output {} has {} values{}, got length {}", style, output.name, values,
+                               per_atom ? " an atom" : "", length));
 }
 
 }  // namespace clebsch_lammps

@@ -85,12 +85,12 @@ class FaultyLammps:
         run="run 200",
         after="",
         interrupt=False,
-        launcher=(),
+        unnoticed=False,
         newton="on",
         arguments=(),
     ) -> Ended:
         """`before` goes without the fault, `run` with it (faults.cpp; empty: none). `interrupt`: the launcher gets
-        SIGINT after a second of `run`."""
+        SIGINT after a second of `run`. `unnoticed`: the launcher does not see that a rank has ended, but its shell."""
         lammps = self.lammps
         lammps.count += 1
         folder = lammps.folder / f"run{lammps.count}"
@@ -107,7 +107,8 @@ class FaultyLammps:
         environment.update([mark.split("=")])
         mpiexec, *count = several(ranks)
         program = [lammps.lmp, "-in", "in.test", "-log", "log.test", *arguments]
-        command = [mpiexec, *launcher, *count, "env", f"LD_PRELOAD={FAULTS}", *program]
+        keeper = ["sh", "-c", '"$@"; exec sleep 60', "sh"] if unnoticed else []
+        command = [mpiexec, *count, *keeper, "env", f"LD_PRELOAD={FAULTS}", *program]
         with open(folder / "output", "w") as output:
             job = subprocess.Popen(
                 command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

@@ -1,8 +1,8 @@
 // Ranks compile kernels in turns: kernel_turns CASE FOLDER [RANKS_A_NODE]. Rank 0 prints a line a rank:
 //   rank R compiled C found F error "..." notice "..."
-// Cases: good; refused: the cache takes no file, as on a full disk; error: a kernel does not compile; late: one that is not
-// the first of its node fails; foreign: what is thrown is no std::exception. FOLDER is the cache; with RANKS_A_NODE, ranks
-// are put into nodes of that many, each with a folder of its own.
+// Cases: good; refused: the cache takes no file, as on a full disk; error: a kernel does not compile; late: one that is
+// not the first of its node fails; foreign: what is thrown is no std::exception. FOLDER is the cache; with
+// RANKS_A_NODE, ranks are put into nodes of that many, each with a folder of its own.
 #include <mpi.h>
 #include <sys/stat.h>
 

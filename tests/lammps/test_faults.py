@@ -1,9 +1,8 @@
-"""One rank of several fails in the middle of a run: all end within 30 seconds, one message names the cause, and no process
-and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, tests/unit/cuda_cubin_cache_test.)"""
+"""One rank of several fails in the middle of a run: all end within 30 seconds, one message names the cause, and no
+process and no half of a file is left. (A full disk for compiled kernels: test_kernel_turns.py, test_compile.py.)"""
 
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def pair(model, allegro_model):
     """The commands of a way to compute."""
 
     def commands(way, before_coeff=""):
-        style = {"halo": "comm halo", "ghost": "comm ghost"}.get(way, "")
+        style = {"halo": "comm halo device cpu", "ghost": "comm ghost"}.get(way, "device cpu")
         file = allegro_model if "allegro" in way else model
         return f"pair_style clebsch {style}\n{before_coeff}pair_coeff * * {file} O H\n"
 
@@ -45,7 +44,9 @@ def faulty(lammps, tmp_path):
         program = lammps
         if way.startswith("kk"):
             if not (Path(LMP_KK).is_file() and Path(PLUGIN_KK).is_file()):
-                pytest.skip(f"no LAMMPS with Kokkos and plugin for it in '{LMP_KK}' and '{PLUGIN_KK}' (CLEBSCH_KK_LMP, ...)")
+                pytest.skip(
+                    f"no LAMMPS with Kokkos and plugin for it in '{LMP_KK}' and '{PLUGIN_KK}' (CLEBSCH_KK_LMP, ...)"
+                )
             program = Lammps(LMP_KK, PLUGIN_KK, tmp_path)
             rest["arguments"] = ["-k", "on", "t", "1", "-sf", "kk"]
         return FaultyLammps(program)(system, *arguments, **rest)
@@ -116,7 +117,9 @@ def test_interrupted(faulty, pair, who, ranks):
     else:
         run = faulty("halo", box(), pair("halo"), ranks, "1:interrupt:20000:20")
     run.assert_gone()
-    assert run.errors == [] and f"Interrupt (signal {signal.SIGINT.value})" in run.output, run.output
+    # MPICH's launcher joins the ranks' signals bit by bit: 2, and the 9 that it ended the others with, may become 11.
+    numbers = {int(number) for number in re.findall(r"\(signal (\d+)\)", run.output)}
+    assert run.errors == [] and len(numbers) == 1 and numbers <= {2, 2 | 9}, run.output
 
 
 SOON = {"CLEBSCH_COMM_TIMEOUT": "3"}
@@ -129,13 +132,13 @@ def test_a_rank_that_does_not_come(faulty, pair, where, ranks):
     run = faulty("halo", box(), pair("halo"), ranks, f"1:stop:{where}:20", env=SOON)
     run.assert_stopped("within 3 s (CLEBSCH_COMM_TIMEOUT), got no answer")
     assert not run.errors[0].startswith("ERROR on proc 1")
-    assert where != "send" or re.search("the exchange of (gradients of )?features behind layer . with rank", run.output)
+    assert where != "send" or re.search(r"the exchange of \w+ behind layer \d with rank", run.errors[0])
     assert run.seconds > 3
 
 
 def test_a_dead_rank_that_nobody_noticed(faulty, pair):
-    """A launcher that leaves the others alone."""
-    run = faulty("halo", box(), pair("halo"), 2, "1:kill:send:20", env=SOON, launcher=["-disable-auto-cleanup"])
+    """The launcher leaves the others alone."""
+    run = faulty("halo", box(), pair("halo"), 2, "1:kill:send:20", env=SOON, unnoticed=True)
     run.assert_stopped("with rank 1 within 3 s", rank=0)
 
 
@@ -157,9 +160,10 @@ def test_a_deadline_that_is_none(faulty, pair, text):
 @on_ranks
 @pytest.mark.parametrize("way", ["halo", "allegro", "kk"])
 def test_memory_at_load(faulty, pair, way, ranks):
-    """For the bytes of the file, and later on: all ranks stop together."""
+    """For the bytes of the file, and later on: all ranks stop together. (`device cpu`: to ask for GPUs, MPI itself
+    takes memory, and ends the process without any.)"""
     size = os.path.getsize(pair(way).split()[-3])
-    for fault in (f"{size}:1", "4000:40"):
+    for fault in (f"{size}:1", "20000:10"):
         command = f"shell putenv CLEBSCH_FAULT={ranks - 1}:memory:{fault}\n"
         run = faulty(way, box(), pair(way, command), ranks, before="")
         run.assert_stopped("Pair style clebsch: ", "out of memory on the host")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import re
+import resource
 import shutil
 import subprocess
 import sys

@@ -44,7 +44,7 @@ MAY_INCLUDE = {
     # The plugin knows a model by model.h, which is all of src/model that is at the folder's root.
     "comm": ["model"],
     "pair": ["core", "model", "comm"],
-    "compute": ["model", "pair"],
+    "compute": ["model", "comm", "pair"],
     # What LAMMPS opens is thin: no pair style, no torch. What it opens in its turn has a table of them all.
     "host": ["comm"],
     "host/plain_styles.cpp": ["host", "pair", "compute"],

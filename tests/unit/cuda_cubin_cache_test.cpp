@@ -160,7 +160,8 @@ TEST_F(CubinCacheTest, AFullDiskLeavesNothing) {
     const CubinCache full(folder_.string());
     const bool refused = !full.store("other", key_, sample()) && !full.store("conv_forward", key_, sample(6000));
     return refused && full.problem().empty() && full.refusal().find(folder_.string()) != std::string::npos &&
-           full.refusal().find("File too large") != std::string::npos && full.load("conv_forward", key_)->code.size() == 5000;
+           full.refusal().find("File too large") != std::string::npos &&
+           full.load("conv_forward", key_)->code.size() == 5000;
   }));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }

@@ -4,10 +4,10 @@
 // A file is found by a hash of (source, options, architecture, NVRTC version) and believed only when the whole key
 // stored in it is equal and its checksum is right; anything else is a miss. Files appear by rename, so readers never
 // see half of one, and no lock is taken: two processes that miss at once both compile and the later rename wins. What a
-// killed writer leaves has another name and is removed by a writer an hour later. The folder must belong to the user and
-// be writable by nobody else, since its contents are run; else it is not used.
-// Nothing here throws for a folder that is missing, full or read-only: the cache is then simply not there, and what was
-// compiled is kept in the process instead.
+// killed writer leaves has another name and is removed by a writer an hour later. The folder must belong to the user
+// and be writable by nobody else, since its contents are run; else it is not used. Nothing here throws for a folder
+// that is missing, full or read-only: the cache is then simply not there, and what was compiled is kept in the process
+// instead.
 #include <optional>
 #include <string>
 
@@ -32,7 +32,8 @@ class CubinCache {
   const std::string& folder() const { return folder_; }
   /// Why nothing can be stored: there is no folder, or it cannot be written; "" when something can.
   std::string problem() const;
-  /// Why the last file that this process wanted to store in the folder is not there, such as a full disk; "" when it is.
+  /// Why the last file that this process wanted to store in the folder is not there, such as a full disk; "" when it
+  /// is.
   std::string refusal() const;
 
  private:
