@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "md")]
 
 COMMANDS = ("check", "predict", "records")
 

@@ -10,7 +10,6 @@ neighbour list: the larger of the two directions' cutoffs, and the skin.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -107,6 +106,7 @@ class Decomposition:
     def __init__(self, box: Box, ranks: int) -> None:
         self.box, self.ranks = box, ranks
         self.grid = processor_grid(ranks, box.edges)
+        self._made: tuple = (-1, 0.0, None)  # the last rank's surroundings: rank, depth, atoms
         # As Comm::set_proc_grid and Domain::set_local_box compute them, to the last bit.
         self.walls = [
             np.array([edge * (i * 1.0 / n) for i in range(n)] + [edge])
@@ -125,6 +125,20 @@ class Decomposition:
 
     def around(self, rank: int, depth: float) -> Atoms:
         """Atoms and images in the rank's domain and up to `depth` beyond each of its faces."""
+        if self._made[0] != rank or self._made[1] < depth:
+            self._made = rank, depth, self._make(rank, depth)
+        _, made, atoms = self._made
+        if made == depth:
+            return atoms
+        low, high = self.domain(rank)
+        return atoms[((atoms.positions >= low - depth) & (atoms.positions <= high + depth)).all(axis=1)]
+
+    def shell(self, rank: int, atoms: Atoms, depth: float) -> Atoms:
+        """Those of the domain's atoms that are within `depth` of one of its faces: nothing outside is near others."""
+        low, high = self.domain(rank)
+        return atoms[((atoms.positions <= low + depth) | (atoms.positions >= high - depth)).any(axis=1)]
+
+    def _make(self, rank: int, depth: float) -> Atoms:
         box = self.box
         low, high = self.domain(rank)
         low, high = low - depth, high + depth
@@ -154,6 +168,7 @@ class Decomposition:
         mine = (atoms.home == rank) & atoms.real
         own, others = atoms[mine], atoms[atoms.home != rank]
         count = Count(len(own.ids), int((~mine).sum()))
+        own = self.shell(rank, own, depth)
         others = others[near(others, own, reach)]
         for home in np.unique(others.home):
             theirs = others[others.home == home]
@@ -174,7 +189,7 @@ class Decomposition:
         layer's rows reach in so many hops."""
         atoms = self.around(rank, (layers - 1) * cutoff)
         reached = (atoms.home == rank) & atoms.real
-        front, rest, rows = atoms[reached], atoms[~reached], [int(reached.sum())]
+        front, rest, rows = self.shell(rank, atoms[reached], cutoff), atoms[~reached], [int(reached.sum())]
         reach = np.full((int(self.box.types.max()),) * 2, cutoff)
         for _ in range(layers - 1):
             new = near(rest, front, reach)
@@ -192,16 +207,13 @@ def near(atoms: Atoms, others: Atoms, reach: np.ndarray) -> np.ndarray:
         if len(mine) and len(theirs):
             low, high = theirs.min(axis=0) - reach[a, b], theirs.max(axis=0) + reach[a, b]
             mine = mine[((atoms.positions[mine] >= low) & (atoms.positions[mine] <= high)).all(axis=1)]
-            distance, _ = cKDTree(theirs).query(atoms.positions[mine], distance_upper_bound=np.nextafter(reach[a, b], 9e9))
+            bound = np.nextafter(reach[a, b], np.inf)
+            distance, _ = cKDTree(theirs).query(atoms.positions[mine], distance_upper_bound=bound)
             found[mine[np.isfinite(distance)]] = True
     return found
 
 
-def all_counts(box: Box, ranks: int, reach: np.ndarray, say: Callable[[int], None] = lambda rank: None) -> list[Count]:
+def all_counts(box: Box, ranks: int, reach: np.ndarray) -> list[Count]:
     """Of every rank."""
     decomposition = Decomposition(box, ranks)
-    counts = []
-    for rank in range(ranks):
-        say(rank)
-        counts.append(decomposition.count(rank, reach))
-    return counts
+    return [decomposition.count(rank, reach) for rank in range(ranks)]
