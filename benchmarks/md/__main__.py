@@ -54,7 +54,7 @@ def measure(plan, exact, args) -> dict:
     point = {
         "case": plan.case.name, "style": plan.style.name, "dtype": plan.dtype, "atoms": plan.atoms,
         "copies": list(plan.copies), "deterministic": True, "timestep_fs": plan.timestep,
-        "ranks": plan.ranks, "gpus": args.gpus if "g" in plan.style.flags else 0,
+        "ranks": plan.ranks, "comm": plan.comm or "auto", "gpus": args.gpus if "g" in plan.style.flags else 0,
     }  # fmt: skip
     keep = args.logs / f"{plan.case.name}-{plan.style.name}-{plan.dtype}-{plan.atoms}.log" if args.logs else None
     outcome = engine.run(plan, args.threads, args.limit, keep)
@@ -132,6 +132,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--total", type=float, default=1e9, help="no new point is begun after so many seconds")
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
     parser.add_argument("--ranks", type=int, default=1, help="MPI ranks of each run")
+    parser.add_argument("--comm", default="", help="of several ranks: auto, ghost, halo, gather")
     parser.add_argument("--gpus", type=int, default=1, help="of kk: Kokkos gives each rank the next one")
     parser.add_argument("--lmp", default=os.environ.get("CLEBSCH_LMP", str(ROOT / ".venv/bin/lmp")))
     parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
@@ -223,7 +224,7 @@ def main() -> int:
         for style, dtype, copies in sorted(wanted, key=lambda w: np.prod(w[2])):
             warm = min(40, max(args.steps // 5, 5))
             plan = engine.Plan(case, base, copies, style, dtype, steps=args.steps, warm=warm, seconds=args.seconds)
-            plan.ranks = args.ranks
+            plan.ranks, plan.comm = args.ranks, args.comm
             if args.dry_run:
                 print("#", " ".join(plan.command()), "\n" + replace(plan, timestep=case.timestep or 0.1).input())
                 continue

@@ -197,7 +197,8 @@ def plot(model: Model, found: dict[tuple, Step], points: list[Measured]) -> None
             for atoms in sizes:
                 at_one = (one.points | one.larger).get(atoms)
                 mine = [p for p in points if p.case == case]
-                mine = [p for p in mine if (p.atoms == atoms if kind == "strong" else p.atoms == atoms * p.gpus)]
+                each = {p: p.atoms / (p.gpus * atoms) for p in mine}  # boxes of whole cells are a little larger
+                mine = [p for p in mine if (p.atoms == atoms if kind == "strong" else 0.99 < each[p] < 1.03)]
                 style = {"color": COLOURS[kind][atoms], "markersize": 6, "markeredgecolor": "black", "linestyle": ""}
                 if at_one and kind == "strong":
                     panel.plot([1], [at_one], marker="o", **style)
@@ -205,7 +206,7 @@ def plot(model: Model, found: dict[tuple, Step], points: list[Measured]) -> None
                     if kind == "strong":
                         panel.plot([p.gpus], [p.ms], marker=MARKERS[p.comm], **style)
                     elif at_one:
-                        panel.plot([p.gpus], [at_one / p.ms], marker=MARKERS[p.comm], **style)
+                        panel.plot([p.gpus], [each[p] * at_one / p.ms], marker=MARKERS[p.comm], **style)
             panel.set(xscale="log", title=f"{case}, {kind}")
             panel.set_xscale("log", base=2)
             panel.grid(alpha=0.3)
