@@ -82,6 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--total", type=float, default=1e9, help="no new point is begun after so many seconds")
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
     parser.add_argument("--ranks", type=int, default=1, help="MPI ranks of each run")
+    parser.add_argument("--comm", default="", help="of several ranks: auto, ghost, halo, gather")
     parser.add_argument("--gpus", type=int, default=1, help="of kk: Kokkos gives each rank the next one")
     parser.add_argument("--lmp", default=os.environ.get("CLEBSCH_LMP", str(ROOT / ".venv/bin/lmp")))
     parser.add_argument("--plugin", default=os.environ.get("CLEBSCH_PLUGIN", str(ROOT / "build/lib/clebschplugin.so")))
@@ -173,7 +174,7 @@ def main() -> int:
         for style, dtype, copies in sorted(wanted, key=lambda w: np.prod(w[2])):
             warm = min(40, max(args.steps // 5, 5))
             plan = engine.Plan(case, base, copies, style, dtype, steps=args.steps, warm=warm, seconds=args.seconds)
-            plan.ranks = args.ranks
+            plan.ranks, plan.comm = args.ranks, args.comm
             if args.dry_run:
                 print("#", " ".join(plan.command()), "\n" + replace(plan, timestep=case.timestep or 0.1).input())
                 continue

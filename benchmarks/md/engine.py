@@ -96,6 +96,7 @@ class Plan:
     radial: str = "table"
     phases: bool = True
     ranks: int = 1
+    comm: str = ""  # of several ranks; empty: what the style takes by itself
 
     @property
     def atoms(self) -> int:
@@ -115,7 +116,8 @@ class Plan:
         return stride
 
     def pair(self, extra: str = "") -> str:
-        words = f"{self.style.keywords} dtype {self.dtype} radial {self.radial} {extra}".strip()
+        comm = f"comm {self.comm} " if self.comm and self.ranks > 1 else ""
+        words = f"{self.style.keywords} {comm}dtype {self.dtype} radial {self.radial} {extra}".strip()
         return f'pair_style clebsch {words}\npair_coeff * * "{self.case.path}" {self.case.names}\n'
 
     def input(self) -> str:

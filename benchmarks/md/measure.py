@@ -26,7 +26,7 @@ def measure(plan: engine.Plan, exact: engine.Outcome, args: argparse.Namespace) 
     point = {
         "case": plan.case.name, "style": plan.style.name, "dtype": plan.dtype, "atoms": plan.atoms,
         "copies": list(plan.copies), "deterministic": True, "timestep_fs": plan.timestep,
-        "ranks": plan.ranks, "gpus": args.gpus if "g" in plan.style.flags else 0,
+        "ranks": plan.ranks, "comm": plan.comm or "auto", "gpus": args.gpus if "g" in plan.style.flags else 0,
     }  # fmt: skip
     keep = args.logs / f"{plan.case.name}-{plan.style.name}-{plan.dtype}-{plan.atoms}.log" if args.logs else None
     outcome = engine.run(plan, args.threads, args.limit, keep)
