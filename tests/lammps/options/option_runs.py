@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from lammps_runs import MPI_ENVIRONMENT, System, several
 from option_reference import DESCRIPTIONS, Atoms, LennardJones, Values, reference_of, write_model
-from option_rows import LISTS, Row, Story, Term, bonds
+from option_row import Place, Row, Story, Term
+from option_rows import LISTS, bonds
 
 #: Of thermo_style, all of which a run prints at its end.
 BOX = ("xlo", "xhi", "ylo", "yhi", "zlo", "zhi", "xy", "xz", "yz")
@@ -24,7 +25,7 @@ VIRIAL = tuple(f"c_virial[{k}]" for k in range(1, 7))
 #: LAMMPS's units: eV in one of its energies, and eV/Angstrom^3 in one of its pressures (force->nktv2p).
 UNITS = {"metal": (1.0, 1 / 1.6021765e6), "real": (1 / 23.060549, 1 / 23.060549 / 68568.415)}
 PERIODIC = {"p": True, "f": False, "s": False, "m": False}
-SECONDS = 900
+SECONDS = 1500
 
 
 @dataclass
@@ -38,6 +39,7 @@ class BackEnd:
     keywords: str = ""
     arguments: tuple[str, ...] = ()
     halo: bool = False
+    gpu: bool = False
     python: bool = False
     launcher: object = staticmethod(several)
     environment: tuple[tuple[str, str], ...] = ()
@@ -87,7 +89,7 @@ class Done:
     job: Job
     stories: list[Story]
     stopped: str = ""
-    halo: bool = False  # ranks exchange features
+    place: Place | None = None
 
 
 def environment(back_end: BackEnd) -> dict[str, str]:
@@ -98,7 +100,9 @@ def environment(back_end: BackEnd) -> dict[str, str]:
 
 def jobs_of(row: Row, back_end: BackEnd, ranks: int) -> list[Job]:
     """Each option meets message passing with features exchanged and with deep ghosts, and a strictly local model."""
-    if row.refused:
+    if row.refused and all(
+        row.refused_for(Place(kind, deep, False)) for kind in DESCRIPTIONS for deep in (False, True)
+    ):
         return [Job(row, "nequip", "auto")]
     if ranks == 1:
         return [Job(row, "nequip", "auto"), Job(row, "mace", "ghost"), Job(row, "allegro", "auto")]
@@ -235,7 +239,8 @@ def run_jobs(jobs: list[Job], back_end: BackEnd, ranks: int, folder: Path) -> li
         done |= {one.job.key: one for one in ended}
         left = left[len(ended) :]
     for one in done.values():
-        one.halo = back_end.halo and one.job.comm != "ghost" and ranks > 1
+        deep = one.job.comm == "ghost" or (ranks > 1 and not back_end.halo)
+        one.place = Place(one.job.kind, deep and one.job.kind != "allegro", back_end.gpu)
     return [done[job.key] for job in jobs]
 
 
@@ -352,20 +357,19 @@ def refusal(done: Done) -> str:
     return " ".join(("ERROR" + done.stopped.split("ERROR")[-1]).split())
 
 
-def judge(row: Row, runs: list[Done], limit: float) -> tuple[float | str, list[str]]:
-    """What to write down of a row's runs, and what is wrong with them: each has the reference's values and did what the
-    row is there for, or is refused with the row's text."""
+def judge(row: Row, runs: list[Done], limit: float) -> tuple[dict[str, float | str], list[str]]:
+    """What to write down of a row's runs (options_matrix.Cells), and what is wrong with them: each has the reference's
+    values and did what the row is there for, or is refused with the row's text."""
     worst, refused, problems = 0.0, 0, []
     for done in runs:
+        text = row.refused if row.refused and row.refused_for(done.place) else ""
         if done.stopped:
-            deep = done.job.comm == "ghost" or not done.halo
-            text = row.refused or (row.refused_deep if deep else "")
             refused += 1
             if not text or text not in refusal(done):
                 problems.append(f"{done.job}: expected {text or 'no error'}, got {done.stopped[-1500:]}")
             continue
-        if row.refused:
-            problems.append(f"{done.job}: expected a refusal that says '{row.refused}', got a run")
+        if text:
+            problems.append(f"{done.job}: expected a refusal that says '{text}', got a run")
         for story in done.stories:
             errors = differences(row, story.kind or done.job.kind, story)
             worst = max(worst, *errors.values())
@@ -373,6 +377,7 @@ def judge(row: Row, runs: list[Done], limit: float) -> tuple[float | str, list[s
                 problems.append(f"{done.job}: {errors}")
             if not row.happened(story):
                 problems.append(f"{done.job}: it did not happen: {story.values}")
-    if problems:
-        return "failed", problems
-    return ("refused" if refused == len(runs) else worst), problems
+    cell: dict[str, float | str] = {} if refused == len(runs) else {"worst": float(f"{worst:.1e}")}
+    if refused:
+        cell["refused"] = row.refused
+    return {"failed": problems[0][:200]} if problems else cell, problems

@@ -22,12 +22,21 @@ RESULTS = ROOT / "benchmarks/results/options.json"
 PAGE = ROOT / "docs/correctness.md"
 BEGIN = "<!-- options:begin (tests/lammps/options/options_matrix.py writes between these lines) -->"
 END = "<!-- options:end -->"
-#: Columns of the page.
-BACK_ENDS = ("CPU", "cpu:padded", "kk, host", "device cuda", "kk, device", "CPU, BIGBIG")
+#: Back ends, and what the page calls them.
+BACK_ENDS = {
+    "cpu": "CPU",
+    "padded": "`device cpu:padded`",
+    "bigbig": "CPU, BIGBIG",
+    "kk-host": "`clebsch/kk`, host",
+    "cuda": "`device cuda`",
+    "kk-device": "`clebsch/kk`, GPU",
+}
 
 
 class Cells:
-    """Outcomes of a session: a number, the worst difference, "refused", "refused with deep ghosts", or what lacks."""
+    """Outcomes of a session. A cell is of a row on a back end and a number of ranks and says `worst`, the largest
+    difference from the reference of those runs that are not refused; `refused`, the remedy, where some or all are;
+    `lacks`, what of the row this LAMMPS has not got; `failed`."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -51,31 +60,39 @@ def read() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def cell_of(outcomes: dict[str, Any], all_ranks: set[str]) -> str:
-    """One back end's outcomes of one row, ranks together where they are alike."""
-    texts: dict[str, list[str]] = {}
-    numbers = [value for value in outcomes.values() if isinstance(value, (int, float))]
-    for ranks, value in outcomes.items():
-        text = f"{max(numbers):.0e}" if isinstance(value, (int, float)) else value
-        texts.setdefault(text, []).append(ranks)
+def cell_of(cells: dict[str, dict[str, Any]], ranks: set[str]) -> str:
+    """A back end's cells of one row, by number of ranks; `ranks` are those that the back end was run on."""
+    kinds: dict[str, list[str]] = {}
+    for count, cell in cells.items():
+        if "lacks" in cell:
+            kind = "not in this LAMMPS"
+        elif "failed" in cell:
+            kind = "**failed**"
+        else:
+            kind = ("NUMBER" if "worst" in cell else "") + (", some refused" if "refused" in cell else "")
+            kind = "refused" if kind == ", some refused" else kind
+        kinds.setdefault(kind, []).append(count)
     said = []
-    for text, ranks in texts.items():
-        some = "" if set(ranks) == set(outcomes) == all_ranks else f" ({', '.join(ranks)})"
-        said.append(text + some)
+    for kind, counts in kinds.items():
+        worst = max((cells[count].get("worst", 0.0) for count in counts), default=0.0)
+        some = "" if set(counts) == ranks else f" ({', '.join(counts)})"
+        said.append(kind.replace("NUMBER", f"{worst:.0e}") + some)
     return "; ".join(said)
 
 
 def table(parts: dict[str, Any]) -> str:
-    names = [name for name in BACK_ENDS if name in parts]
-    rows = list(dict.fromkeys(row for name in names for row in parts[name]["rows"]))
-    measured = [f"{name}: LAMMPS {parts[name]['lammps']}, {parts[name]['date']}" for name in names]
-    out = ["; ".join(measured) + ".", "", f"| option | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
+    rows = list(dict.fromkeys(row for part in parts.values() for row in part["rows"]))
+    measured = [f"{BACK_ENDS[name]}: LAMMPS {part['lammps']}, {part['date']}" for name, part in parts.items()]
+    heads = ["option", *(BACK_ENDS[name] for name in parts), "refused with"]
+    out = ["; ".join(measured) + ".", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
-        cells = []
-        for name in names:
-            ranks = {key for cells_of in parts[name]["rows"].values() for key in cells_of}
-            cells.append(cell_of(parts[name]["rows"].get(row, {}), ranks))
-        out.append(f"| {row} | {' | '.join(cells)} |")
+        cells, remedies = [], []
+        for part in parts.values():
+            ranks = {count for of_row in part["rows"].values() for count in of_row}
+            cells.append(cell_of(part["rows"].get(row, {}), ranks))
+            remedies += [cell["refused"] for cell in part["rows"].get(row, {}).values() if "refused" in cell]
+        remedy = f"... {remedies[0].replace('|', '')} ..." if remedies else ""
+        out.append(f"| {row} | {' | '.join(cells)} | {remedy} |")
     return "\n".join(out)
 
 
