@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +26,12 @@ VIRIAL = tuple(f"c_virial[{k}]" for k in range(1, 7))
 #: LAMMPS's units: eV in one of its energies, and eV/Angstrom^3 in one of its pressures (force->nktv2p).
 UNITS = {"metal": (1.0, 1 / 1.6021765e6), "real": (1 / 23.060549, 1 / 23.060549 / 68568.415)}
 PERIODIC = {"p": True, "f": False, "s": False, "m": False}
-SECONDS = 1500
 
 
 @dataclass
 class BackEnd:
-    """A LAMMPS and how the style is run in it. halo: ranks may exchange features; python: Python has that LAMMPS too.
-    several: the launcher's words for a number of ranks."""
+    """A LAMMPS and how the style is run in it. halo: ranks may exchange features; python: Python has that LAMMPS too;
+    launcher: the words before a command on a number of ranks."""
 
     name: str
     lmp: str
@@ -41,8 +41,9 @@ class BackEnd:
     halo: bool = False
     gpu: bool = False
     python: bool = False
-    launcher: object = staticmethod(several)
+    launcher: Callable[[int], list[str]] = several
     environment: tuple[tuple[str, str], ...] = ()
+    seconds: float = 1500  # for a process
 
     @cached_property
     def help(self) -> str:
@@ -190,10 +191,10 @@ def execute(command: list[str], back_end: BackEnd, folder: Path) -> tuple[int, s
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment(back_end), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", timeout=SECONDS,
+            errors="replace", timeout=back_end.seconds,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        return -1, (error.stdout or b"").decode(errors="replace") + f"\nno end after {SECONDS} s\n"
+        return -1, (error.stdout or b"").decode(errors="replace") + f"\nno end after {back_end.seconds:g} s\n"
     return done.returncode, done.stdout
 
 

@@ -3,7 +3,7 @@
 
 usage: options_matrix.py [--check] [RECORD ...]
 
-RECORDs, which the tests write where CLEBSCH_OPTIONS_RECORD says, replace the parts of their back ends in
+RECORDs, which the tests write where CLEBSCH_OPTIONS_RECORD says, together replace the parts of their back ends in
 benchmarks/results/options.json. Then the page's table is written; --check says whether it is that of options.json
 instead.
 """
@@ -100,8 +100,14 @@ def main() -> int:
     words = sys.argv[1:]
     check = "--check" in words
     parts = read()
+    renewed: set[str] = set()
     for path in (word for word in words if word != "--check"):
-        parts |= json.loads(Path(path).read_text())
+        for name, part in json.loads(Path(path).read_text()).items():
+            rows = parts[name]["rows"] if name in renewed else {}
+            renewed.add(name)
+            for row, cells in part["rows"].items():
+                rows.setdefault(row, {}).update(cells)
+            parts[name] = part | {"rows": rows}
     parts = {name: parts[name] for name in BACK_ENDS if name in parts}
     page = PAGE.read_text()
     if BEGIN not in page or END not in page:
