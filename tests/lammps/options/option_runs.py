@@ -30,7 +30,7 @@ PERIODIC = {"p": True, "f": False, "s": False, "m": False}
 
 @dataclass
 class BackEnd:
-    """A LAMMPS and how the style is run in it. halo: ranks may exchange features; python: Python has that LAMMPS too;
+    """A LAMMPS and how the style is run in it. python: Python has that LAMMPS too;
     launcher: the words before a command on a number of ranks."""
 
     name: str
@@ -38,7 +38,6 @@ class BackEnd:
     plugin: str
     keywords: str = ""
     arguments: tuple[str, ...] = ()
-    halo: bool = False
     gpu: bool = False
     python: bool = False
     launcher: Callable[[int], list[str]] = several
@@ -101,15 +100,13 @@ def environment(back_end: BackEnd) -> dict[str, str]:
 
 def jobs_of(row: Row, back_end: BackEnd, ranks: int) -> list[Job]:
     """Each option meets message passing with features exchanged and with deep ghosts, and a strictly local model."""
-    if row.refused and all(
-        row.refused_for(Place(kind, deep, False)) for kind in DESCRIPTIONS for deep in (False, True)
-    ):
-        return [Job(row, "nequip", "auto")]
+    if row.refused and row.refused_for(Place("nequip", False, False)):
+        return [Job(row, "nequip", "auto")]  # for all models alike
     if ranks == 1:
         return [Job(row, "nequip", "auto"), Job(row, "mace", "ghost"), Job(row, "allegro", "auto")]
     first, second = ("nequip", "mace") if ranks == 2 else ("mace", "nequip")
-    comm = "halo" if back_end.halo else "auto"
-    return [Job(row, first, comm), Job(row, second, "ghost"), Job(row, "allegro", "auto")]
+    third = "auto" if ranks == 2 else "halo"
+    return [Job(row, first, "halo"), Job(row, second, "ghost"), Job(row, second, "gather"), Job(row, "allegro", third)]
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
@@ -240,8 +237,7 @@ def run_jobs(jobs: list[Job], back_end: BackEnd, ranks: int, folder: Path) -> li
         done |= {one.job.key: one for one in ended}
         left = left[len(ended) :]
     for one in done.values():
-        deep = one.job.comm == "ghost" or (ranks > 1 and not back_end.halo)
-        one.place = Place(one.job.kind, deep and one.job.kind != "allegro", back_end.gpu)
+        one.place = Place(one.job.kind, one.job.comm == "ghost", back_end.gpu)
     return [done[job.key] for job in jobs]
 
 

