@@ -99,10 +99,11 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
 }
 
 void refuse_respa_levels(LAMMPS* lmp) {
-  lmp->error->all(FLERR,
-                  "Pair style clebsch: expected run_style respa with keyword pair, got inner, middle or outer, which split "
-                  "forces between pairs by distance; a model's forces are no sum over pairs: use `run_style respa ... "
-                  "pair N`");
+  lmp->error->all(
+      FLERR,
+      "Pair style clebsch: expected run_style respa with keyword pair, got inner, middle or outer, which split "
+      "forces between pairs by distance; a model's forces are no sum over pairs: use `run_style respa ... "
+      "pair N`");
 }
 
 void check_computes(LAMMPS* lmp) {

@@ -8,7 +8,7 @@
 namespace LAMMPS_NS {
 class NeighList;
 class NeighRequest;
-}
+}  // namespace LAMMPS_NS
 
 namespace clebsch_lammps {
 
@@ -35,8 +35,8 @@ void check_computes(LAMMPS_NS::LAMMPS* lmp);
 
 /// A factor, 1 but for the last digits, for the cutoff of the pair style whose request for a neighbour list this is.
 /// Where the cutoffs of lists are equal, LAMMPS makes them copies of each other, three or more of them in a circle
-/// (Neighbor::morph_copy_trim), and stops with "Failed to reorder neighbor lists". Where they differ it makes the shorter
-/// list from the longer one, which closes no circle. To be called once all styles have asked for their lists.
+/// (Neighbor::morph_copy_trim), and stops with "Failed to reorder neighbor lists". Where they differ it makes the
+/// shorter list from the longer one, which closes no circle. To be called once all styles have asked for their lists.
 double cutoff_factor(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighRequest* request);
 
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
