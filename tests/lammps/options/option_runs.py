@@ -363,7 +363,8 @@ def judge(row: Row, runs: list[Done], limit: float) -> tuple[dict[str, float | s
         if done.stopped:
             refused += 1
             if not text or text not in refusal(done):
-                problems.append(f"{done.job}: expected {text or 'no error'}, got {done.stopped[-1500:]}")
+                said = refusal(done) if "ERROR" in done.stopped else done.stopped
+                problems.append(f"{done.job}: expected {text or 'no error'}, got {said[-800:]}")
             continue
         if text:
             problems.append(f"{done.job}: expected a refusal that says '{text}', got a run")

@@ -93,7 +93,8 @@ def test_option(outcomes, record, name, ranks, row: Row):
         pytest.skip(f"this LAMMPS lacks {missing}")
     cell, problems = judge(row, outcomes(name, ranks)[row.name], LIMIT)
     record(name, ranks, row.name, cell)
-    assert not problems, "\n".join(problems)
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
 
 
 def test_the_reference_notices(outcomes):
