@@ -16,8 +16,8 @@ import re
 import sys
 from pathlib import Path
 
-#: Of src/, beside KOKKOS. PLUGIN has one command alone, and the tests load a plugin.
-PACKAGES = ("PLUGIN",)
+#: Of src/, beside KOKKOS: those of the tests' styles. LAMMPS's CMake builds what of them it is told to (PKG_...).
+PACKAGES = ("PLUGIN", "MC", "MOLECULE")
 STYLE = re.compile(r"^\s*(\w+Style)\(([^,()]+),\s*(\w+)", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 

@@ -25,6 +25,7 @@ using clebsch_lammps::GhostMode;
 
 PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp), notices_(lmp) {
   single_enable = 0;
+  respa_enable = 1;  // without it LAMMPS refuses inner, middle and outer by itself, and names no remedy
   restartinfo = 0;
   one_coeff = 1;
   manybody_flag = 1;
@@ -164,7 +165,7 @@ double PairClebsch::init_one(int i, int j) {
   const int a = model_type_[i], b = model_type_[j];
   const double cutoff = std::max(meta.pair_cutoffs[a * types + b], meta.pair_cutoffs[b * types + a]);
   cutghost[i][j] = cutghost[j][i] = cutoff;
-  return cutoff;
+  return cutoff * clebsch_lammps::cutoff_factor(lmp, list_request_);
 }
 
 std::string PairClebsch::exchange_problem() const {
@@ -214,10 +215,11 @@ void PairClebsch::init_style() {
   choose_ghost_mode();
   energy_factor_ = clebsch_lammps::energy_factor(lmp);
   clebsch_lammps::check_pair_modify(lmp, offset_flag != 0, tail_flag != 0);
+  clebsch_lammps::check_computes(lmp);
   grow_hybrid_buffers();
   const auto& meta = model_->metadata();
   ghost_cutoff_.init(communication_.mode(), meta);
-  request_list(clebsch_lammps::GhostCutoff::needs_rows(communication_.mode(), meta));
+  list_request_ = request_list(clebsch_lammps::GhostCutoff::needs_rows(communication_.mode(), meta));
   model_->set_threads(comm->nthreads);
   forget_run();
   if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();

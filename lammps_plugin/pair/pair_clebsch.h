@@ -13,6 +13,7 @@
 #include "pair/list_watch.h"
 #include "pair/notices.h"
 #include "pair/pair_settings.h"
+#include "pair/run_checks.h"
 #include "pair/step_source.h"
 #include "pair/step_times.h"
 
@@ -30,6 +31,9 @@ class PairClebsch : public Pair {
   void init_style() override;
   double init_one(int i, int j) override;
   void compute(int eflag, int vflag) override;
+  void compute_inner() override { clebsch_lammps::refuse_respa_levels(lmp); }
+  void compute_middle() override { clebsch_lammps::refuse_respa_levels(lmp); }
+  void compute_outer(int, int) override { clebsch_lammps::refuse_respa_levels(lmp); }
   void finish() override;
 
   int pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) override;
@@ -112,6 +116,7 @@ class PairClebsch : public Pair {
   clebsch_lammps::ListWatch list_watch_;
   clebsch_lammps::StepTimes times_;
   clebsch_lammps::Notices notices_;
+  class NeighRequest* list_request_ = nullptr;  ///< of the last init_style(), LAMMPS's
   double energy_factor_ = 1;
   bool check_run_ = true;  ///< before the first step of a run
   bigint last_step_ = -1;

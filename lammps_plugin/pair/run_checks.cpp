@@ -3,13 +3,16 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "atom.h"
 #include "comm.h"
+#include "compute.h"
 #include "error.h"
 #include "force.h"
 #include "group.h"
+#include "modify.h"
 #include "neigh_list.h"
 #include "neighbor.h"
 #include "pair.h"
@@ -93,6 +96,38 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
                       "command out",
                       command, lmp->group->names[igroup], outside);
   }
+}
+
+void refuse_respa_levels(LAMMPS* lmp) {
+  lmp->error->all(
+      FLERR,
+      "Pair style clebsch: expected run_style respa with keyword pair, got inner, middle or outer, which split "
+      "forces between pairs by distance; a model's forces are no sum over pairs: use `run_style respa ... "
+      "pair N`");
+}
+
+void check_computes(LAMMPS* lmp) {
+  constexpr const char* kAtoms = "compute clebsch with a group, or clebsch/atom, for energies of atoms";
+  constexpr const char* kStress = "compute stress/atom or centroid/stress/atom, binned by compute chunk/atom";
+  const std::pair<const char*, const char*> pairwise[] = {{"^group/group", kAtoms},
+                                                          {"^pair/local", kAtoms},
+                                                          {"^stress/(cartesian|cylinder|spherical|mop)", kStress},
+                                                          {"^fabric", kStress}};
+  for (const LAMMPS_NS::Compute* compute : lmp->modify->get_compute_list())
+    for (const auto& [pattern, remedy] : pairwise)
+      if (LAMMPS_NS::utils::strmatch(compute->style, pattern))
+        lmp->error->all(FLERR,
+                        "Pair style clebsch: compute {} needs energies and forces of single pairs, which a many-body "
+                        "model does not have; use {}",
+                        compute->style, remedy);
+}
+
+double cutoff_factor(LAMMPS* lmp, const LAMMPS_NS::NeighRequest* request) {
+  constexpr double kStep = 1e-12;
+  const auto requests = lmp->neighbor->get_pair_requests();
+  if (requests.size() < 3) return 1.0;
+  const auto place = std::find(requests.begin(), requests.end(), request) - requests.begin();
+  return 1.0 + kStep * static_cast<double>(place);
 }
 
 void warn_exclusions(LAMMPS* lmp) {

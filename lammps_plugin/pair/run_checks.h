@@ -7,7 +7,8 @@
 
 namespace LAMMPS_NS {
 class NeighList;
-}
+class NeighRequest;
+}  // namespace LAMMPS_NS
 
 namespace clebsch_lammps {
 
@@ -25,6 +26,18 @@ void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, 
 /// Collective. Stops when atoms of this style are out of the group of neigh_modify include or comm_modify group, which
 /// are left out of neighbour lists or have no ghosts.
 void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
+
+/// Stops, to be called for a part of the forces that run_style respa's inner, middle or outer levels ask for.
+[[noreturn]] void refuse_respa_levels(LAMMPS_NS::LAMMPS* lmp);
+
+/// Stops on computes that take a pair style's energy apart pair by pair; LAMMPS refuses them without naming another.
+void check_computes(LAMMPS_NS::LAMMPS* lmp);
+
+/// A factor, 1 but for the last digits, for the cutoff of the pair style whose request for a neighbour list this is.
+/// Where the cutoffs of lists are equal, LAMMPS makes them copies of each other, three or more of them in a circle
+/// (Neighbor::morph_copy_trim), and stops with "Failed to reorder neighbor lists". Where they differ it makes the
+/// shorter list from the longer one, which closes no circle. To be called once all styles have asked for their lists.
+double cutoff_factor(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighRequest* request);
 
 /// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
 void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);

@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from lammps_runs import System, assert_same, random_system
+from lammps_runs import System, random_system
 
 INTERACTION = "energy interaction"
 #: What fix gcmc does to try a deletion: the atom stays, and nobody is its neighbour.
@@ -120,17 +120,3 @@ def test_total_energies_are_noticed(lammps, model, monte_carlo):
     run = gas(lammps, model, "")
     assert abs(run.values["atoms"] - 4) > 2
     assert " ".join(run.output.split()).count("use `pair_style clebsch energy interaction`") == 1, run.output
-
-
-@pytest.mark.parametrize("style", ["", "device cpu:padded"])
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_atom_swap(lammps, model, monte_carlo, style, ranks):
-    """Types that fix atom/swap has changed: the energy that it leaves is that of its configuration."""
-    swaps = "fix mc all atom/swap 1 20 4711 30000 types 1 2 ke no\nfix 1 all nve\ntimestep 0.0001\n"
-    run = lammps.evaluate(random_system(atoms=30), model, style=style, ranks=ranks, after=swaps, run="run 5")
-    table = run.table()
-    assert sorted(table["type"]) == sorted(random_system(atoms=30).types)
-    assert (table["type"] != random_system(atoms=30).types).any()
-    positions = np.stack([table[axis] for axis in "xyz"], axis=1)
-    system = System(random_system().cell, positions, table["type"].astype(int))
-    assert_same(lammps.evaluate(system, model), run, tolerance=1e-8, virial_tolerance=1e9)

