@@ -85,18 +85,8 @@ def cutoff(x: Tensor, p: float) -> Tensor:
     return f * (x < 1)
 
 
-def interaction(x, edge_vec, graph, types, radial, layer, problem):
-    f = fields(problem)
-    in1, in2, out = (Irreps.parse(f[k]) for k in ("in1", "in2", "out"))
-    _, _, cutoffs, roots, network = radial
-    _, prefactor, p, widths, _ = f["radial"].split(",")
-    ids = edges(graph, layer)
-    receivers, senders = graph[2][ids].long(), graph[1][ids].long()
-    vec = edge_vec[ids]
-    r = vec.norm(dim=1, keepdim=True)
-    xr = r / cutoffs[types.long()[receivers], types.long()[senders]][:, None]
-    h = (float(prefactor) * torch.sin(roots * xr) / xr * cutoff(xr, float(p))).to(x.dtype)
-    sizes = [int(w) for w in widths.split("-")]
+def layers_of(h: Tensor, network: Tensor, sizes: list[int]) -> Tensor:
+    """A network without biases, silu between its layers, whose matrices [in][out] lie one after the other."""
     start = 0
     for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
         if k:
@@ -104,6 +94,30 @@ def interaction(x, edge_vec, graph, types, radial, layer, problem):
         h = h @ network[start : start + a * b].reshape(a, b)
         start += a * b
     assert start == network.numel()
+    return h
+
+
+def bessel(x: Tensor, roots: Tensor, prefactor: str, p: str) -> Tensor:
+    """(edges, 1) fractions of the cutoff to (edges, roots)."""
+    return float(prefactor) * torch.sin(roots * x) / x * cutoff(x, float(p))
+
+
+def interaction(x, edge_vec, graph, types, radial, layer, problem):
+    f = fields(problem)
+    in1, in2, out = (Irreps.parse(f[k]) for k in ("in1", "in2", "out"))
+    _, _, cutoffs, roots, network = radial
+    basis, prefactor, p, widths, _, *options = f["radial"].split(",")
+    assert basis == "bessel" and options in ([], ["density"]), f["radial"]
+    ids = edges(graph, layer)
+    receivers, senders = graph[2][ids].long(), graph[1][ids].long()
+    vec = edge_vec[ids]
+    r = vec.norm(dim=1, keepdim=True)
+    xr = r / cutoffs[types.long()[receivers], types.long()[senders]][:, None]
+    within = (xr < 1).to(x.dtype)
+    h = layers_of(bessel(xr, roots, prefactor, p).to(x.dtype), network, [int(w) for w in widths.split("-")])
+    if options:
+        h = torch.tanh(h**2)
+    h = h * within
     lmax = in2[-1].l
     Y = o3.spherical_harmonics(list(range(lmax + 1)), vec, True, "component").to(x.dtype)
     messages = [x.new_zeros(len(ids), 2 * b.l + 1, b.mul) for b in out]
@@ -127,20 +141,29 @@ def interaction(x, edge_vec, graph, types, radial, layer, problem):
     return x.new_zeros(x.shape[0], out.dim).index_add(0, receivers, result)
 
 
+def interaction_density(x, edge_vec, graph, types, radial, density, layer, problem, density_problem):
+    ones = torch.ones(x.shape[0], 1, dtype=x.dtype)
+    return [
+        interaction(x, edge_vec, graph, types, radial, layer, problem),
+        interaction(ones, edge_vec, graph, types, density, layer, density_problem),
+    ]
+
+
 def _linear(x: Tensor, weight: Tensor, problem: str) -> Tensor:
     """weight (count,) or (rows, count)."""
     f = fields(problem)
     irreps_in, irreps_out = Irreps.parse(f["in"]).simplify(), Irreps.parse(f["out"]).simplify()
-    place = {b.irrep: i for i, b in enumerate(irreps_in)}
     blocks, start = [], 0
     for b in irreps_out:
-        if b.irrep not in place:
+        sources = [block(x, irreps_in, i) for i, a in enumerate(irreps_in) if a.irrep == b.irrep]
+        if not sources:
             blocks.append(x.new_zeros(x.shape[0], 2 * b.l + 1, b.mul))
             continue
-        rows = irreps_in[place[b.irrep]].mul
+        channels = torch.cat(sources, dim=-1)
+        rows = channels.shape[-1]
         w = weight[..., start : start + rows * b.mul].unflatten(-1, (rows, b.mul))
         start += rows * b.mul
-        blocks.append(block(x, irreps_in, place[b.irrep]) @ w)
+        blocks.append(channels @ w)
     assert start == weight.shape[-1]
     return assemble(blocks, irreps_out, x.shape[0], x)
 
@@ -212,9 +235,83 @@ def pair_repulsion(edge_vec, graph, types, parameters, problem):
     return edge_vec.new_zeros(types.shape[0]).index_add(0, i, energy)
 
 
+def _coupled(tensors: Tensor, environment: Tensor, weights: Tensor, before: Irreps, lmax: int, after: Irreps) -> Tensor:
+    """A product of src/core/problem/allegro_problem.h: (edges, components, channels) each; weights (paths, channels)"""
+    places = [(sum(2 * b.l + 1 for b in list(before)[:a]), block) for a, block in enumerate(before)]
+    columns, path = [], 0
+    for c in after:
+        value = tensors.new_zeros(tensors.shape[0], 2 * c.l + 1, tensors.shape[2])
+        for start, b in places:
+            for l2 in range(lmax + 1):
+                if b.p * (-1) ** l2 != c.p or not abs(b.l - l2) <= c.l <= b.l + l2:
+                    continue
+                left, right = tensors[:, start : start + 2 * b.l + 1], environment[:, l2**2 : (l2 + 1) ** 2]
+                coupling = w3j(b.l, l2, c.l).to(tensors.dtype)
+                value = value + torch.einsum("eic,ejc,ijk,c->ekc", left, right, coupling, weights[path])
+                path += 1
+        columns.append(value)
+    assert path == weights.shape[0]
+    return torch.cat(columns, dim=1)
+
+
+def allegro_energy(edge_vec, graph, types, radial, weights, layer, problem):
+    f = fields(problem)
+    scalars, channels, lmax = (int(f[k]) for k in ("scalars", "channels", "lmax"))
+    tensors = [Irreps.parse(text) for text in f["tensors"].split(";")]
+    latents = [[int(w) for w in text.split("-")] for text in f["latents"].split(";")]
+    readout, sizes = ([int(w) for w in f[k].split("-")] for k in ("readout", "network"))
+    basis, prefactor, p = f["basis"].split(",")
+    assert basis == "bessel", f["basis"]
+    _, _, cutoffs, roots, network = radial
+    dense, paths, norm = weights
+    kind = types.long()
+    ids = edges(graph, layer)
+    r = edge_vec[ids].norm(dim=1)
+    pair_cutoffs = cutoffs[kind[graph[2][ids].long()], kind[graph[1][ids].long()]]
+    ids, r, pair_cutoffs = (values[r < pair_cutoffs] for values in (ids, r, pair_cutoffs))
+    i, j = graph[2][ids].long(), graph[1][ids].long()
+
+    first, pairs = sizes[0] * sizes[1], cutoffs.numel()
+    shared = network[pairs * first :]
+    h = bessel((r / pair_cutoffs)[:, None], roots, prefactor, p).to(network.dtype)
+    columns = network.new_zeros(len(ids), sizes[-1])
+    for pair in range(pairs):
+        mine = torch.nonzero(kind[i] * cutoffs.shape[1] + kind[j] == pair).flatten()
+        own = torch.cat([network[pair * first : (pair + 1) * first], shared])
+        columns = columns.index_add(0, mine, layers_of(h[mine], own, sizes))
+    degree = torch.tensor([l for l in range(lmax + 1) for _ in range(2 * l + 1)])  # noqa: E741
+    Y = o3.spherical_harmonics(list(range(lmax + 1)), edge_vec[ids], True, "component").to(network.dtype)[:, :, None]
+    latent, environment, features = columns.split([scalars, (lmax + 1) * channels, (lmax + 1) * channels], dim=1)
+    features = features.reshape(-1, lmax + 1, channels)[:, degree] * Y
+    latent, start, path = [latent], 0, 0
+    for k, widths in enumerate(latents):
+        around = environment.reshape(-1, lmax + 1, channels)[:, degree] * Y
+        around = torch.zeros(len(kind), *around.shape[1:], dtype=around.dtype).index_add(0, i, around)
+        around = around * norm.to(around.dtype)[kind][:, None, None]
+        count = sum(
+            abs(b.l - l2) <= c.l <= b.l + l2 and b.p * (-1) ** l2 == c.p
+            for c in tensors[k + 1]
+            for b in tensors[k]
+            for l2 in range(lmax + 1)
+        )
+        own = paths[path : path + count * channels].reshape(count, channels)
+        features = _coupled(features, around[i], own, tensors[k], lmax, tensors[k + 1])
+        path += count * channels
+        size = sum(a * b for a, b in zip(widths, widths[1:], strict=False))
+        result = layers_of(torch.cat([*latent, features[:, 0]], dim=1), dense[start : start + size], widths)
+        start += size
+        latent.append(result[:, :scalars])
+        environment = result[:, scalars:]
+    energy = layers_of(torch.cat(latent, dim=1), dense[start:], readout).double()
+    return torch.zeros(len(kind), dtype=torch.float64).index_add(0, i, energy[:, 0])
+
+
 #: Stands in for torch.ops.clebsch in clebsch.export.modules.
 OPS = SimpleNamespace(
     interaction=interaction,
+    interaction_density=interaction_density,
+    symmetric_contraction=symmetric_contraction,
+    allegro_energy=allegro_energy,
     dense=dense,
     linear=linear,
     species_linear=species_linear,
