@@ -5,14 +5,15 @@
 # Its library wants a newer C library than Debian 12 has, so there lmp runs with that suite's, unpacked beside Kokkos:
 # nothing of the machine changes. The rest of the process (torch, MPI) is the same as anywhere.
 
-# Styles of what tests/lammps/test_kokkos.py and test_kokkos_mixed.py run; others are left out (scripts/lammps_subset.py).
+# Styles of what tests/lammps/test_kokkos.py, test_kokkos_mixed.py and conformance run; others are left out (scripts/lammps_subset.py).
 kokkos_styles=(
   AtomStyle:atomic PairStyle:lj/cut PairStyle:hybrid PairStyle:hybrid/overlay
   FixStyle:nve FixStyle:npt FixStyle:deform FixStyle:balance
   ComputeStyle:temp ComputeStyle:pressure ComputeStyle:pe ComputeStyle:pe/atom ComputeStyle:stress/atom
-  ComputeStyle:centroid/stress/atom DumpStyle:custom ReaderStyle:native IntegrateStyle:verlet MinimizeStyle:cg
+  ComputeStyle:centroid/stress/atom ComputeStyle:reduce DumpStyle:custom ReaderStyle:native IntegrateStyle:verlet MinimizeStyle:cg
   CommandStyle:read_data CommandStyle:set CommandStyle:run CommandStyle:minimize CommandStyle:rerun
   CommandStyle:velocity CommandStyle:plugin
+  CommandStyle:write_restart CommandStyle:read_restart CommandStyle:write_data CommandStyle:write_coeff
   'NBinStyle:*' 'NStencilStyle:*' 'NTopoStyle:*' 'NPairStyle:*'
 )
 # Compiling is what takes time: LAMMPS's own share of the tests' steps is small. (PKG_PLUGIN is its only other package.)

