@@ -370,58 +370,6 @@ def _coupled(tensors: Tensor, environment: Tensor, weights: Tensor, before: Irre
     return torch.cat(columns, dim=1)
 
 
-def allegro_energy(edge_vec, graph, types, radial, weights, layer, problem):
-    f = fields(problem)
-    scalars, channels, lmax = (int(f[k]) for k in ("scalars", "channels", "lmax"))
-    tensors = [Irreps.parse(text) for text in f["tensors"].split(";")]
-    latents = [[int(w) for w in text.split("-")] for text in f["latents"].split(";")]
-    readout, sizes = ([int(w) for w in f[k].split("-")] for k in ("readout", "network"))
-    basis, prefactor, p = f["basis"].split(",")
-    assert basis == "bessel", f["basis"]
-    _, _, cutoffs, roots, network = radial
-    dense, paths, norm = weights
-    kind = types.long()
-    ids = edges(graph, layer)
-    r = edge_vec[ids].norm(dim=1)
-    pair_cutoffs = cutoffs[kind[graph[2][ids].long()], kind[graph[1][ids].long()]]
-    ids, r, pair_cutoffs = (values[r < pair_cutoffs] for values in (ids, r, pair_cutoffs))
-    i, j = graph[2][ids].long(), graph[1][ids].long()
-
-    first, pairs = sizes[0] * sizes[1], cutoffs.numel()
-    shared = network[pairs * first :]
-    h = bessel((r / pair_cutoffs)[:, None], roots, prefactor, p).to(network.dtype)
-    columns = network.new_zeros(len(ids), sizes[-1])
-    for pair in range(pairs):
-        mine = torch.nonzero(kind[i] * cutoffs.shape[1] + kind[j] == pair).flatten()
-        own = torch.cat([network[pair * first : (pair + 1) * first], shared])
-        columns = columns.index_add(0, mine, layers_of(h[mine], own, sizes))
-    degree = torch.tensor([l for l in range(lmax + 1) for _ in range(2 * l + 1)])  # noqa: E741
-    Y = o3.spherical_harmonics(list(range(lmax + 1)), edge_vec[ids], True, "component").to(network.dtype)[:, :, None]
-    latent, environment, features = columns.split([scalars, (lmax + 1) * channels, (lmax + 1) * channels], dim=1)
-    features = features.reshape(-1, lmax + 1, channels)[:, degree] * Y
-    latent, start, path = [latent], 0, 0
-    for k, widths in enumerate(latents):
-        around = environment.reshape(-1, lmax + 1, channels)[:, degree] * Y
-        around = torch.zeros(len(kind), *around.shape[1:], dtype=around.dtype).index_add(0, i, around)
-        around = around * norm.to(around.dtype)[kind][:, None, None]
-        count = sum(
-            abs(b.l - l2) <= c.l <= b.l + l2 and b.p * (-1) ** l2 == c.p
-            for c in tensors[k + 1]
-            for b in tensors[k]
-            for l2 in range(lmax + 1)
-        )
-        own = paths[path : path + count * channels].reshape(count, channels)
-        features = _coupled(features, around[i], own, tensors[k], lmax, tensors[k + 1])
-        path += count * channels
-        size = sum(a * b for a, b in zip(widths, widths[1:], strict=False))
-        result = layers_of(torch.cat([*latent, features[:, 0]], dim=1), dense[start : start + size], widths)
-        start += size
-        latent.append(result[:, :scalars])
-        environment = result[:, scalars:]
-    energy = layers_of(torch.cat(latent, dim=1), dense[start:], readout).double()
-    return torch.zeros(len(kind), dtype=torch.float64).index_add(0, i, energy[:, 0])
-
-
 #: Stands in for torch.ops.clebsch in clebsch.export.modules.
 OPS = SimpleNamespace(
     interaction=interaction,

@@ -34,6 +34,7 @@ def describe(seed: int = 1) -> D.Description:
         return D.Radial(roots, 0.4, 6.0, [normal(6, 10) / 2, normal(10, columns) / sqrt(10)], density=density)
 
     harmonics = Irreps([Block(1, 0, 1), Block(1, 1, -1)])
+
     def invariant() -> torch.Tensor:
         """Coefficients of PRODUCT: the components of a vector have the same, or energies would depend on directions."""
         values = normal(2, 11, CHANNELS) / 3
