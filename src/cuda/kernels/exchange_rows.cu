@@ -46,10 +46,10 @@ __device__ __forceinline__ void add_row(const AddRowsArguments& a) {
   const int begin = __ldg(a.starts + t), end = __ldg(a.starts + t + 1);
   Word* target = static_cast<Word*>(a.target) + static_cast<int64>(__ldg(a.rows + t)) * a.words;
   const Word* received = static_cast<const Word*>(a.received);
-#pragma unroll 2
   for (int c = lane; c < a.words; c += 1 << a.lanes_shift) {
     Word sum = target[c];
-    for (int j = begin; j < end; ++j)
+#pragma unroll 1
+    for (int j = begin; j < end; ++j)  // mostly one to three
       add_word(sum, __ldg(received + static_cast<int64>(__ldg(a.places + j)) * a.words + c));
     target[c] = sum;
   }

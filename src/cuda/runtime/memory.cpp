@@ -9,8 +9,8 @@
 namespace clebsch::cuda {
 namespace {
 
-// CU_EVENT_BLOCKING_SYNC and CU_EVENT_DISABLE_TIMING: who waits lets others have the core, as ranks often share cores.
-constexpr unsigned kEventFlags = 1 | 2;
+// CU_EVENT_DISABLE_TIMING alone: a wait that gives up its core (CU_EVENT_BLOCKING_SYNC) ends tens of microseconds late.
+constexpr unsigned kEventFlags = 2;
 constexpr int kNotReady = 600;        // CUDA_ERROR_NOT_READY
 constexpr unsigned kPortable = 0x01;  // CU_MEMHOSTALLOC_PORTABLE
 using Address = uint64_t;             // CUdeviceptr

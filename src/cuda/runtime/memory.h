@@ -42,7 +42,7 @@ class StreamMark {
   void note(Stream stream);
   /// Whether all of it has ended; true when nothing was noted. Throws Error for a fault of the device.
   bool reached() const;
-  /// The host waits for it, without using its core. Not at all when nothing was noted.
+  /// The host waits for it. Not at all when nothing was noted.
   void wait() const;
 
  private:
