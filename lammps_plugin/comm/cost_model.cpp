@@ -22,9 +22,9 @@ double volume_with_shell(const double lengths[3], const double reach[3], double 
 CommConstants default_constants(CommHardware hardware) {
   switch (hardware) {
     case CommHardware::nccl:
-      return {0.4e-6, 30e-6, 2e-6, 2e-6, 1 / 285e9};
+      return {0.4e-6, 14e-6, 2e-6, 2e-6, 1 / 190e9};
     case CommHardware::pinned:
-      return {0.4e-6, 60e-6, 4e-6, 2e-6, 1 / 10e9};
+      return {0.4e-6, 50e-6, 4e-6, 2e-6, 1 / 8e9};
     default:
       return {70e-6, 2e-6, 1.5e-6, 1e-6, 1 / 4e9};
   }
