@@ -6,8 +6,9 @@
 A point is a model and a number of atoms: in one run on one GPU and in one run on all for each way (`comm`) the boxes,
 models, neighbour lists and checks of benchmarks/md: forces of the start against float64 on the CPU and a total energy
 that stays, else it is not timed. The speed-up is the time of a step on one GPU over that on all; a weak point has as
-many times the atoms on all GPUs, and its figure is the efficiency. OUT receives gpu_ranks.json, logs, and records.json
-(gpus2_mace_m_64000, gpus2_weak_mace_m, ... of the fastest way; gpus2_mace_m_64000_halo, ... of each).
+many times the atoms on all GPUs, and its figure is the efficiency. OUT receives gpu_ranks.json, logs, md.json (for
+benchmarks/scaling records), and records.json (gpus2_mace_m_64000, gpus2_weak_mace_m, ... of the fastest way;
+gpus2_mace_m_64000_halo, ... of each).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import common  # noqa: E402
 import engine  # noqa: E402
 import numpy as np  # noqa: E402
+import output  # noqa: E402
 from measure import measure, reference  # noqa: E402
 
 from cases import BASES, CASES, ROOT, replication, timestep  # noqa: E402
@@ -68,21 +70,22 @@ POINTS = {
 TOLD = re.compile(r"Pair style clebsch: (comm .*)")
 
 
-def run(point: Point, style: engine.Style, gpus: int, exact: engine.Outcome, args: argparse.Namespace) -> dict:
+def run(point: Point, style: engine.Style, comm: str, exact: engine.Outcome, args: argparse.Namespace) -> dict:
     """One run of LAMMPS, judged; `told` is what the style says of its communication."""
     case, base = CASES[point.case], BASES[CASES[point.case].base]()
     copies = replication(len(base), point.atoms)
+    gpus = args.gpus
     if point.weak and gpus > 1:
         copies = (copies[0], copies[1], copies[2] * gpus)
     steps, warm = args.steps, max(10, args.steps // 5)
     plan = engine.Plan(case, base, copies, style, "float32", steps=steps, warm=warm, seconds=args.run_seconds)
-    plan.ranks, plan.phases = gpus, args.phases
-    args.gpus, args.logs = gpus, args.out / "logs" / style.keywords.replace(" ", "_") / str(gpus)
+    plan.ranks, plan.comm, plan.phases = gpus, comm, args.phases
+    args.logs = args.out / "logs" / comm / str(gpus)
     args.logs.mkdir(parents=True, exist_ok=True)
     found = measure(replace(plan, timestep=timestep(case, base, exact.forces, steps + warm)), exact, args)
     logs = sorted(args.logs.glob(f"{case.name}-*-{plan.atoms}.log"))
     told = TOLD.findall(logs[0].read_text()) if logs else []
-    return found | {"point": point.name, "comm": style.keywords, "ranks": gpus, "told": told[:4]}
+    return found | {"point": point.name, "told": told[:4]}
 
 
 def records(points: list[dict], gpus: int) -> list[dict]:
@@ -92,12 +95,12 @@ def records(points: list[dict], gpus: int) -> list[dict]:
     for name in dict.fromkeys(p["point"] for p in good):
         mine = [p for p in good if p["point"] == name]
         one = next((p for p in mine if p["ranks"] == 1), None)
-        many = [p for p in mine if p["ranks"] == gpus and "auto" not in p["comm"]]
+        many = [p for p in mine if p["ranks"] == gpus]
         if one is None or not many:
             continue
         unit = "of one GPU" if name.startswith("weak") else "x one GPU"
         best = min(many, key=lambda p: p["step_ms"])
-        for label, point in (("", best), *((f"_{p['comm'].split()[-1]}", p) for p in many)):
+        for label, point in (("", best), *((f"_{p['comm']}", p) for p in many)):
             spread = float(np.hypot(one.get("relative_spread", 0.0), point.get("relative_spread", 0.0)))
             value = one["step_ms"] / point["step_ms"]
             row = {
@@ -154,17 +157,17 @@ def main() -> int:
                 known = engine.styles(plain, kokkos, args.threads, gpus)
                 if args.style not in known:
                     raise SystemExit(f"--style {args.style}: expected --lmp-kk or CLEBSCH_KK_LMP, got none")
-                style = known[args.style]
-                style = replace(style, keywords=f"{style.keywords} comm {comm}".strip())
                 if point.case not in exact:
                     exact[point.case] = reference(CASES[point.case], args, plain)
                 if exact[point.case].failure:
                     raise SystemExit(f"{point.case}, reference on the CPU: {exact[point.case].failure}")
-                found = run(point, style, gpus, exact[point.case], args)
+                here = argparse.Namespace(**vars(args) | {"gpus": gpus})
+                found = run(point, known[args.style], comm, exact[point.case], here)
             points.append(found)
             speed = f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}" if "step_ms" in found else "no time"
             print(point.name, gpus, "GPU", comm, found["failure"] or speed, "; ".join(found["told"]), flush=True)
             (args.out / "gpu_ranks.json").write_text(json.dumps(points, indent=1) + "\n")
+            output.write(args.out / "md.json", points, args.style != "cpu")
             common.save(args.out / "records.json", records(points, args.gpus))
     for row in records(points, args.gpus):
         print(f"{row['name']} {row['value']:.4g} {row['unit']}")

@@ -25,9 +25,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "md")]
 
-import cases  # noqa: E402
 import common  # noqa: E402
 from counts import Box, Count, all_counts, gather_bytes, processor_grid  # noqa: E402
+
+import cases  # noqa: E402
 
 SKIN = 0.5
 #: name: copies of the 192 atoms of water.

@@ -18,9 +18,10 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "md")]
 
-import cases  # noqa: E402
 import common  # noqa: E402
 from counts import Box, Decomposition  # noqa: E402
+
+import cases  # noqa: E402
 
 COMMS = ("ghost", "halo", "gather")
 MICRO, NANO = 1e-3, 1e-6  # in ms

@@ -15,11 +15,11 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+import common
+import model as scaling
 import numpy as np
 
 import cases
-import common
-import model as scaling
 
 #: Part by which the atoms of a rank may differ from those of the one-GPU run that it is compared with.
 NEAR = 0.03
