@@ -1,8 +1,8 @@
 """Scaling over ranks on paper: counts from positions, a check of them, and predictions up to 1,024 GPUs.
 
-    python3 benchmarks/scaling check [...]    counts of many CPU ranks against LAMMPS's (check.py)
-    python3 benchmarks/scaling predict [...]  tables and the picture of docs/developers/scaling.md (predict.py)
-    python3 benchmarks/scaling records [...]  what runs on several GPUs have measured, as records (records.py)
+python3 benchmarks/scaling check [...]    counts of many CPU ranks against LAMMPS's (check.py)
+python3 benchmarks/scaling predict [...]  tables and the picture of docs/developers/scaling.md (predict.py)
+python3 benchmarks/scaling records [...]  what runs on several GPUs have measured, as records (records.py)
 """
 
 from __future__ import annotations

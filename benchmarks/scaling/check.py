@@ -2,8 +2,8 @@
 
     python3 benchmarks/scaling check [--ranks 8,16] [--model FILE.pt] [--lmp PATH] [--plugin PATH]
 
-A tiny random model of three layers (tests/unit/tiny_model.py) unless files are named; `run 0`. Boxes: 192 atoms of water,
-whose domains are thinner than the list's reach, and 576, where there are atoms that some ranks have no copy of.
+A tiny random model of three layers (tests/unit/tiny_model.py) unless files are named; `run 0`. Boxes: 192 atoms of
+water, whose domains are thinner than the list's reach, and 576, where there are atoms that some ranks have no copy of.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "md")]
 
-import cases  # noqa: E402
 import common  # noqa: E402
 from counts import Box, Count, all_counts, gather_bytes, processor_grid  # noqa: E402
+
+import cases  # noqa: E402
 
 SKIN = 0.5
 #: name: copies of the 192 atoms of water.
@@ -107,7 +108,9 @@ def compare(output: str, box: Box, ranks: int, reach: np.ndarray, widths: list[i
     line = LINE.search(" ".join(output.split()))
     grid = GRID.findall(output)
     if not line or not grid:
-        raise ValueError(f"expected LAMMPS's grid of processors and a line about comm halo or gather, got {output[-2000:]}")
+        raise ValueError(
+            f"expected LAMMPS's grid of processors and a line about comm halo or gather, got {output[-2000:]}"
+        )
     counts = all_counts(box, ranks, reach)
     said = [int(number) for number in line.groups()[1:]]
     rows = list(zip(FIELDS, expected(counts, line["way"], widths, number_bytes), said, strict=True))

@@ -1,4 +1,4 @@
-"""The time of a step on several GPUs, from one GPU's measured steps, counts of atoms, and the constants of constants.json.
+"""The time of a step on several GPUs, from one GPU's measured steps, counts of atoms, and constants.json.
 
 docs/developers/scaling.md has the formulas in words. A constant that is to be measured and is not stops the program;
 `provisional` takes what the file has until then, and every answer says which constants those were.
@@ -10,7 +10,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil, log2
+from math import ceil, gcd, log2
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,10 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "md")]
 
-import cases  # noqa: E402
 import common  # noqa: E402
 from counts import Box, Decomposition  # noqa: E402
+
+import cases  # noqa: E402
 
 COMMS = ("ghost", "halo", "gather")
 MICRO, NANO = 1e-3, 1e-6  # in ms
@@ -48,8 +49,9 @@ class Constants:
         if self.missing and not provisional:
             wanted = ", ".join(table[name]["record"] for name in self.missing)
             raise SystemExit(
-                f"benchmarks/scaling/constants.json: expected the records {wanted} in benchmarks/results/summary.json, got "
-                "none; benchmarks/run scaling-gpus --record on a machine with two GPUs writes them, --provisional takes guesses"
+                f"benchmarks/scaling/constants.json: expected the records {wanted} in benchmarks/results/summary.json, "
+                "got none; benchmarks/run scaling-gpus --record on a machine with two GPUs writes them, --provisional "
+                "takes guesses"
             )
 
     def __getattr__(self, name: str) -> float:
@@ -97,7 +99,9 @@ def fit(case: dict, records: dict[str, dict]) -> OneGpu:
     near, far = found(case["one_gpu"]), found(case["large"])
     if len(near) < 2:
         wanted = ", ".join(names[0] for names in case["one_gpu"].values())
-        raise SystemExit(f"expected records of one GPU's steps at two sizes at least, of {wanted}; got {list(near.values())}")
+        raise SystemExit(
+            f"expected records of one GPU's steps at two sizes at least, of {wanted}; got {list(near.values())}"
+        )
     points = {size: records[name]["value"] for size, name in near.items()}
     sizes, times = np.array(list(points)), np.array(list(points.values()))
     (a, b), *_ = np.linalg.lstsq(np.stack([1 / times, sizes / times], axis=1), np.ones(len(sizes)), rcond=None)
@@ -123,8 +127,10 @@ class Work:
     ghost_rows: tuple[int, ...]  # of each layer, with comm ghost
 
 
-#: Below so many atoms a rank, ranks differ by whole layers of a lattice: several are counted, and the slowest decides.
+#: Below so many atoms a rank, ranks may differ by layers of a lattice: several are counted, and the slowest decides.
 FEW = 20000
+#: So many of them along each axis at most.
+SAMPLED = (2, 2, 4)
 
 
 @cache
@@ -133,8 +139,10 @@ def works(base: str, copies: tuple[int, int, int], gpus: int, r_max: float, skin
     beyond as any; the box is periodic, so that ranks differ by how lattice and walls meet alone."""
     cell = cases.BASES[base]()
     decomposition = Decomposition(Box(np.full(3, cell.length), cell.positions, np.ones(len(cell), int), copies), gpus)
+    # Domains of whole base cells are all alike; else the pattern comes again after so many of them.
+    periods = [n // gcd(n, count) for n, count in zip(decomposition.grid, copies, strict=True)]
     few = len(decomposition.box) / gpus < FEW
-    extent = [min(n, 4 if few and axis == 2 else 2 if few else 1) for axis, n in enumerate(decomposition.grid)]
+    extent = [min(period, most) if few else 1 for period, most in zip(periods, SAMPLED, strict=True)]
     places = np.stack([m.ravel() for m in np.meshgrid(*map(np.arange, extent), indexing="ij")], axis=1)
     edges = decomposition.box.edges / decomposition.grid
     reach, depth, found = r_max + skin, layers * r_max + skin, []
@@ -215,9 +223,7 @@ class Model:
             parts["exchange"] = sum(exchange(work, most, gpus, row) for row in rows) + self._forces(work)
         passes, ghosts, swaps = (2, work.deep_ghosts, work.deep_swaps) if deep else (1, work.ghosts, work.swaps)
         hop = c.network_us if work.partners_beyond else 0
-        parts["LAMMPS"] = passes * MICRO * (
-            c.lammps_atom_us * (work.owned + ghosts) + swaps * (c.lammps_swap_us + hop)
-        )
+        parts["LAMMPS"] = passes * MICRO * (c.lammps_atom_us * (work.owned + ghosts) + swaps * (c.lammps_swap_us + hop))
         parts["reductions"] = (c.thermo_reductions + (0 if deep else c.reductions)) * self._reduction(gpus)
         sent = 0
         if comm == "halo":
