@@ -2,8 +2,8 @@
 
     python3 benchmarks/scaling check [--ranks 8,16] [--model FILE.pt] [--lmp PATH] [--plugin PATH]
 
-A tiny random model of three layers (tests/unit/tiny_model.py) unless files are named; `run 0`. Boxes: 192 atoms of water,
-whose domains are thinner than the list's reach, and 576, where there are atoms that some ranks have no copy of.
+A tiny random model of three layers (tests/unit/tiny_model.py) unless files are named; `run 0`. Boxes: 192 atoms of
+water, whose domains are thinner than the list's reach, and 576, where there are atoms that some ranks have no copy of.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 
 @dataclass(frozen=True)
 class Box:
-    """`copies` of a cell with edges `lengths` (3,) along each axis; positions (N, 3), types (N,) from 1, of one cell."""
+    """`copies` of a cell with edges `lengths` (3,) along each axis; positions (N, 3) and types (N,) of one cell."""
 
     lengths: np.ndarray
     positions: np.ndarray

@@ -1,4 +1,4 @@
-"""What an exchange between two GPUs costs: nothing, many bytes, and rows taken out and added. Records of constants.json.
+"""What an exchange between two GPUs costs: nothing, many bytes, and rows taken out and added.
 
     python3 benchmarks/scaling/links.py OUT.json [--device cuda]
 

@@ -1,4 +1,4 @@
-"""The time of a step on several GPUs, from one GPU's measured steps, counts of atoms, and the constants of constants.json.
+"""The time of a step on several GPUs, from one GPU's measured steps, counts of atoms, and constants.json.
 
 docs/developers/scaling.md has the formulas in words. A constant that is to be measured and is not stops the program;
 `provisional` takes what the file has until then, and every answer says which constants those were.
@@ -10,7 +10,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil, log2
+from math import ceil, gcd, log2
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +49,9 @@ class Constants:
         if self.missing and not provisional:
             wanted = ", ".join(table[name]["record"] for name in self.missing)
             raise SystemExit(
-                f"benchmarks/scaling/constants.json: expected the records {wanted} in benchmarks/results/summary.json, got "
-                "none; benchmarks/run scaling-gpus --record on a machine with two GPUs writes them, --provisional takes guesses"
+                f"benchmarks/scaling/constants.json: expected the records {wanted} in benchmarks/results/summary.json, "
+                "got none; benchmarks/run scaling-gpus --record on a machine with two GPUs writes them, --provisional "
+                "takes guesses"
             )
 
     def __getattr__(self, name: str) -> float:
@@ -126,8 +127,10 @@ class Work:
     ghost_rows: tuple[int, ...]  # of each layer, with comm ghost
 
 
-#: Below so many atoms a rank, ranks differ by whole layers of a lattice: several are counted, and the slowest decides.
+#: Below so many atoms a rank, ranks may differ by layers of a lattice: several are counted, and the slowest decides.
 FEW = 20000
+#: So many of them along each axis at most.
+SAMPLED = (2, 2, 4)
 
 
 @cache
@@ -136,8 +139,10 @@ def works(base: str, copies: tuple[int, int, int], gpus: int, r_max: float, skin
     beyond as any; the box is periodic, so that ranks differ by how lattice and walls meet alone."""
     cell = cases.BASES[base]()
     decomposition = Decomposition(Box(np.full(3, cell.length), cell.positions, np.ones(len(cell), int), copies), gpus)
+    # Domains of whole base cells are all alike; else the pattern comes again after so many of them.
+    periods = [n // gcd(n, count) for n, count in zip(decomposition.grid, copies, strict=True)]
     few = len(decomposition.box) / gpus < FEW
-    extent = [min(n, 4 if few and axis == 2 else 2 if few else 1) for axis, n in enumerate(decomposition.grid)]
+    extent = [min(period, most) if few else 1 for period, most in zip(periods, SAMPLED, strict=True)]
     places = np.stack([m.ravel() for m in np.meshgrid(*map(np.arange, extent), indexing="ij")], axis=1)
     edges = decomposition.box.edges / decomposition.grid
     reach, depth, found = r_max + skin, layers * r_max + skin, []

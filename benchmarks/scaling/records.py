@@ -2,10 +2,10 @@
 
     python3 benchmarks/scaling records OUT.json MD.json [MD.json ...]
 
-From points of clebsch/kk in float32: gpus1_{model}_{atoms}_ms, gpus{G}_{model}_{comm}_{atoms}_ms; and gpus2_lammps_atom_us,
-the constant of constants.json: what two GPUs take outside the model beyond what one takes for half the atoms, divided by
-passes and by own and ghost atoms, swaps' share taken off; the median of all such pairs of comm halo (of ghost, where
-there is none).
+From points of clebsch/kk in float32: gpus1_{model}_{atoms}_ms, gpus{G}_{model}_{comm}_{atoms}_ms; and
+gpus2_lammps_atom_us of constants.json: what two GPUs take outside the model beyond what one takes for half the atoms,
+divided by passes and by own and ghost atoms, swaps' share taken off; the median of all such pairs of comm halo (of
+ghost, where there is none).
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def lammps_atom_us(points: list[dict], table: dict, facts: dict) -> dict[str, li
 
 
 def record(name: str, value: float, unit: str, spread: float | None, error: float | None, where: dict) -> dict:
-    return {"name": name, "value": value, "unit": unit, "spread": spread, "dtype": "float32", "deterministic": True,
-            "error": error, "peer": None} | {key: where[key] for key in ("machine", "torch", "driver", "commit", "date", "command")}  # fmt: skip
+    """A row of summary.json; machine, versions, commit and command are the point's `where`."""
+    about = {key: where[key] for key in ("machine", "torch", "driver", "commit", "date", "command")}
+    row = {"name": name, "value": value, "unit": unit, "spread": spread, "error": error, "peer": None}
+    return row | {"dtype": "float32", "deterministic": True} | about
 
 
 def main(words: list[str]) -> int:
