@@ -14,7 +14,7 @@ from conftest import tiny_model
 LMP_KK, PLUGIN_KK = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
 WAYS = ("halo", "ghost", "allegro", "kk", "kk allegro")
 every_way = pytest.mark.parametrize("way", WAYS)
-on_ranks = pytest.mark.parametrize("ranks", [2, 4])
+on_ranks = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,12 @@ def halo(kokkos, system, model, ranks, style="comm halo", **rest):
     return run
 
 
-@pytest.mark.parametrize("name", [*SYSTEMS, "one atom"])
+def usual(names, *few):
+    """Names as parameters, all but a few of them for the night: the plain style has the same systems every time."""
+    return [pytest.param(name, marks=[] if name in few else pytest.mark.nightly) for name in names]
+
+
+@pytest.mark.parametrize("name", usual([*SYSTEMS, "one atom"], "triclinic", "one atom"))
 def test_systems(lammps, kokkos, model, name):
     """One rank folds; 2, 3, 4 exchange; newton on and off, which send forces in different ways."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
@@ -57,7 +62,7 @@ def test_systems(lammps, kokkos, model, name):
         assert_same(halo(kokkos, system, model, ranks, newton=newton, threads=threads), reference, ROUNDING)
 
 
-@pytest.mark.parametrize("name", ["triclinic", "small", "slab"])
+@pytest.mark.parametrize("name", usual(["triclinic", "small", "slab"], "small"))
 def test_mace(lammps, kokkos, mace_model, name):
     system = SYSTEMS[name]()
     reference = lammps.evaluate(system, mace_model)
@@ -66,7 +71,7 @@ def test_mace(lammps, kokkos, mace_model, name):
 
 
 @pytest.mark.parametrize("newton", ["on", "off"])
-@pytest.mark.parametrize("name", ["triclinic", "slab", "one atom"])
+@pytest.mark.parametrize("name", usual(["triclinic", "slab", "one atom"], "one atom"))
 def test_gather(lammps, kokkos, model, name, newton):
     """Collective calls, in which ranks without atoms take part; forces go to their owners by messages all the same."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
@@ -202,7 +207,7 @@ def test_the_log_counts_rows_messages_and_bytes(kokkos, model, newton):
     assert size == 2 * 2 * expected * (8 + 6 * 3) * 8 + 24 * expected * returned
 
 
-@pytest.mark.parametrize("name", ["triclinic", "small", "slab", "mixed"])
+@pytest.mark.parametrize("name", usual(["triclinic", "small", "slab", "mixed"], "slab"))
 def test_allegro(lammps, kokkos, allegro_model, name):
     """No features to exchange. With newton off forces take the exchange; with newton on LAMMPS has them anyway."""
     system = SYSTEMS[name]()
