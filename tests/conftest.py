@@ -1,5 +1,5 @@
-"""For all tests in Python: `scripts/test --minutes N` begins no file of tests later than that, and tests marked `nightly`
-are left to `scripts/test --nightly`. pytest by hand runs all."""
+"""For all tests in Python: `scripts/test --minutes N` begins no file of tests later than that, and leaves those marked
+`nightly` to `scripts/test --nightly`. pytest by hand runs all."""
 
 import os
 import time
