@@ -23,6 +23,8 @@ def main() -> int:
     libraries = [str(folder), os.environ.get("LD_LIBRARY_PATH", "")]
     environment = {
         **os.environ,
+        "CLEBSCH_USUAL_LMP": os.environ.get("CLEBSCH_LMP", ""),
+        "CLEBSCH_USUAL_PLUGIN": os.environ.get("CLEBSCH_PLUGIN", ""),
         "CLEBSCH_LMP": str(lmp),
         "CLEBSCH_PLUGIN": str(plugin),
         "CLEBSCH_LIBRARY": str(build / "lib"),
