@@ -3,6 +3,15 @@
 
 #include <exception>
 
+// Open MPI's constants are variables of its library. Were they not weak, a process with another MPI could not even open
+// the plugin, and the message that names both (host/host_check.cpp) would not be said.
+#if defined(OPEN_MPI)
+#pragma weak ompi_mpi_char
+#pragma weak ompi_mpi_int
+#pragma weak ompi_mpi_op_min
+#pragma weak ompi_mpi_info_null
+#endif
+
 namespace clebsch_lammps {
 namespace {
 

@@ -46,12 +46,14 @@ std::string host_mismatch(void* lammps) {
     return refusal(with_mpi ? "LAMMPS with MPI" : "LAMMPS without MPI",
                    host_mpi ? "LAMMPS with MPI" : "LAMMPS without MPI", rebuild);
 #if !defined(MPI_STUBS)
-  char library[MPI_MAX_LIBRARY_VERSION_STRING] = {0};
+  // The process's MPI writes, and may write more than the plugin's own headers allow for: MPICH up to 8192 characters.
+  char library[MPI_MAX_LIBRARY_VERSION_STRING > 8192 ? MPI_MAX_LIBRARY_VERSION_STRING : 8192] = {0};
   int length = 0;
   MPI_Get_library_version(library, &length);
-  if (std::string(library).find(kCompiledFor.mpi_family) == std::string::npos)
-    return refusal(std::string("the MPI library ") + kCompiledFor.mpi_family, std::string(library).substr(0, 60),
-                   rebuild);
+  const std::string text = library;
+  if (text.find(kCompiledFor.mpi_family) == std::string::npos)
+    return refusal(std::string("the MPI library ") + kCompiledFor.mpi_family,
+                   text.substr(0, text.find('\n')).substr(0, 60), rebuild);
 #endif
   return "";
 }

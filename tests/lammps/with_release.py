@@ -1,6 +1,6 @@
-"""Runs the tests of this folder with a LAMMPS that was built from source.
+"""Runs tests of this folder with a LAMMPS that was built from source.
 
-Usage: with_release.py RELEASE CHECKOUT BUILD [PYTEST OPTION OR FILE OF TESTS ...]
+Usage: with_release.py RELEASE CHECKOUT BUILD [PYTEST OPTION ...] FILE
 
 LAMMPS is in CHECKOUT/.deps/lammps-RELEASE-build, its source in CHECKOUT/.deps/lammps-RELEASE and its plugin in
 BUILD/RELEASE, as `scripts/test releases` leaves them. Exit status 77: there is no such LAMMPS (ctest reports the test
@@ -23,12 +23,15 @@ def main() -> int:
     libraries = [str(folder), os.environ.get("LD_LIBRARY_PATH", "")]
     environment = {
         **os.environ,
+        "CLEBSCH_USUAL_LMP": os.environ.get("CLEBSCH_LMP", ""),
+        "CLEBSCH_USUAL_PLUGIN": os.environ.get("CLEBSCH_PLUGIN", ""),
         "CLEBSCH_LMP": str(lmp),
         "CLEBSCH_PLUGIN": str(plugin),
         "CLEBSCH_LIBRARY": str(build / "lib"),
         "CLEBSCH_LAMMPS_PYTHON": str(source / "python"),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
     }
+<<<<<<< HEAD
     # clebsch/kk has a LAMMPS of its own, whichever release is plain.
     kokkos = ("test_kokkos", "test_kokkos_mixed")
     tests = [str(path) for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem not in kokkos]
@@ -37,6 +40,9 @@ def main() -> int:
     if not any(Path(option.partition("::")[0]).suffix == ".py" for option in options):
         options += tests
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+=======
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *sys.argv[4:]]
+>>>>>>> releases
     os.execve(sys.executable, words, environment)
     return 1
 

@@ -20,6 +20,7 @@ from conformance_cases import MODELS, Case  # noqa: E402
 import reference_ops  # noqa: E402
 from clebsch.export import backend, mace_modules, modules  # noqa: E402
 
+torch.set_num_threads(1)  # a few dozen atoms
 for module in (modules, mace_modules):
     module.ops = reference_ops.OPS
 
