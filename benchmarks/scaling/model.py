@@ -45,7 +45,7 @@ class Constants:
             else:
                 self.missing.append(name)
                 self.numbers[name] = entry["until_then"]
-                self.sources[name] = f"**guess** until `{record}` is there"
+                self.sources[name] = f"**guess** until `{record}` is there: {entry['guessed']}"
         if self.missing and not provisional:
             wanted = ", ".join(table[name]["record"] for name in self.missing)
             raise SystemExit(

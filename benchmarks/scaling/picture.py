@@ -7,6 +7,7 @@ from model import COMMS, Model, Step
 from predict import STRONG, WEAK, Measured, efficiency
 
 PICTURE = common.ROOT / "docs/images/scaling.png"
+TICKS = (1, 4, 16, 64, 256, 1024)
 COLOURS = {"weak": {64000: "tab:blue", 8000: "tab:orange"},
            "strong": {64000: "tab:blue", 1000000: "tab:orange", 16000000: "tab:green"}}  # fmt: skip
 LINES = {"halo": "-", "ghost": "--", "gather": ":"}
@@ -22,7 +23,7 @@ def plot(model: Model, found: dict[tuple, Step], points: list[Measured]) -> None
     from matplotlib.lines import Line2D
 
     figure, panels = plt.subplots(
-        2, len(model.cases), figsize=(1 + 3.4 * len(model.cases), 6.6), sharex=True, squeeze=False
+        2, len(model.cases), figsize=(2.4 + 3.2 * len(model.cases), 6.4), sharex=True, squeeze=False
     )
     for column, case in enumerate(model.cases):
         for panel, (kind, sizes) in zip(panels[:, column], (("weak", WEAK), ("strong", STRONG)), strict=True):
@@ -50,8 +51,9 @@ def plot(model: Model, found: dict[tuple, Step], points: list[Measured]) -> None
                         panel.plot([p.gpus], [p.ms], marker=MARKERS[p.comm], **style)
                     elif at_one:
                         panel.plot([p.gpus], [each[p] * at_one / p.ms], marker=MARKERS[p.comm], **style)
-            panel.set(xscale="log", title=f"{case}, {kind}")
+            panel.set(title=f"{case}, {kind}")
             panel.set_xscale("log", base=2)
+            panel.set_xticks(TICKS, [f"{gpus:,}" for gpus in TICKS])
             panel.grid(alpha=0.3)
             if kind == "strong":
                 panel.set(yscale="log", xlabel="GPUs")
@@ -66,7 +68,7 @@ def plot(model: Model, found: dict[tuple, Step], points: list[Measured]) -> None
         handles += [Line2D([], [], color="0.3", linestyle=s, label=f"comm {c}") for c, s in LINES.items()]
         handles += [Line2D([], [], color="w", markeredgecolor="black", marker=m, label=f"measured, {c}")
                     for c, m in MARKERS.items() if c in {p.comm for p in points}]  # fmt: skip
-        panel.legend(handles=handles, fontsize=7, loc="lower left")
+        panel.legend(handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.02, 1))
     if model.constants.missing:
         figure.suptitle("provisional: some constants are guesses", fontsize=9)
     figure.tight_layout()

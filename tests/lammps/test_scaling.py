@@ -46,7 +46,7 @@ def test_grids_of_ranks():
 def test_a_constant_that_is_not_measured_stops_the_model():
     import model as scaling
 
-    table = {"x_us": {"value": None, "record": "x_record", "until_then": 3, "unit": "us", "says": ""}}
+    table = {"x_us": {"value": None, "record": "x_record", "until_then": 3, "guessed": "", "unit": "us", "says": ""}}
     with pytest.raises(SystemExit, match="expected the records x_record"):
         scaling.Constants(table, {}, provisional=False)
     assert scaling.Constants(table, {}, provisional=True).x_us == 3
