@@ -31,18 +31,7 @@ def main() -> int:
         "CLEBSCH_LAMMPS_PYTHON": str(source / "python"),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
     }
-<<<<<<< HEAD
-    # clebsch/kk has a LAMMPS of its own, whichever release is plain.
-    kokkos = ("test_kokkos", "test_kokkos_mixed")
-    tests = [str(path) for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem not in kokkos]
-    tests.append(str(Path(__file__).parent / "options/test_options.py"))
-    options = sys.argv[4:]
-    if not any(Path(option.partition("::")[0]).suffix == ".py" for option in options):
-        options += tests
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-=======
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *sys.argv[4:]]
->>>>>>> releases
     os.execve(sys.executable, words, environment)
     return 1
 
