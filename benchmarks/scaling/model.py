@@ -190,6 +190,16 @@ class Model:
         """Of the base cell, as benchmarks/md takes them."""
         return cases.replication(len(cases.BASES[cases.CASES[case].base]()), atoms)
 
+    def measured_copies(self, case: str, atoms: int, gpus: int) -> tuple[int, int, int]:
+        """Of a box that benchmarks/md has run: as copies(), or for weak scaling one GPU's box so many times along z."""
+        copies = self.copies(case, atoms)
+        if self.atoms(case, copies) != atoms:
+            x, y, z = self.copies(case, atoms // gpus)
+            copies = (x, y, z * gpus)
+        if self.atoms(case, copies) != atoms:
+            raise SystemExit(f"{case} on {gpus} GPUs: expected a box of benchmarks/md, got {atoms} atoms")
+        return copies
+
     def atoms(self, case: str, copies: tuple[int, int, int]) -> int:
         return len(cases.BASES[cases.CASES[case].base]()) * int(np.prod(copies))
 

@@ -70,7 +70,8 @@ def against(model: Model, points: list[Measured]) -> list[str]:
     """The model's error."""
     rows = []
     for point in sorted(points, key=lambda p: (p.case, p.comm, p.gpus, p.atoms)):
-        if step := model.step(point.case, model.copies(point.case, point.atoms), point.gpus, point.comm):
+        copies = model.measured_copies(point.case, point.atoms, point.gpus)
+        if step := model.step(point.case, copies, point.gpus, point.comm):
             difference = f"{100 * (step.ms / point.ms - 1):+.1f}%"
             rows.append([point.case, point.comm, point.gpus, f"{point.atoms:,}", f"{step.ms:.4g}", f"{point.ms:.4g}",
                          difference, f"`{point.name}`"])  # fmt: skip
