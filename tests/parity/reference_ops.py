@@ -351,25 +351,6 @@ def pair_repulsion(edge_vec, graph, types, parameters, problem):
     return edge_vec.new_zeros(types.shape[0]).index_add(0, i, energy)
 
 
-def _coupled(tensors: Tensor, environment: Tensor, weights: Tensor, before: Irreps, lmax: int, after: Irreps) -> Tensor:
-    """A product of src/core/problem/allegro_problem.h: (edges, components, channels) each; weights (paths, channels)"""
-    places = [(sum(2 * b.l + 1 for b in list(before)[:a]), block) for a, block in enumerate(before)]
-    columns, path = [], 0
-    for c in after:
-        value = tensors.new_zeros(tensors.shape[0], 2 * c.l + 1, tensors.shape[2])
-        for start, b in places:
-            for l2 in range(lmax + 1):
-                if b.p * (-1) ** l2 != c.p or not abs(b.l - l2) <= c.l <= b.l + l2:
-                    continue
-                left, right = tensors[:, start : start + 2 * b.l + 1], environment[:, l2**2 : (l2 + 1) ** 2]
-                coupling = w3j(b.l, l2, c.l).to(tensors.dtype)
-                value = value + torch.einsum("eic,ejc,ijk,c->ekc", left, right, coupling, weights[path])
-                path += 1
-        columns.append(value)
-    assert path == weights.shape[0]
-    return torch.cat(columns, dim=1)
-
-
 #: Stands in for torch.ops.clebsch in clebsch.export.modules.
 OPS = SimpleNamespace(
     interaction=interaction,

@@ -43,11 +43,16 @@ class Story:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row is run: with which kind of model; with ghosts that are nodes of the model (comm ghost); on a GPU."""
+    """Where a row is run: kind of model; `deep`: ghosts are nodes of the model (comm ghost); on a GPU; in Kokkos."""
 
-    kind: str
-    deep: bool
-    gpu: bool
+    kind: str = "nequip"
+    deep: bool = False
+    gpu: bool = False
+    kokkos: bool = False
+
+
+def always(place: Place) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,7 @@ class Row:
     units: str = "metal"
     keywords: str = ""  # of the style
     ranks: tuple[int, ...] = (1, 2, 4)
-    refused: str = ""  # the remedy that the error names
-    refused_for: Callable[[Place], bool] = lambda place: True
+    refused: dict[str, Callable[[Place], bool]] = field(default_factory=dict, hash=False)  # the remedy named -> where
     happened: Callable[[Story], bool] = lambda story: True
     earlier: str = ""  # run before on another number of ranks, from read_data
     partition: dict[int, str] = field(default_factory=dict, hash=False)  # of a number of ranks, for -partition
@@ -88,6 +92,10 @@ class Row:
     @property
     def key(self) -> str:
         return "".join(c if c.isalnum() else "-" for c in self.name)
+
+    def remedies(self, place: Place) -> list[str]:
+        """What an error has to name there; nothing where the row has to run."""
+        return [remedy for remedy, there in self.refused.items() if there(place)]
 
     def styles(self) -> set[str]:
         """Styles of LAMMPS that the row's commands name, as LAMMPS's help lists them: "fix gcmc"."""

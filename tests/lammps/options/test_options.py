@@ -55,7 +55,7 @@ def outcomes(tmp_path_factory):
         if (name, ranks) not in known:
             back_end = BACK_ENDS[name]
             rows = [row for row in ROWS if ranks in row.ranks and not back_end.missing(row)]
-            jobs = [job for row in rows for job in jobs_of(row, back_end, ranks)]
+            jobs = [job for row in rows for job in jobs_of(row, ranks, ROWS.index(row))]
             folder = tmp_path_factory.mktemp("options")
             found: dict[str, list[Done]] = {row.name: [] for row in rows}
             for done in run_jobs(jobs, back_end, ranks, folder):
