@@ -17,6 +17,7 @@ status is 1 when a tool reported something, a test failed, or a test or a kernel
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import os
 import re
@@ -201,8 +202,12 @@ def page(found: dict) -> str:
     for name, said in found["tools"].items():
         counts = f"{said['finished']} | {len(said['failed'])} | {len(said['findings'])} | {said['seconds']:.0f}"
         out.append(f"| {name} | {counts} |")
-    notes = [f"{name}: {one['kernel'] or 'no kernel of ours'}: {one['what']}"
-             for name, said in found["tools"].items() for one in said["findings"][:20]]  # fmt: skip
+    # A kernel's reports differ in threads and addresses alone.
+    same = collections.Counter(
+        (name, one["kernel"] or "no kernel of ours", re.sub(r" / by thread.*| to 0x\w+|0x\w{8,}", "", one["what"])[:200])
+        for name, said in found["tools"].items() for one in said["findings"]
+    )  # fmt: skip
+    notes = [f"{name}: {kernel}: {what} ({count} times)" for (name, kernel, what), count in same.items()]
     notes += [f"{name}: {text}" for name, said in found["tools"].items() for text in said["problems"]]
     notes += [
         f"{name}: {one['test']}: {one['text'][:200]}" for name, said in found["tools"].items() for one in said["failed"]

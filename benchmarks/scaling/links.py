@@ -6,8 +6,9 @@
 gpus2_round_us and gpus2_link_gb_s are the plugin's own exchange through NCCL, which gpu_transports times with rows
 packed and added: the median of forward and reverse of the fewest bytes, and what the most bytes take beyond a quarter
 of them. Without --measured two processes, a GPU each, send through NCCL as torch has it, whose calls from Python take
-longer than such an exchange. gpus2_pack_gb_s: rows of MACE-M (513 float32) picked by index and added by index, bytes read
-and written. What arrives is compared before it is timed. `--device cpu` rehearses it with gloo; its records are no GPU's.
+longer than such an exchange. gpus2_pack_gb_s: rows of MACE-M (513 float32) picked by index and added by index, bytes
+read and written. What arrives is compared before it is timed. `--device cpu` rehearses it with gloo; its records are no
+GPU's.
 """
 
 from __future__ import annotations
