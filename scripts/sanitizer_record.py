@@ -204,7 +204,7 @@ def page(found: dict) -> str:
         out.append(f"| {name} | {counts} |")
     # A kernel's reports differ in threads and addresses alone.
     same = collections.Counter(
-        (name, one["kernel"] or "no kernel of ours", re.sub(r" / by thread.*| to 0x\w+|0x\w{8,}", "", one["what"])[:200])
+        (name, one["kernel"] or "not ours", re.sub(r" / by thread.*| to 0x\w+|0x\w{8,}", "", one["what"])[:200])
         for name, said in found["tools"].items() for one in said["findings"]
     )  # fmt: skip
     notes = [f"{name}: {kernel}: {what} ({count} times)" for (name, kernel, what), count in same.items()]
