@@ -35,6 +35,15 @@ def test_mace(lammps, mace_model, name, newton):
         assert_same(halo(lammps, system, mace_model, ranks, newton=newton), reference, ROUNDING)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["triclinic", "small", "slab"])
+def test_eight_ranks(lammps, model, mace_model, name):
+    system = SYSTEMS[name]()
+    for file, way, newton in ((model, "halo", "on"), (mace_model, "halo", "off"), (mace_model, "gather", "on")):
+        reference = lammps.evaluate(system, file)
+        assert_same(halo(lammps, system, file, 8, way=way, newton=newton), reference, ROUNDING)
+
+
 @pytest.mark.parametrize("newton", ["on", "off"])
 def test_one_atom(lammps, model, newton):
     reference = lammps.evaluate(one_atom(), model)
