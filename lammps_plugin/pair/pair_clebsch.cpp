@@ -25,7 +25,6 @@ using clebsch_lammps::GhostMode;
 
 PairClebsch::PairClebsch(LAMMPS* lmp) : Pair(lmp), communication_(lmp), ghost_cutoff_(lmp), times_(lmp), notices_(lmp) {
   single_enable = 0;
-  respa_enable = 1;  // without it LAMMPS refuses inner, middle and outer by itself, and names no remedy
   restartinfo = 0;
   one_coeff = 1;
   manybody_flag = 1;

@@ -13,7 +13,6 @@
 #include "pair/list_watch.h"
 #include "pair/notices.h"
 #include "pair/pair_settings.h"
-#include "pair/run_checks.h"
 #include "pair/step_source.h"
 #include "pair/step_times.h"
 
@@ -31,9 +30,6 @@ class PairClebsch : public Pair {
   void init_style() override;
   double init_one(int i, int j) override;
   void compute(int eflag, int vflag) override;
-  void compute_inner() override { clebsch_lammps::refuse_respa_levels(lmp); }
-  void compute_middle() override { clebsch_lammps::refuse_respa_levels(lmp); }
-  void compute_outer(int, int) override { clebsch_lammps::refuse_respa_levels(lmp); }
   void finish() override;
 
   int pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) override;

@@ -98,14 +98,6 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
   }
 }
 
-void refuse_respa_levels(LAMMPS* lmp) {
-  lmp->error->all(
-      FLERR,
-      "Pair style clebsch: expected run_style respa with keyword pair, got inner, middle or outer, which split "
-      "forces between pairs by distance; a model's forces are no sum over pairs: use `run_style respa ... "
-      "pair N`");
-}
-
 void check_computes(LAMMPS* lmp) {
   constexpr const char* kAtoms = "compute clebsch with a group, or clebsch/atom, for energies of atoms";
   constexpr const char* kStress = "compute stress/atom or centroid/stress/atom, binned by compute chunk/atom";

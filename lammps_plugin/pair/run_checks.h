@@ -27,9 +27,6 @@ void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, 
 /// are left out of neighbour lists or have no ghosts.
 void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
-/// Stops, to be called for a part of the forces that run_style respa's inner, middle or outer levels ask for.
-[[noreturn]] void refuse_respa_levels(LAMMPS_NS::LAMMPS* lmp);
-
 /// Stops on computes that take a pair style's energy apart pair by pair; LAMMPS refuses them without naming another.
 void check_computes(LAMMPS_NS::LAMMPS* lmp);
 

@@ -163,7 +163,7 @@ ROWS = [
     Row(
         "respa inner, middle, outer",
         NVE + "run_style respa 2 2 inner 1 2.0 3.0 outer 2\nrun 6",
-        refused={"use `run_style respa ... pair N`": always},
+        refused={"Pair style does not support rRESPA inner/middle/outer": always},
     ),
     Row("minimize, cg", "minimize 0 0 6 20", happened=moved),
     Row("minimize, fire", "min_style fire\ntimestep 0.0001\nminimize 0 0 8 20", happened=moved),
