@@ -9,14 +9,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-import engine
 import pytest
-from test_md import Variant, input_of, missing, styles
 
-from cases import BASES, CASES
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks/md"))
+import engine  # noqa: E402
+from test_md import Variant, input_of, missing, styles  # noqa: E402
+
+from cases import BASES, CASES  # noqa: E402
 
 LIMIT = 30
 CXX = os.environ.get("CXX", "c++")
