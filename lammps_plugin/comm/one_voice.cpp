@@ -10,6 +10,7 @@ namespace clebsch_lammps {
 
 #ifdef MPI_STUBS
 void wait_for_better_voice(MPI_Comm, double) {}  // LAMMPS without MPI: one rank
+void prepare_voice(MPI_Comm) {}
 #else
 namespace {
 
@@ -52,6 +53,13 @@ void wait_for_better_voice(MPI_Comm world, double doubt) {
     better = better || better_has_failed(me, doubt, first, end, world);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+void prepare_voice(MPI_Comm world) {
+  int me = 0, ranks = 1, there = 0;
+  MPI_Comm_rank(world, &me);
+  MPI_Comm_size(world, &ranks);
+  if (ranks > 1) MPI_Iprobe((me + 1) % ranks, kTag, world, &there, MPI_STATUS_IGNORE);
 }
 #endif
 

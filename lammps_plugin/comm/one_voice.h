@@ -12,4 +12,8 @@ namespace clebsch_lammps {
 /// Ranks that work are not involved. Messages have tag 31991 in `world`, which LAMMPS does not use.
 void wait_for_better_voice(MPI_Comm world, double doubt);
 
+/// To be called before a run: MPI then takes the memory that looking for such messages needs, of which there may be
+/// none later, when a rank fails for want of it.
+void prepare_voice(MPI_Comm world);
+
 }  // namespace clebsch_lammps

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "comm/stop_rank.h"
 
+#include <chrono>
 #include <new>
+#include <thread>
 
 #include "comm/one_voice.h"
 #include "error.h"
@@ -11,7 +13,13 @@ namespace clebsch_lammps {
 
 void stop_rank(LAMMPS_NS::LAMMPS* lmp, const std::string& message, double doubt) {
   wait_for_better_voice(lmp->world, doubt);
-  lmp->error->one(FLERR, message);
+  try {
+    lmp->error->one(FLERR, message);
+  } catch (const LAMMPS_NS::LAMMPSException&) {
+    // The launcher ends all as soon as it hears of this, with what it has not read of the message yet.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    throw;
+  }
 }
 
 void stop_step(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::exception& failure) {

@@ -8,6 +8,7 @@
 #include "atom.h"
 #include "comm.h"
 #include "comm/node_turn.h"
+#include "comm/one_voice.h"
 #include "comm/rank_device.h"
 #include "error.h"
 #include "force.h"
@@ -221,6 +222,7 @@ void PairClebsch::init_style() {
   list_request_ = request_list(clebsch_lammps::GhostCutoff::needs_rows(communication_.mode(), meta));
   model_->set_threads(comm->nthreads);
   forget_run();
+  clebsch_lammps::prepare_voice(world);
   if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();
   notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.mode());
 }

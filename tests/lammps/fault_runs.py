@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -92,9 +93,7 @@ class FaultyLammps:
         """`before` goes without the fault, `run` with it (faults.cpp; empty: none). `interrupt`: the launcher gets
         SIGINT after a second of `run`. `unnoticed`: the launcher does not see that a rank has ended, but its shell."""
         lammps = self.lammps
-        lammps.count += 1
-        folder = lammps.folder / f"run{lammps.count}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="run", dir=lammps.folder))
         system.write(folder / "system.data")
         text = lammps.header(system, newton) + pair + "neighbor 0.5 bin\nneigh_modify every 1 delay 0 check yes\n"
         text += f"{after}timestep 0.00001\nfix 1 all nve\nthermo 1000000\n{before}"

@@ -8,11 +8,12 @@ from lammps_runs import System, random_system
 
 KEYWORDS = {
     "speed 9": [
-        "expected a keyword out of dtype, comm, deterministic, radial, device, graph, timing, energy, got 'speed'"
+        "expected a keyword out of dtype, comm, transport, deterministic, radial, device, graph, timing, energy, "
+        "got 'speed'"
     ],
     "dtype": ["keyword dtype expected a value, got none"],
     "dtype float16": ["keyword dtype expected float32 or float64, got 'float16'"],
-    "comm none": ["keyword comm expected ghost, halo or auto, got 'none'"],
+    "comm none": ["keyword comm expected ghost, halo, gather or auto, got 'none'"],
     "device tpu": ["keyword device expected auto, cpu or cuda, got 'tpu'"],
     "deterministic 1": ["keyword deterministic expected yes or no, got '1'"],
     "radial linear": ["keyword radial expected table or exact, got 'linear'"],

@@ -58,6 +58,7 @@ def box():
     return random_system(atoms=120, lengths=(20.0, 8.0, 10.0), spacing=1.2)
 
 
+@pytest.mark.nightly
 @on_ranks
 @every_way
 def test_memory(faulty, pair, way, ranks):
@@ -157,6 +158,7 @@ def test_a_deadline_that_is_none(faulty, pair, text):
     run.assert_stopped(f"expected a number of seconds (0: no limit) in CLEBSCH_COMM_TIMEOUT, got '{text}'")
 
 
+@pytest.mark.nightly
 @on_ranks
 @pytest.mark.parametrize("way", ["halo", "allegro", "kk"])
 def test_memory_at_load(faulty, pair, way, ranks):
