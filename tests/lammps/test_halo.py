@@ -14,6 +14,11 @@ SKIN = 0.5
 CUTOFFS = np.array([[4.0, 3.6], [3.6, 3.2]])
 
 
+def usual(names, *few):
+    """Names as parameters, all but a few of them for the night."""
+    return [pytest.param(name, marks=[] if name in few else pytest.mark.nightly) for name in names]
+
+
 def one_atom() -> System:
     """Its images are its only neighbours, and all ranks but one are empty."""
     return random_system(atoms=1, lengths=(3.1, 3.3, 2.9), seed=6)
@@ -52,7 +57,7 @@ def test_one_atom(lammps, model, newton):
 
 
 @pytest.mark.parametrize("newton", ["on", "off"])
-@pytest.mark.parametrize("name", ["triclinic", "mixed", "small", "slab", "one atom"])
+@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "small", "one atom"))
 def test_gather(lammps, model, mace_model, name, newton):
     """Everything to every rank in collective calls, of ranks without atoms too. The bits are those of halo."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
@@ -233,7 +238,7 @@ def test_the_style_is_given_again(lammps, model):
         assert_same(run, reference)
 
 
-@pytest.mark.parametrize("name", ["triclinic", "mixed", "small", "slab", "one atom"])
+@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "mixed", "slab"))
 @pytest.mark.parametrize("ranks, newton", [(2, "on"), (3, "on"), (4, "off")])
 def test_through_the_buffers_of_a_device(lammps, model, mace_model, name, ranks, newton):
     """The way of a GPU on the CPU: lists of pairs, padded buffers, a part of the step between two exchanges."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lammps_runs import KokkosLammps, assert_same, random_system
-from test_halo import DYNAMICS, ROUNDING, assert_same_end, one_atom, remote_nodes
+from test_halo import DYNAMICS, ROUNDING, assert_same_end, one_atom, remote_nodes, usual
 from test_ranks import SYSTEMS, slab
 from test_types import CHANGE, at_a_corner, overlay
 
@@ -45,11 +45,6 @@ def halo(kokkos, system, model, ranks, style="comm halo", **rest):
     if "pair" not in rest:  # the style made the graph itself, from a list for Kokkos
         assert "pair clebsch/kk" in run.output and "kokkos_device" in run.output, run.output
     return run
-
-
-def usual(names, *few):
-    """Names as parameters, all but a few of them for the night: the plain style has the same systems every time."""
-    return [pytest.param(name, marks=[] if name in few else pytest.mark.nightly) for name in names]
 
 
 @pytest.mark.parametrize("name", usual([*SYSTEMS, "one atom"], "triclinic", "one atom"))
