@@ -60,6 +60,11 @@ def read() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
+def ranks_of(part: dict[str, Any]) -> set[str]:
+    """The numbers of ranks that a back end was run on."""
+    return {count for cells in part["rows"].values() for count in cells}
+
+
 def cell_of(cells: dict[str, dict[str, Any]], ranks: set[str]) -> str:
     """A back end's cells of one row, by number of ranks; `ranks` are those that the back end was run on."""
     kinds: dict[str, list[str]] = {}
@@ -82,14 +87,16 @@ def cell_of(cells: dict[str, dict[str, Any]], ranks: set[str]) -> str:
 
 def table(parts: dict[str, Any]) -> str:
     rows = list(dict.fromkeys(row for part in parts.values() for row in part["rows"]))
-    measured = [f"{BACK_ENDS[name]}: LAMMPS {part['lammps']}, {part['date']}" for name, part in parts.items()]
+    measured = []
+    for name, part in parts.items():
+        ranks = ", ".join(sorted(ranks_of(part)))
+        measured.append(f"{BACK_ENDS[name]}: LAMMPS {part['lammps']}, {part['date']}, ranks {ranks}")
     heads = ["option", *(BACK_ENDS[name] for name in parts), "refused with"]
     out = ["; ".join(measured) + ".", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
         cells, remedies = [], []
         for part in parts.values():
-            ranks = {count for of_row in part["rows"].values() for count in of_row}
-            cells.append(cell_of(part["rows"].get(row, {}), ranks))
+            cells.append(cell_of(part["rows"].get(row, {}), ranks_of(part)))
             remedies += [cell["refused"] for cell in part["rows"].get(row, {}).values() if "refused" in cell]
         remedy = f"... {remedies[0].replace('|', '')} ..." if remedies else ""
         out.append(f"| {row} | {' | '.join(cells)} | {remedy} |")

@@ -111,6 +111,7 @@ def test_the_reference_notices(outcomes):
 
 
 def test_the_page_has_every_row():
-    recorded = options_matrix.read()
-    for name, part in recorded.items():
-        assert {row.name for row in ROWS} == set(part["rows"]), f"the record of {name} is of another table"
+    for name, part in options_matrix.read().items():
+        ranks = options_matrix.ranks_of(part)
+        rows = {row.name for row in ROWS if ranks & {str(count) for count in row.ranks}}
+        assert rows == set(part["rows"]), f"the record of {name} is of another table"
