@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "atom.h"
 #include "comm.h"
 #include "modify.h"
 
@@ -11,6 +13,19 @@ namespace LAMMPS_NS {
 namespace {
 
 const std::string kId = "CLEBSCH_GHOSTS";
+
+/// LAMMPS's minimizer removes its own fix and adds it again within a run (NEB's second stage), while Modify keeps the
+/// places of the fixes that are to be called: those behind the minimizer's would be missed from then on. The places
+/// that Atom has of fixes with arrays of atoms change too; fix CLEBSCH/GHOSTS has none.
+void put_before_minimizer(Modify* modify, Atom* atom) {
+  const int mine = modify->find_fix(kId), minimizer = modify->find_fix("MINIMIZE");
+  if (minimizer < 0 || minimizer > mine) return;
+  std::swap(modify->fix[mine], modify->fix[minimizer]);
+  std::swap(modify->fmask[mine], modify->fmask[minimizer]);
+  std::replace(atom->extra_grow, atom->extra_grow + atom->nextra_grow, minimizer, mine);
+  std::replace(atom->extra_restart, atom->extra_restart + atom->nextra_restart, minimizer, mine);
+  std::replace(atom->extra_border, atom->extra_border + atom->nextra_border, minimizer, mine);
+}
 
 }  // namespace
 
@@ -29,6 +44,7 @@ void FixGhostCutoff::ask(LAMMPS* lmp, double cutoff) {
   if (cutoff == 0) return;
   if (!fix) {
     fix = dynamic_cast<FixGhostCutoff*>(lmp->modify->add_fix(kId + " all CLEBSCH/GHOSTS"));
+    put_before_minimizer(lmp->modify, lmp->atom);
   }
   fix->cutoff_ = std::max(fix->cutoff_, cutoff);  // several pair styles under hybrid
 }

@@ -15,8 +15,8 @@ class FixGhostCutoff : public Fix {
   ~FixGhostCutoff() override { lower(); }
 
   /// A pair style calls this in every init_style(): until the next init ghosts are at least `cutoff` deep; with 0 they
-  /// are as deep as LAMMPS makes them. The fix becomes the last of LAMMPS's fixes: if one after it stopped with an
-  /// error, the cutoff would stay raised.
+  /// are as deep as LAMMPS makes them. The fix becomes the last of LAMMPS's fixes but for the minimizer's: if one after
+  /// it stopped with an error, the cutoff would stay raised.
   static void ask(LAMMPS* lmp, double cutoff);
   /// The pair style is gone.
   static void remove(LAMMPS* lmp);

@@ -16,7 +16,10 @@ using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
 void PairClebsch::begin_step() {
-  if (check_run_) check_run();
+  if (check_run_)
+    check_run();
+  else if (neighbor->ago == 0)  // commands that set up communication anew in the middle of a run are noticed too
+    ghost_cutoff_.check();
   check_run_ = false;
   // After `run ... pre no` LAMMPS's ghosts have the types of the last neighbour list still.
   if (update->whichflag == 1 && update->ntimestep == update->firststep + 1) refresh_ghost_types();

@@ -87,6 +87,7 @@ class Row:
     happened: Callable[[Story], bool] = lambda story: True
     earlier: str = ""  # run before on another number of ranks, from read_data
     partition: dict[int, str] = field(default_factory=dict, hash=False)  # of a number of ranks, for -partition
+    unlike: Callable[[int], tuple[str, ...]] = lambda part: ()  # what is no model's in a part of it (option_runs.Done)
     in_python: bool = False  # two LAMMPS in one process of Python
 
     @property
