@@ -276,8 +276,9 @@ for commands in zip_longest(*(open(f"in.{name}").read().splitlines() for name in
     for lmp, command in zip(each, commands):
         if command:
             lmp.command(command)
-for lmp in each:
-    lmp.close()
+# MPI's launcher kills the other ranks of one that ends without MPI_Finalize.
+each[0].close()
+each[1].finalize()
 """
 
 
