@@ -108,6 +108,47 @@ TEST(EmulatedLinear, ManyNodes) {
   check_linear<double>("linear in=17x0e+3x1o out=65x0e+3x1o", 6000, 0, -1);
 }
 
+/// CLEBSCH_CUDA_LINEAR=tensor=1 for the kernels that a test makes: fp32 on tensor cores. From some 400 nodes the tiling
+/// is the wide one.
+class EmulatedLinearTensor : public testing::Test {
+ protected:
+  void SetUp() override { setenv("CLEBSCH_CUDA_LINEAR", "tensor=1", 1); }
+  void TearDown() override { unsetenv("CLEBSCH_CUDA_LINEAR"); }
+};
+
+TEST_F(EmulatedLinearTensor, UnevenBlocksAndRows) {
+  check_linear<float>(kUneven, 37, 0, 20);
+  check_linear<float>(kUneven, 1, 0, 0);
+  check_linear<float>(kUneven, 53, 3, 50);
+}
+
+TEST_F(EmulatedLinearTensor, WideTiling) {
+  check_linear<float>("linear in=20x0e+3x1o out=33x0e+66x1o", 500, 0, 490);
+  check_linear<float>("linear in=20x0e out=33x0e+66x1o", 500, 2, 490);
+}
+
+TEST_F(EmulatedLinearTensor, CopiesOfFourNumbers) {
+  check_linear<float>("linear in=40x0e+8x1o+36x0e out=36x0e+68x1o", 500, 0, 490);
+  check_linear<float>("linear in=40x0e+8x1o+36x0e out=36x0e+68x1o", 70, 2, 60);
+}
+
+TEST_F(EmulatedLinearTensor, StoresOfTwoNumbers) {
+  check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 500, 0, -1);
+  check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 33, 0, -1);
+}
+
+TEST(LinearOnTensorCores, OnlyWhereAsked) {
+  const cuda::DeviceLimits limits = cuda::limits_of_architecture(90);
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits));
+  setenv("CLEBSCH_CUDA_LINEAR", "tensor=1", 1);
+  EXPECT_TRUE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75)));
+  setenv("CLEBSCH_CUDA_LINEAR", "blocks=1", 1);
+  EXPECT_THROW(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits), Error);
+  unsetenv("CLEBSCH_CUDA_LINEAR");
+}
+
 TEST(EmulatedSpeciesLinear, TypesInAnyOrder) {
   check_linear<double>(kUneven, 53, 3, 50);
   check_linear<float>(kUneven, 53, 1, -1);

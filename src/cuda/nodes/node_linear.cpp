@@ -3,13 +3,30 @@
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
+#include "cuda/plan/environment.h"
 #include "cuda/runtime/kernel_table.h"
 
 namespace clebsch::cuda {
+namespace {
 
-CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide,
+constexpr const char* kVariable = "CLEBSCH_CUDA_LINEAR";
+
+bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+}  // namespace
+
+bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits) {
+  bool wanted = false;
+  for (const EnvironmentItem& item : environment_items(kVariable)) {
+    require(item.name == "tensor", "{}: expected tensor=0 or tensor=1, got '{}'", kVariable, item.text);
+    wanted = item.value != 0;
+  }
+  return wanted && scalar == Scalar::f32 && limits.arch >= 80;
+}
+
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide, bool tensor,
                               const DeviceLimits& limits, const CubinCache& cache) {
-  const LinearTiling tiling = linear_tiling(scalar, wide);
+  const LinearTiling tiling = linear_tiling(scalar, wide, tensor);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
   return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
           compile_fixed("group_rows", limits.arch, cache)};
@@ -24,7 +41,8 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
       const std::string label = fmt::format("linear{} {} {}", transposed ? " transposed" : "", wide ? "wide" : "narrow",
                                             scalar_name(call.scalar));
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
-                        CompiledLinear made = compile_linear(*problem, transposed, scalar, wide, limits, cache);
+                        const bool tensor = linear_on_tensor_cores(scalar, limits);
+                        CompiledLinear made = compile_linear(*problem, transposed, scalar, wide, tensor, limits, cache);
                         const int threads = made.tiling.threads();
                         return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
                                                          {std::move(made.group_rows), "", kGroupThreads, 1}};
@@ -35,19 +53,23 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
 }
 
 std::shared_ptr<const NodeLinear> NodeLinear::make(const std::shared_ptr<const LinearProblem>& problem, Scalar scalar) {
-  return one_a_device<NodeLinear>([&] { return new NodeLinear(problem, scalar); }, problem.get(), scalar);
+  return one_a_device<NodeLinear>([&] { return new NodeLinear(problem, scalar); }, problem.get(), scalar,
+                                  environment_text(kVariable));
 }
 
 NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar)
-    : problem_(std::move(problem)), scalar_(scalar), limits_(device_limits(current_device())) {}
+    : problem_(std::move(problem)),
+      scalar_(scalar),
+      limits_(device_limits(current_device())),
+      tensor_(linear_on_tensor_cores(scalar, limits_)) {}
 
-const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed) const {
+const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool tensor) const {
   const LinearTiling widest = linear_tiling(scalar_, true);
   const int64_t blocks =
       (int64_t{nodes} + widest.rows - 1) / widest.rows * linear_column_tiles(*problem_, transposed, widest);
   const bool wide = blocks >= 2 * limits_.multiprocessors;
-  return *variants_.get({transposed, wide}, [&] {
-    const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, limits_);
+  return *variants_.get({transposed, wide, tensor}, [&] {
+    const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, tensor, limits_);
     return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
                        load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()};
   });
@@ -61,14 +83,16 @@ int64_t NodeLinear::groups(const LinearOperands& operands, const Variant& kernel
 
 int64_t NodeLinear::workspace(const LinearOperands& operands, bool transposed) const {
   if (!operands.types || operands.nodes == 0) return 0;
-  const Variant& kernels = variant(operands.nodes, transposed);
+  const Variant& kernels = variant(operands.nodes, transposed, tensor_);
   return groups(operands, kernels) * (kernels.tiling.rows + 1) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const {
   if (operands.nodes == 0) return;
-  const Variant& kernels = variant(operands.nodes, transposed);
   const LinearOperands& o = operands;
+  // Copies of 16 bytes want their alignment. Groups have as many rows with tensor cores as without.
+  const bool tensor = tensor_ && aligned(o.x) && aligned(o.weight) && aligned(out);
+  const Variant& kernels = variant(o.nodes, transposed, tensor);
   const int groups = static_cast<int>(this->groups(o, kernels)), rows = kernels.tiling.rows;
   int32_t *group_type = nullptr, *order = nullptr;
   if (o.types) {

@@ -2,7 +2,7 @@
 // clebsch::linear and clebsch::species_linear on CUDA.
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "core/problem/node_problem.h"
 #include "cuda/kernels/node_linear.h"
@@ -44,21 +44,27 @@ class NodeLinear {
 
   NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar);
   /// The tiling that keeps the device busy for this many nodes.
-  const Variant& variant(int32_t nodes, bool transposed) const;
+  const Variant& variant(int32_t nodes, bool transposed, bool tensor) const;
   int64_t groups(const LinearOperands& operands, const Variant& kernels) const;
 
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
-  mutable Kept<std::pair<bool, bool>, Variant> variants_;  ///< by transposed and wide
+  bool tensor_;                                                   ///< on tensor cores where operands are aligned
+  mutable Kept<std::tuple<bool, bool, bool>, Variant> variants_;  ///< by transposed, wide, tensor
 };
+
+/// Whether maps of this dtype run on tensor cores there, as three products of tf32 for one of fp32: where the
+/// environment variable CLEBSCH_CUDA_LINEAR is tensor=1. Not the default before it has been measured
+/// (docs/notebook/pace.md).
+bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits);
 
 /// Machine code of one tiling, through the cache. Throws Error when it does not compile.
 struct CompiledLinear {
   LinearTiling tiling;
   Cubin cubin, group_rows;
 };
-CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide,
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide, bool tensor,
                               const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
 
 }  // namespace clebsch::cuda

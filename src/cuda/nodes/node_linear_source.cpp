@@ -1,8 +1,10 @@
 #include "cuda/nodes/node_linear_source.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "cuda/emit/tf32_product.h"
 #include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
@@ -44,6 +46,25 @@ std::vector<ColumnTile> column_tiles(const LinearProblem& problem, bool transpos
   return tiles;
 }
 
+/// What the tensor cores' kernel knows of the places of numbers in rows and weights.
+void write_alignment(SourceWriter& w, const std::vector<ColumnTile>& tiles, int64_t in_row, int64_t out_row,
+                     int64_t weight_count) {
+  int64_t in = std::gcd(in_row, int64_t{4}), out = std::gcd(out_row, int64_t{4});
+  std::string weights;
+  for (const ColumnTile& tile : tiles) {
+    out = std::gcd(out, tile.out);
+    for (const Term& t : tile.terms) {
+      in = std::gcd(in, t.in);
+      // Of the two strides one is 1, along which copies run.
+      const int64_t stride = t.in_stride * t.out_stride;
+      weights += weight_count % 4 == 0 && t.weight % 4 == 0 && stride % 4 == 0 ? "1, " : "0, ";
+    }
+  }
+  w.line("constexpr bool kAlignedX = {};", in == 4 ? "true" : "false");
+  w.line("constexpr int kStore = {};", out);
+  w.line("__constant__ int weight_aligned[] = {{{}}};", weights.empty() ? "0" : weights);
+}
+
 /// Tables that tell a block what it does; constant memory, since every thread of a block reads the same entry.
 void write_tables(SourceWriter& w, const std::vector<ColumnTile>& tiles) {
   std::string table, terms;
@@ -61,7 +82,10 @@ void write_tables(SourceWriter& w, const std::vector<ColumnTile>& tiles) {
 
 }  // namespace
 
-LinearTiling linear_tiling(Scalar scalar, bool wide) {
+LinearTiling linear_tiling(Scalar scalar, bool wide, bool tensor) {
+  // A warp has 8 thread_rows by 4 thread_columns.
+  if (tensor && scalar == Scalar::f32)
+    return wide ? LinearTiling{128, 64, 16, 4, 8, 3} : LinearTiling{32, 32, 32, 2, 4, 4};
   if (!wide) return {32, 32, 16, 2, 4};
   return scalar == Scalar::f32 ? LinearTiling{128, 64, 8, 8, 8} : LinearTiling{64, 64, 8, 4, 8};
 }
@@ -76,20 +100,29 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
   const int down = tiling.rows / tiling.thread_rows;
   const int vector = std::min(16 / scalar_bytes(scalar), std::min(tiling.thread_rows, tiling.thread_columns));
   // Left alone, the compiler fetches all of a step's operands first and fills the register file with them.
-  const int min_blocks = scalar == Scalar::f32 ? 3 : 2;
+  const int min_blocks = tiling.stages > 0 ? 512 / threads : scalar == Scalar::f32 ? 3 : 2;
+  const std::vector<ColumnTile> parts = column_tiles(problem, transposed, tiling);
+  const int64_t in_row = (transposed ? problem.out : problem.in).dim();
+  const int64_t out_row = (transposed ? problem.in : problem.out).dim();
   SourceWriter w;
   w.line("// linear in={} out={}{}", problem.in.str(), problem.out.str(), transposed ? ", transposed" : "");
   w.line("typedef {} real;", scalar_name(scalar));
   w.line("constexpr int kRows = {}, kColumns = {}, kDepth = {}, kThreads = {};", tiling.rows, tiling.columns,
          tiling.depth, threads);
-  w.line("constexpr int kThreadRows = {}, kThreadColumns = {}, kAcross = {}, kDown = {}, kVector = {};",
-         tiling.thread_rows, tiling.thread_columns, across, down, vector);
-  w.line("constexpr int kMinBlocks = {}, kInRow = {}, kOutRow = {};", min_blocks,
-         (transposed ? problem.out : problem.in).dim(), (transposed ? problem.in : problem.out).dim());
+  if (tiling.stages > 0) {
+    w.line("constexpr int kStages = {}, kWarpRows = {}, kWarpColumns = {};", tiling.stages, 8 * tiling.thread_rows,
+           4 * tiling.thread_columns);
+    write_alignment(w, parts, in_row, out_row, problem.weight_count);
+  } else {
+    w.line("constexpr int kThreadRows = {}, kThreadColumns = {}, kAcross = {}, kDown = {}, kVector = {};",
+           tiling.thread_rows, tiling.thread_columns, across, down, vector);
+  }
+  w.line("constexpr int kMinBlocks = {}, kInRow = {}, kOutRow = {};", min_blocks, in_row, out_row);
   w.line("constexpr long long kWeights = {};", problem.weight_count);
   w.line("constexpr bool kWeightByRow = {};", transposed ? "true" : "false");
-  write_tables(w, column_tiles(problem, transposed, tiling));
-  w.text(embedded_source("node_linear.cuh"));
+  write_tables(w, parts);
+  if (tiling.stages > 0) write_tf32_functions(w);
+  w.text(embedded_source(tiling.stages > 0 ? "node_linear_tf32.cuh" : "node_linear.cuh"));
   return w.str();
 }
 

@@ -11,19 +11,22 @@ namespace clebsch::cuda {
 /// a thread holds thread_rows x thread_columns sums.
 struct LinearTiling {
   int rows, columns, depth, thread_rows, thread_columns;
+  int stages = 0;  ///< on tensor cores: steps whose operands shared memory holds, 0: not on tensor cores
   int threads() const { return rows / thread_rows * (columns / thread_columns); }
 };
 
-/// wide: for many nodes, most multiply-adds a byte of shared memory; else for few nodes, most blocks.
-LinearTiling linear_tiling(Scalar scalar, bool wide);
+/// wide: for many nodes, most multiply-adds a byte of shared memory; else for few nodes, most blocks. tensor: on tensor
+/// cores, for fp32 alone; as many rows as without.
+LinearTiling linear_tiling(Scalar scalar, bool wide, bool tensor = false);
 /// Column tiles of all blocks and components: the second dimension of the grid.
 int linear_column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling);
 
-/// kernels/node_linear.cuh with its constants before it; the entry point node_linear takes NodeLinearArguments.
-/// out = x W, or x W^T when transposed (x then has the columns of problem.out). Grid: (groups of tiling.rows nodes,
-/// linear_column_tiles). order and group_type as group_rows makes them with rows = tiling.rows; null for one weight,
-/// the groups then being the nodes in turn. Rows from *row_limit on (null: none), and rows of the group type
-/// type_count, are written as zero. Each sum runs over the input channels in order: the same bits in every run.
+/// kernels/node_linear.cuh, or with tiling.stages node_linear_tf32.cuh, with its constants before it; the latter wants
+/// x, the weights and out aligned to 16 bytes and compute capability 8.0; the entry point node_linear takes
+/// NodeLinearArguments. out = x W, or x W^T when transposed (x then has the columns of problem.out). Grid: (groups of
+/// tiling.rows nodes, linear_column_tiles). order and group_type as group_rows makes them with rows = tiling.rows; null
+/// for one weight, the groups then being the nodes in turn. Rows from *row_limit on (null: none), and rows of the group
+/// type type_count, are written as zero. Each sum runs over the input channels in order: the same bits in every run.
 std::string node_linear_source(const LinearProblem& problem, bool transposed, Scalar scalar,
                                const LinearTiling& tiling);
 

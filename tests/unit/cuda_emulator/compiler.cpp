@@ -30,7 +30,7 @@ std::string contents(const std::filesystem::path& path) {
 /// Inline assembly that generated kernels use, and what stands for it here: nothing for hints to cache and optimiser.
 std::string without_assembly(std::string text) {
   static const std::vector<std::pair<std::regex, const char*>> known = [] {
-    const auto statement = [](const char* begin) { return std::regex(std::string("asm volatile\\(\"") + begin); };
+    const auto statement = [](const char* begin) { return std::regex(std::string("asm volatile\\(\\s*\"") + begin); };
     return std::vector<std::pair<std::regex, const char*>>{
         {statement(R"(barrier\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
          "emulated_meet_some($2, $1, __LINE__);"},
@@ -38,7 +38,10 @@ std::string without_assembly(std::string text) {
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
+        {statement(R"(cp\.async\.ca\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
+         "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
+        {statement(R"(cp\.async\.wait_group %0;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(cp\.async\.wait_group (\d+);"[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32 [^;]*;"[^;]*;)"),
          "emulated::multiply_tf32(c, a, b, __LINE__);"},

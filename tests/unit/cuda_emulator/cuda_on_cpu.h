@@ -115,6 +115,13 @@ inline void copy_later(void* to, const void* from, size_t bytes) {
   std::memset(to, 0xff, bytes);
   copies().back().push_back({to, from, bytes});
 }
+/// The same of the first `used` bytes; the others become zeros.
+inline void copy_or_clear_later(void* to, const void* from, size_t bytes, int used) {
+  static const char zeros[16] = {};
+  const size_t there = static_cast<size_t>(used);
+  copy_later(to, from, there);
+  copy_later(static_cast<char*>(to) + there, zeros, bytes - there);
+}
 inline void end_group() { copies().emplace_back(); }
 /// The last group is the one that is being made.
 inline void await_groups(size_t most_open) {
@@ -216,6 +223,18 @@ T atomicMin(T* p, V value) {
   const T old = *p;
   if (value < old) *p = value;
   return old;
+}
+
+template <typename T, typename V>
+T atomicMax(T* p, V value) {
+  const T old = *p;
+  if (old < value) *p = value;
+  return old;
+}
+/// Beyond 64 bits the nearest of their numbers, and the least for what is no number.
+inline long long __float2ll_rn(float x) {
+  if (!(x < 9223372036854775808.0f)) return x == x ? INT64_MAX : INT64_MIN;
+  return x <= -9223372036854775808.0f ? INT64_MIN : std::llrint(x);
 }
 
 template <typename A, typename B>
