@@ -73,6 +73,40 @@ TEST(EmulatedInteraction, SplinesOfVectorsThatAreNoNumbers) {
   }
 }
 
+/// Pieces by their own coefficients in both passes, and sums over lanes through shared memory.
+ScheduleOptions with_pieces_and_lanes() {
+  ScheduleOptions options;
+  options.horner = 2;
+  options.lanes = 1;
+  return options;
+}
+
+template <typename T>
+void test_pieces_and_lanes(const std::string& name, int degree) {
+  const Kernels<T> kernels(named_problem(name).problem, with_pieces_and_lanes());
+  ASSERT_TRUE(kernels.forward.schedule.horner && kernels.atomic.schedule.horner);
+  ASSERT_EQ(kernels.atomic.schedule.lanes, sizeof(T) == 4);
+  std::mt19937_64 random(reference::fresh_seed());
+  for (int pieces : {1, 24}) {
+    Case<T>(kernels, small_graph(random, 3, 4, 6, degree, 2, 3), 2, 5, pieces).compare(tolerance<T>(), 33, 2);
+  }
+}
+
+TEST(EmulatedInteraction, PiecesAndLanesFloat) { test_pieces_and_lanes<float>("test-uneven", 40); }
+TEST(EmulatedInteraction, PiecesAndLanesOfHighDegree) { test_pieces_and_lanes<float>("test-l7", 12); }
+TEST(EmulatedInteraction, PiecesAndLanesDouble) { test_pieces_and_lanes<double>("test-one-channel", 60); }
+TEST(EmulatedInteraction, PiecesAndLanesOfWarpsThatShareAReceiver) { test_pieces_and_lanes<float>("mace-l1", 20); }
+
+TEST(EmulatedInteraction, PiecesOfVectorsThatAreNoNumbers) {
+  const Kernels<double> kernels(named_problem("test-one-channel").problem, with_pieces_and_lanes());
+  std::mt19937_64 random(reference::fresh_seed());
+  for (double component : kNotFinite) {
+    Case<double> broken(kernels, graph_with(component, random), 1, 0);
+    EXPECT_TRUE(std::isnan(broken.forward()[0]));
+    EXPECT_TRUE(std::isnan(broken.backward(false).edge_vec[3]));
+  }
+}
+
 /// Graphs that a run meets; one small problem, so that it compiles once.
 class EmulatedInteractionGraph : public testing::Test {
  protected:

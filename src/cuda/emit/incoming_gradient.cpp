@@ -4,7 +4,7 @@
 
 namespace clebsch::cuda {
 
-void IncomingGradient::load_gradient(const UnitKind& kind, int t) {
+void IncomingGradient::load_gradient(const UnitKind& kind, int t, const std::string& factor) {
   const Tile& tile = kind.tiles[t];
   std::set<int> done;
   for (int p : tile.paths) {
@@ -15,6 +15,7 @@ void IncomingGradient::load_gradient(const UnitKind& kind, int t) {
     for (int k = 0; k < layout.ir.dim(); ++k) {
       std::string value =
           fmt::format("__ldg(grad_out + channel + {})", layout.offset + k * layout.stride + 32 * tile.slice);
+      if (!factor.empty()) value = factor + " * " + value;
       if (scale != 1.0) value = fmt::format("{} * {}", context_.number(scale), value);
       w_.line("real {} = {};", g(t, p, k), masked(context_, kind, t, value));
     }

@@ -15,8 +15,8 @@ class IncomingGradient {
   std::string g(int t, int path, int k) const { return fmt::format("g{}_{}_{}", t, problem_.paths[path].out, k); }
   std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
 
-  /// Reads g of the tile's outputs, scaled, before the loop over edges.
-  void load_gradient(const UnitKind& kind, int t);
+  /// Reads g of the tile's outputs, scaled, before the loop over edges; times the variable `factor` if one is named.
+  void load_gradient(const UnitKind& kind, int t, const std::string& factor = "");
   /// Keeps the compiler from computing the sums G before the loop over edges, where they are the same for every edge:
   /// it would run out of registers and spill. An empty statement that claims to change g holds them inside the loop.
   void keep_in_loop(const UnitKind& kind);

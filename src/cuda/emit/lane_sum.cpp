@@ -1,5 +1,7 @@
 #include "cuda/emit/lane_sum.h"
 
+#include "cuda/plan/schedule.h"
+
 namespace clebsch::cuda {
 
 std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& values, int lanes) {
@@ -23,6 +25,36 @@ std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& val
   }
   for (int step = width; step < lanes; step *= 2)
     w.line("{0} += __shfl_xor_sync(0xffffffffu, {0}, {1});", values[0], step);
+  return values[0];
+}
+
+std::string write_shared_lane_sums(SourceWriter& w, const std::vector<std::string>& values, const std::string& place) {
+  const int n = static_cast<int>(values.size()), row = lane_sums_row(n);
+  // Each lane sums one column of its part of the rows: two parts of 16, whose banks differ by 16, or all 32.
+  const int parts = n <= 16 ? 2 : 1, rows = 32 / parts;
+  w.text("__syncwarp();  // all have read the sums before");
+  w.text("{");
+  w.line("vector16* own = reinterpret_cast<vector16*>({} + lane * {}{});", place, row,
+         parts == 2 ? " + (lane & 16)" : "");
+  for (int i = 0; i < n; i += 4) {
+    const auto value = [&](int k) { return i + k < n ? values[static_cast<size_t>(i + k)] : std::string("0"); };
+    w.line("own[{}] = {{{}, {}, {}, {}}};", i / 4, value(0), value(1), value(2), value(3));
+  }
+  w.text("}");
+  w.text("__syncwarp();");
+  w.text("{");
+  if (parts == 2) {
+    w.line("const real* column = {} + (lane & 16) * {} + (lane & 15);", place, row + 1);
+  } else {
+    w.line("const real* column = {} + lane;", place);
+  }
+  constexpr int kChains = 4;  // sums that do not wait for each other
+  for (int i = 0; i < rows; ++i) {
+    w.line("{}part{} {}= column[{}];", i < kChains ? "real " : "", i % kChains, i < kChains ? "" : "+", i * row);
+  }
+  w.line("{} = (part0 + part1) + (part2 + part3);", values[0]);
+  w.text("}");
+  if (parts == 2) w.line("{0} += __shfl_xor_sync(0xffffffffu, {0}, 16);", values[0]);
   return values[0];
 }
 

@@ -7,7 +7,9 @@
 
 #include "core/errors.h"
 #include "core/radial/radial_spline.h"
+#include "cuda/emit/fixed_point.h"
 #include "cuda/emit/reductions.h"
+#include "cuda/kernels/fixed_kernels.h"
 #include "cuda/plan/environment.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "cuda/runtime/kernel_table.h"
@@ -24,6 +26,13 @@ constexpr int64_t kOneSlabBytes = int64_t{384} << 20;
 constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
+
+/// With integers=1, sums of dX in a fixed order are integers in fp32: no rows of edges are kept. In fp64 integers would
+/// lose digits. Not the default before it has been measured (docs/notebook/pace.md).
+InteractionOutputs with_sums(InteractionOutputs wanted, Scalar scalar, const ScheduleOptions& options) {
+  wanted.fixed_point = wanted.x && wanted.deterministic && scalar == Scalar::f32 && options.integers > 0;
+  return wanted;
+}
 
 int index_of(const InteractionOutputs& wanted) {
   return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic);
@@ -42,7 +51,8 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
                                         const ScheduleOptions& options, const CubinCache& cache, bool density) {
   const auto plan = [&](const ScheduleOptions& chosen) {
-    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen, density && wanted->edge_vec)
+    return wanted ? interaction_backward_source(problem, scalar, with_sums(*wanted, scalar, options), limits, chosen,
+                                                density && wanted->edge_vec)
                   : interaction_forward_source(problem, scalar, limits, chosen, density);
   };
   CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
@@ -70,9 +80,12 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
            [problem, scalar = call.scalar, wanted, limits, options, density](const CubinCache& cache) {
              CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache, density);
              const Schedule& schedule = made.schedule;
-             return std::vector<CompiledPart>{
+             std::vector<CompiledPart> parts{
                  {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
                  {std::move(made.sums), "", kReductionThreads, 1}};
+             if (wanted && with_sums(*wanted, scalar, options).fixed_point)
+               parts.push_back({compile_fixed("fixed_point", limits.arch, cache), "", kFixedPointThreads, 1});
+             return parts;
            }}};
 }
 
@@ -160,7 +173,7 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   const int64_t count = out_rows * problem_->out.dim();
   // The parts of the density stand behind those of the messages.
   void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
-  InteractionArguments arguments{false, density_, operands};
+  InteractionArguments arguments{false, density_, false, operands};
   arguments.out_rows = static_cast<int32_t>(out_rows);
   arguments.out = parts > 1 ? workspace : out;
   if (parts > 1) arguments.o.density.sum = density_parts;
@@ -186,6 +199,8 @@ void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t spl
 
 int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
   if (!wanted.x || !wanted.deterministic) return 0;
+  if (with_sums(wanted, scalar_, options_).fixed_point)
+    return FixedPoint::workspace(operands.nodes, problem_->in1.dim());
   const Slab chosen = slab(variant(index_of(wanted)).schedule, operands);
   return operands.edges == 0 ? 0 : chosen.edges * chosen.edge_bytes;
 }
@@ -194,18 +209,35 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
                            void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const {
   if (!wanted.x && !wanted.edge_vec) return;
   check(operands);
-  const bool by_sender = wanted.x && wanted.deterministic;
-  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+  const bool fixed_point = with_sums(wanted, scalar_, options_).fixed_point;
+  const bool in_order = wanted.x && wanted.deterministic, by_sender = in_order && !fixed_point;
+  require(!in_order || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
   const Variant& kernels = variant(index_of(wanted));
-  if (wanted.x && !by_sender) {
+  if (wanted.x && !in_order) {
     const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
     zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
   }
-  InteractionArguments arguments{true, density_ && wanted.edge_vec, operands};
+  InteractionArguments arguments{true, density_ && wanted.edge_vec, fixed_point, operands};
   arguments.grad_out = grad_out;
   arguments.grad_x = by_sender ? workspace : grad_x;
   arguments.grad_edge_vec = grad_edge_vec;
+  FixedPointArguments sums;
+  if (fixed_point) {
+    sums.data = static_cast<const float*>(grad_out);
+    sums.row_limit = operands.row_limit;
+    sums.rows = operands.graph_rows;
+    sums.row = static_cast<int32_t>(problem_->out.dim());
+    sums.first_term = operands.col_ptr;
+    sums.nodes = operands.nodes;
+    sums.width = static_cast<int32_t>(problem_->in1.dim());
+    sums.out = static_cast<float*>(grad_x);
+    FixedPoint::place(workspace, sums);
+    FixedPoint::make()->begin(sums, stream);
+    arguments.grad_x = const_cast<long long*>(sums.sums);
+    arguments.bad = const_cast<int*>(sums.bad);
+    arguments.largest = sums.largest;
+  }
   const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
   const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
   for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
@@ -219,6 +251,7 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
                               {workspace, operands.col_ptr, operands.col_edge, begin, end, grad_x});
     }
   }
+  if (fixed_point) FixedPoint::make()->end(sums, stream);
 }
 
 }  // namespace clebsch::cuda

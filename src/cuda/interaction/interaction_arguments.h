@@ -37,7 +37,7 @@ struct InteractionOperands {
 
 /// Arguments of the forward or the backward kernel, with a density or without.
 struct InteractionArguments {
-  bool backward = false, density = false;
+  bool backward = false, density = false, fixed_point = false;
   InteractionOperands o = {};
   int32_t first_unit = 0;
   int32_t out_rows = 0;
@@ -45,6 +45,8 @@ struct InteractionArguments {
   const void* grad_out = nullptr;
   int32_t edge_begin = 0, edge_end = 0;
   void* grad_x = nullptr;
+  int32_t* bad = nullptr;  ///< with fixed_point: as FixedPointArguments
+  const uint32_t* largest = nullptr;
   double* grad_edge_vec = nullptr;
   double density_ratio = 0;  ///< the density's pieces / pieces; its cutoffs are those of the interaction
 
@@ -67,7 +69,11 @@ struct InteractionArguments {
       visit("const real* __restrict__ grad_out", grad_out);
       visit("int edge_begin", edge_begin);
       visit("int edge_end", edge_end);
-      visit("real* __restrict__ grad_x", grad_x);
+      visit(fixed_point ? "unsigned long long* __restrict__ grad_x" : "real* __restrict__ grad_x", grad_x);
+      if (fixed_point) {
+        visit("int* __restrict__ bad", bad);
+        visit("const unsigned* __restrict__ largest", largest);
+      }
       visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
     } else {
       visit("int out_rows", out_rows);

@@ -7,6 +7,7 @@
 // summed over the lanes, then over the warps in shared memory, always in the same order, and one thread an edge turns
 // them into a vector.
 #include <algorithm>
+#include <cmath>
 
 #include "core/errors.h"
 #include "core/math/harmonics.h"
@@ -16,9 +17,13 @@
 #include "cuda/interaction/interaction_edges.h"
 #include "cuda/interaction/interaction_source.h"
 #include "cuda/interaction/knots.h"
+#include "cuda/kernels/fixed_point.h"
 
 namespace clebsch::cuda {
 namespace {
+
+/// The sender of slot e, read anew from shared memory.
+constexpr const char* kSenderAgain = "*const_cast<const volatile int*>(&s.slots[e].sender)";
 
 class InteractionBackward : IncomingGradient {
  public:
@@ -35,12 +40,14 @@ class InteractionBackward : IncomingGradient {
     const UnitKind& kind = schedule_.kinds[static_cast<size_t>(index)];
     w_.line("__device__ __forceinline__ void unit_{}(const Edges& s, real* sums, int begin, int end, int edge_begin,",
             index);
-    w_.text(
-        "const real* __restrict__ grad_out, real* __restrict__ grad_x, double* __restrict__ grad_edge_vec, bool "
-        "first_launch, int first_channel) {");
+    w_.text("const real* __restrict__ grad_out, " + std::string(outputs_.fixed_point ? "unsigned long long" : "real") +
+            "* __restrict__ grad_x, double* __restrict__ grad_edge_vec, bool first_launch, int first_channel) {");
     w_.text("const int lane = s.lane, channel = first_channel + lane;");
+    // All that is made of the incoming gradient, dX among it, is then in quanta.
+    if (outputs_.fixed_point) w_.text("const real quanta = quanta_in_one(__ldg(s.largest));");
     write_masks(w_, context_, kind);
-    for (size_t t = 0; t < kind.tiles.size(); ++t) load_gradient(kind, static_cast<int>(t));
+    for (size_t t = 0; t < kind.tiles.size(); ++t)
+      load_gradient(kind, static_cast<int>(t), outputs_.fixed_point ? "quanta" : "");
     write_knot_declarations(w_, context_, kind);
     edges_.chunk_loop(w_);
     if (schedule_.prefetch) {
@@ -50,7 +57,7 @@ class InteractionBackward : IncomingGradient {
     } else {
       slots(kind);
     }
-    if (outputs_.x && outputs_.deterministic) skipped_edges(kind);
+    if (outputs_.x && outputs_.by_edge()) skipped_edges(kind);
     if (outputs_.edge_vec) {
       w_.text("group_barrier(s.group);");
       w_.line(
@@ -104,12 +111,16 @@ class InteractionBackward : IncomingGradient {
   void write_input_gradient(const UnitKind& kind, int t, const char* slot, bool zero) {
     const Tile& tile = kind.tiles[static_cast<size_t>(t)];
     w_.text("{");
-    if (outputs_.deterministic) {
+    if (outputs_.by_edge()) {
       // The row is read again from shared memory: a register that holds it over the edge makes kernels of large
-      // problems spill. The sender is not read again: that cost the atomic kernels 5%.
+      // problems spill. So is the sender of sums in fixed point, but not of sums of floats: that cost these kernels 5%.
       const std::string row = zero ? fmt::format("{}.row", slot) : "*const_cast<const volatile int*>(&s.slots[e].row)";
       w_.line("real* target = grad_x + static_cast<int64>(first + {} - edge_begin) * {} + channel;", row,
               problem_.in1.dim() * max_input_parts(problem_, schedule_));
+    } else if (outputs_.fixed_point) {
+      w_.line("unsigned long long* target = grad_x + static_cast<int64>({}) * {} + channel;", kSenderAgain,
+              problem_.in1.dim());
+      mark_bad_terms(tile, t);
     } else {
       w_.line("real* target = grad_x + static_cast<int64>({}.sender) * {} + channel;", slot, problem_.in1.dim());
     }
@@ -117,15 +128,26 @@ class InteractionBackward : IncomingGradient {
       const BlockLayout& layout = context_.in1[block];
       for (int i = 0; i < layout.ir.dim(); ++i) {
         // Tiles that share an input block add to it atomically or, deterministic, each has a row of its own.
-        const int64_t part = outputs_.deterministic ? input_part(problem_, schedule_, tile, block) : 0;
+        const int64_t part = outputs_.by_edge() ? input_part(problem_, schedule_, tile, block) : 0;
         const int64_t offset = part * problem_.in1.dim() + layout.offset + i * layout.stride + 32 * tile.slice;
-        const std::string value = zero ? context_.number(0) : "d" + input_name(t, block, i);
+        std::string value = zero ? context_.number(0) : "d" + input_name(t, block, i);
+        if (outputs_.fixed_point) value = "static_cast<unsigned long long>(__float2ll_rn(" + value + "))";
         write_masked(
             w_, context_, kind, t,
-            fmt::format(outputs_.deterministic ? "target[{}] = {};" : "atomicAdd(target + {}, {});", offset, value));
+            fmt::format(outputs_.by_edge() ? "target[{}] = {};" : "atomicAdd(target + {}, {});", offset, value));
       }
     }
     w_.text("}");
+  }
+
+  /// A term that integers cannot hold, or that is no number, makes all sums of its sender unknown.
+  void mark_bad_terms(const Tile& tile, int t) {
+    std::string size;
+    for (int block : tile_inputs(problem_, tile)) {
+      for (int i = 0; i < problem_.in1[block].ir.dim(); ++i)
+        size += fmt::format("{}fabsf(d{})", size.empty() ? "" : " + ", input_name(t, block, i));
+    }
+    w_.line("if (!({} < {})) s.bad[{}] = 1;", size, context_.number(std::ldexp(1.0, kTermExponent)), kSenderAgain);
   }
 
   void skipped_edges(const UnitKind& kind) {
@@ -140,7 +162,7 @@ class InteractionBackward : IncomingGradient {
     const std::string weight = weighted ? weight_name(t, p) : "1";
     w_.line("// path {}", p);
     w_.text("{");
-    if (weighted) write_radial(w_, t, p, outputs_.edge_vec);
+    if (weighted) write_radial(w_, context_, t, p, outputs_.edge_vec);
     couple_harmonics(t, p);
     if (outputs_.edge_vec && weighted) w_.line("dy0 += u{}_{} * ({});", t, p, weight_gradient(t, p));
     if (outputs_.x) add_input_gradient(t, p, weight);
@@ -154,7 +176,7 @@ class InteractionBackward : IncomingGradient {
       w_.line("real* target = sums + (from / {} % 2 * {} + s.unit) * {} + (e - from) * {};", schedule_.edges_per_tile,
               units_, schedule_.edges_per_tile * components_, components_);
     } else {
-      w_.line("real* target = s.rows + slot.row * {};", table_row(problem_, schedule_.pass, schedule_.scalar));
+      w_.line("real* target = s.rows + slot.row * {};", table_row(problem_, schedule_));
       w_.text("__syncwarp();");
     }
     const int begin = std::max(1, kind.first_component), end = std::max(begin, kind.last_component);
@@ -164,7 +186,8 @@ class InteractionBackward : IncomingGradient {
       const size_t to = std::min(from + 32, wanted.size());
       std::vector<std::string> values;
       for (size_t i = from; i < to; ++i) values.push_back(fmt::format("dy{}", wanted[i]));
-      const std::string sum = write_lane_sums(w_, values);
+      const bool shared = schedule_.lanes && values.size() > 8;
+      const std::string sum = shared ? write_shared_lane_sums(w_, values, "s.lane_sums") : write_lane_sums(w_, values);
       // Lane i holds component wanted[from + i]. These are consecutive but for the place of the slope.
       const std::string place =
           from == 0 ? fmt::format("lane == 0 ? 0 : lane + {}", begin - 1) : fmt::format("lane + {}", wanted[from]);
@@ -184,7 +207,7 @@ class InteractionBackward : IncomingGradient {
     w_.text("real total = parts[0];");
     for (int u = 1; u < units_; ++u) w_.line("total += parts[{}];", u * part);
     w_.line("s.rows[s.slots[from + i / {0}].row * {1} + i % {0}] = total;", components_,
-            table_row(problem_, schedule_.pass, schedule_.scalar));
+            table_row(problem_, schedule_));
     w_.text("}");
   }
 
@@ -200,7 +223,7 @@ void write_zero_edges(SourceWriter& w, const EmitContext& context, const Interac
   w.text("if (row >= rows_computed) {");
   w.line("const int thread = threadIdx.x % {};", 32 * schedule.units_per_launch());
   if (outputs.edge_vec) write_zeros(w, schedule, "grad_edge_vec", 3);
-  if (outputs.x && outputs.deterministic) {
+  if (outputs.x && outputs.by_edge()) {
     const int64_t width = context.problem.in1.dim() * max_input_parts(context.problem, schedule);
     write_zeros(w, schedule, "grad_x", width, "edge_begin");
   }
@@ -214,12 +237,14 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
                                          const DeviceLimits& limits, const ScheduleOptions& options, bool density) {
   require(problem.radial.has_value(), "cuda interaction: expected a problem with a radial part");
   require(outputs.x || outputs.edge_vec, "cuda interaction: expected a gradient to compute");
+  require(!outputs.fixed_point || (outputs.x && outputs.deterministic && scalar == Scalar::f32),
+          "cuda interaction: sums in fixed point are for dX in a fixed order, in fp32");
   require(!density || outputs.edge_vec, "cuda interaction: a density has a gradient by edge_vec alone");
   const std::string name = density ? "interaction_density_backward" : "interaction_backward";
   KernelSource kernel{name, "", make_schedule(problem, Pass::table_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const InteractionEdges edges(problem, schedule, density);
+  const InteractionEdges edges(problem, schedule, density, outputs.fixed_point);
   SourceWriter w;
   write_head(w, context, "interaction, backward: dE/d edge_vec and dX by recomputation");
   edges.functions(w);
@@ -227,7 +252,7 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   InteractionBackward emitter(w, context, edges, outputs);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text(name + "(" + parameters(InteractionArguments{true, density}) + ") {");
+  w.text(name + "(" + parameters(InteractionArguments{true, density, outputs.fixed_point}) + ") {");
   edges.declare(w, "graph_rows");
   write_edge_range(w, "int");
   w.text("begin = max(begin, edge_begin);");

@@ -9,12 +9,13 @@
 
 namespace clebsch::cuda {
 
-InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density)
+InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density, bool fixed_point)
     : problem_(problem),
       schedule_(schedule),
       density_(density),
+      fixed_point_(fixed_point),
       components_(harmonics_count(problem.lmax_in2)),
-      row_(table_row(problem, schedule.pass, schedule.scalar)) {}
+      row_(table_row(problem, schedule)) {}
 
 void InteractionEdges::functions(SourceWriter& w) const {
   const int units = schedule_.units_per_launch();
@@ -38,6 +39,13 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("Slot* slots;");
   w.text("unsigned* keys;");
   w.text("int* active;");
+  if (fixed_point_) {
+    w.text("int* bad;");
+    w.text("const unsigned* largest;");
+  }
+  if (schedule_.lanes) {
+    w.text("real* lane_sums;");
+  }
   if (density_) {
     w.text("const real* density_table;");
     w.text("const int* density_index;");
@@ -51,6 +59,10 @@ void InteractionEdges::functions(SourceWriter& w) const {
   write_group_barrier(w, schedule_);
   w.text(embedded_source("table_place.cuh"));
   w.blank();
+  if (fixed_point_) {
+    w.text(embedded_source("fixed_point.cuh"));
+    w.blank();
+  }
   if (density_) {
     density_function(w);
     w.blank();
@@ -119,20 +131,24 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
   w.line("const real* row = s.rows + i * {};", row_);
   write_harmonics_gradient(w, problem_.lmax_in2, schedule_.scalar, "row");
+  // Read anew for every edge: a register that holds the quantum over the loops costs more.
+  if (fixed_point_) w.text("const double quantum = one_quantum(*const_cast<const volatile unsigned*>(s.largest));");
+  const char* const sum = fixed_point_ ? "quantum * row[0]" : "row[0]";
   if (density_) {
     // Only one of the launches adds the density's share. dE/dt is by the interaction's own pieces; density_ratio of
     // them are one piece of the density's column. The read is volatile, so that it is repeated for each edge and takes
     // no register over the loops.
     w.line("const real above = *const_cast<const volatile real*>(s.grad_density + {});", row_again("s.group"));
-    w.text("double along = row[0];");
+    w.line("double along = {};", sum);
     if (schedule_.launches > 1) w.text("if (first_launch)");
     w.text("along += s.density_ratio * above * density_of(s, table_place(root, pieces_per_s), pair);");
     w.text("const double slope = along * table_slope(root, pieces_per_s);");
   } else {
-    w.text("const double slope = row[0] * table_slope(root, pieces_per_s);");
+    w.line("const double slope = {} * table_slope(root, pieces_per_s);", sum);
   }
-  w.text(
-      "const double tx = slope * ux + inverse * gx, ty = slope * uy + inverse * gy, tz = slope * uz + inverse * gz;");
+  if (fixed_point_) w.text("const double turn = inverse * quantum;");
+  w.line("const double tx = slope * ux + {0} * gx, ty = slope * uy + {0} * gy, tz = slope * uz + {0} * gz;",
+         fixed_point_ ? "turn" : "inverse");
   if (schedule_.launches == 1) {
     w.text("target[0] = tx;");
     w.text("target[1] = ty;");
@@ -232,6 +248,10 @@ void InteractionEdges::geometry(SourceWriter& w) const {
 
 void InteractionEdges::basis(SourceWriter& w) const {
   const auto number = [&](double value) { return literal(value, schedule_.scalar); };
+  if (schedule_.horner) {
+    w.line("row[{}] = t;", components_);
+    return;
+  }
   // Quintic Hermite functions of value, slope and half the curvature at both ends (core/radial/radial_table.cpp).
   w.line("real* h = row + {};", components_);
   w.text("if (piece < 0) {");
@@ -294,6 +314,9 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
   if (backward() && units > 1) {
     w.line("__shared__ real all_sums[{}][{}];", groups, 2 * units * schedule_.edges_per_tile * components_);
   }
+  if (schedule_.lanes) {
+    w.line("__shared__ __align__(16) real all_lane_sums[{}][{}];", schedule_.warps(), lane_sums_numbers(problem_));
+  }
   // This is so little shared memory that the budget of a chunk ignores it.
   if (density_ && !backward()) w.line("__shared__ real all_density[{}][{}];", groups, units);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
@@ -303,18 +326,19 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
 }
 
 void InteractionEdges::make_edges(SourceWriter& w) const {
-  std::string density;
+  std::string more = fixed_point_ ? ", bad, largest" : "";
+  if (schedule_.lanes) more += ", all_lane_sums[warp]";
   if (density_) {
-    density = ", density_table, density_index, density_pieces, density_ratio, ";
-    density += backward() ? "grad_density" : "all_density[group]";
-    if (!backward() && schedule_.launches > 1) density += ", first_unit == 0";
+    more += ", density_table, density_index, density_pieces, density_ratio, ";
+    more += backward() ? "grad_density" : "all_density[group]";
+    if (!backward() && schedule_.launches > 1) more += ", first_unit == 0";
   }
   w.line(
       "const Edges edges = {{x, table, edge_vec, cutoffs, senders, types, table_index, type_count, pieces, begin < end "
       "? "
       "types[row] : 0, static_cast<int>(threadIdx.x) % {}, lane, unit, group, all_rows[group], all_slots[group], "
       "all_keys[group], all_active + group{}}};",
-      32 * schedule_.units_per_launch(), density);
+      32 * schedule_.units_per_launch(), more);
 }
 
 void InteractionEdges::chunk_loop(SourceWriter& w) const {
@@ -327,7 +351,7 @@ void InteractionEdges::chunk_loop(SourceWriter& w) const {
 }
 
 void InteractionEdges::read(SourceWriter& w, int first, int last) const {
-  const int width = 16 / scalar_bytes(schedule_.scalar), numbers = components_ + table_basis(schedule_.pass);
+  const int width = 16 / scalar_bytes(schedule_.scalar), numbers = components_ + table_basis(schedule_);
   static const char* const names[] = {"x", "y", "z", "w"};
   w.text("const real y0 = 1;");
   for (int word = 0; word * width < row_; ++word) {
@@ -341,9 +365,10 @@ void InteractionEdges::read(SourceWriter& w, int first, int last) const {
         used = true;
       }
       const int b = c - components_;
-      const std::string name = harmonic ? fmt::format("y{}", c)
-                               : b < 6  ? fmt::format("h{}", b)
-                                        : fmt::format("d{}", b - 6);
+      const std::string name = harmonic           ? fmt::format("y{}", c)
+                               : schedule_.horner ? "t"
+                               : b < 6            ? fmt::format("h{}", b)
+                                                  : fmt::format("d{}", b - 6);
       w.line("const real {} = q{}.{};", name, word, names[part]);
     }
   }

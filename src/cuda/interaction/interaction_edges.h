@@ -15,8 +15,9 @@ namespace clebsch::cuda {
 class InteractionEdges {
  public:
   /// density: one more radial function is summed by receiver, `density` in docs/developers/kernels.md. The thread that
-  /// makes an edge's geometry evaluates it: no warp reads it, so it is in no row.
-  InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false);
+  /// makes an edge's geometry evaluates it: no warp reads it, so it is in no row. fixed_point: what rows hold backward
+  /// is in quanta (kernels/fixed_point.h).
+  InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false, bool fixed_point = false);
 
   /// struct Slot, struct Edges, group_barrier(group), fill_chunk(edges, first, count) and, backward,
   /// write_edge_gradient(...): before the kernels.
@@ -47,7 +48,7 @@ class InteractionEdges {
 
   const Problem& problem_;
   const Schedule& schedule_;
-  bool density_;
+  bool density_, fixed_point_;
   int components_, row_;
 };
 

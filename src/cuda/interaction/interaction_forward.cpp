@@ -47,7 +47,7 @@ void write_unit(SourceWriter& w, const EmitContext& context, const InteractionEd
   edges.read(w, kind.first_component, kind.last_component);
   for (size_t t = 0; t < kind.tiles.size(); ++t) {
     for (int p : kind.tiles[t].paths) {
-      if (problem.paths[p].weighted) write_radial(w, static_cast<int>(t), p, false);
+      if (problem.paths[p].weighted) write_radial(w, context, static_cast<int>(t), p, false);
     }
     write_products(w, context, static_cast<int>(t), kind.tiles[t]);
   }

@@ -7,8 +7,13 @@ namespace clebsch::cuda {
 /// Which gradients a backward kernel writes, and how dX is summed.
 struct InteractionOutputs {
   bool x = true, edge_vec = true;
-  /// true: dX of every edge goes to memory, to be summed by sender in edge order; false: atomics.
+  /// true: the same bits in every run; false: atomic additions in the order that comes.
   bool deterministic = false;
+  /// With deterministic, in fp32: dX is counted in quanta by atomic additions of integers (kernels/fixed_point.h).
+  /// Without: dX of every edge goes to memory, to be summed by sender in edge order.
+  bool fixed_point = false;
+  /// dX of every edge goes to memory.
+  bool by_edge() const { return deterministic && !fixed_point; }
 };
 
 /// interaction, forward: interaction_forward, which takes InteractionArguments. To be launched schedule.launches times
@@ -21,10 +26,10 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
                                         const ScheduleOptions& options = {}, bool density = false);
 
 /// interaction, backward: interaction_backward, which takes InteractionArguments, for edges [edge_begin, edge_end)
-/// alone. grad_x: (edge_end - edge_begin, max_input_parts(problem, schedule) * in1.dim()) when deterministic, else (M,
-/// in1.dim()), added to atomically. Gradients of edges of rows from row_limit on, and of edges beyond their cutoff, are
-/// written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits). With `density`, which needs
-/// outputs.edge_vec: interaction_density_backward.
+/// alone. grad_x: (edge_end - edge_begin, max_input_parts(problem, schedule) * in1.dim()) when outputs.by_edge(), else
+/// (M, in1.dim()), added to atomically, with fixed_point as 64-bit integers. Gradients of edges of rows from row_limit
+/// on, and of edges beyond their cutoff, are written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits).
+/// With `density`, which needs outputs.edge_vec: interaction_density_backward.
 KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {},
                                          bool density = false);

@@ -34,11 +34,12 @@ void each_input(const EmitContext& context, const UnitKind& kind, F&& f) {
   }
 }
 
-void write_end(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const char* row, int first) {
+void write_end(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const char* row, int first,
+               int count = kKnotNumbers) {
   const int64_t columns = context.problem.weight_count;
   w.line("const real* source = s.table + static_cast<int64>({}) * {} + channel;", row, kTableOrder * columns);
   each_path(context, kind, [&](int t, int path) {
-    for (int n = 0; n < kKnotNumbers; ++n) {
+    for (int n = 0; n < count; ++n) {
       const int64_t column = n * columns + context.problem.paths[path].weight_offset + 32 * kind.tiles[t].slice;
       w.line("{} = {};", knot(t, path, first + n), masked(context, kind, t, fmt::format("__ldg(source + {})", column)));
     }
@@ -84,6 +85,13 @@ void write_knot_loads(SourceWriter& w, const EmitContext& context, const UnitKin
     write_spline_loads(w, context, kind);
     return;
   }
+  if (context.schedule.horner) {
+    w.text("if (slot.left != left) {");
+    write_end(w, context, kind, "slot.left", 0, kTableOrder);
+    w.text("left = slot.left;");
+    w.text("}");
+    return;
+  }
   w.text("if (slot.left != left) {");
   w.text("if (slot.left == right) {");
   each_path(context, kind, [&](int t, int path) {
@@ -100,7 +108,18 @@ void write_knot_loads(SourceWriter& w, const EmitContext& context, const UnitKin
   w.text("}");
 }
 
-void write_radial(SourceWriter& w, int tile, int path, bool slope) {
+void write_radial(SourceWriter& w, const EmitContext& context, int tile, int path, bool slope) {
+  if (context.schedule.horner) {
+    // Horner's scheme for value and derivative together: b_i = c_i + t b_(i+1), and the same of the b.
+    const std::string w_name = weight_name(tile, path), u_name = fmt::format("u{}_{}", tile, path);
+    w.line("real {} = {};", w_name, knot(tile, path, kTableOrder - 1));
+    if (slope) w.line("real {} = {};", u_name, w_name);
+    for (int n = kTableOrder - 2; n >= 0; --n) {
+      w.line("{0} = {0} * t + {1};", w_name, knot(tile, path, n));
+      if (slope && n > 0) w.line("{0} = {0} * t + {1};", u_name, w_name);
+    }
+    return;
+  }
   for (int derivative = 0; derivative <= (slope ? 1 : 0); ++derivative) {
     std::string sum;
     for (int n = 0; n < 2 * kKnotNumbers; ++n) {

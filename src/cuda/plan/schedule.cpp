@@ -132,7 +132,10 @@ std::string Schedule::str() const {
   std::string text = fmt::format(
       "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
       units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
-      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "", spline ? ", splines" : "");
+      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "",
+      spline   ? ", splines"
+      : horner ? ", pieces"
+               : "");
   for (const UnitKind& kind : kinds)
     text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
   return text;
@@ -186,6 +189,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.pass = pass;
   schedule.scalar = scalar;
   schedule.spline = has_table(pass) && options.spline > 0;
+  schedule.horner = has_table(pass) && !schedule.spline && options.horner >= (is_forward(pass) ? 2 : 1);
+  schedule.lanes = pass == Pass::table_backward && scalar == Scalar::f32 && options.lanes > 0;
   name_kinds(schedule, std::move(best.units));
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;

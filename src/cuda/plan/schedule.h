@@ -33,11 +33,15 @@ struct ScheduleOptions {
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
   int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
+  // These three await their measurement (docs/notebook/pace.md) and are off unless asked for.
+  int integers = -1;  ///< 1: with a table in fp32, dX in a fixed order by sums of integers, not by slabs
+  int horner = -1;    ///< with a table's pieces: 1, backward their own coefficients by Horner's scheme; 2, forward too
+  int lanes = -1;     ///< 1: with a table in fp32, backward sums over lanes through shared memory, not by shuffles
   int stages = -1;    ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2,spline=1" (for tuning); throws Error for a name it does not know.
+/// registers=120,stages=2,spline=1,integers=1,horner=1,lanes=1" (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -76,6 +80,8 @@ struct Schedule {
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
   bool adds = false;    ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;  ///< see ScheduleOptions
+  bool horner = false;  ///< with a table: its pieces' own six coefficients, not the knots at their ends
+  bool lanes = false;   ///< see ScheduleOptions
   int chunk = 0;        ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
@@ -90,8 +96,15 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
 
 /// Basis numbers of an edge from which a table's functions follow: values, and backward their derivatives.
 constexpr int table_basis(Pass pass) { return pass == Pass::table_forward ? 6 : 12; }
+/// The same of a schedule, which may evaluate pieces by the place in them alone.
+constexpr int table_basis(const Schedule& schedule) { return schedule.horner ? 1 : table_basis(schedule.pass); }
 /// Numbers of an edge's row in shared memory with a table: harmonics, then the basis, in whole 16-byte words.
-int table_row(const Problem& problem, Pass pass, Scalar scalar);
+int table_row(const Problem& problem, const Schedule& schedule);
+/// With Schedule::lanes, numbers of shared memory in which a warp sums over its lanes.
+int lane_sums_numbers(const Problem& problem);
+/// The row of one lane there, for so many values: an odd number of 16-byte words, so that 8 lanes which write one each
+/// meet every bank once.
+constexpr int lane_sums_row(int values) { return ((values + 3) / 4 | 1) * 4; }
 /// Static shared memory of a block with a table, in bytes.
 int table_shared_bytes(const Problem& problem, const Schedule& schedule);
 /// Launches over which the units of a schedule with a table are spread: as few as keep the code of each within

@@ -19,7 +19,8 @@ constexpr Name kNames[] = {
     {"tile", &ScheduleOptions::tile},           {"code", &ScheduleOptions::code},
     {"ahead", &ScheduleOptions::ahead},         {"hoist", &ScheduleOptions::hoist},
     {"registers", &ScheduleOptions::registers}, {"stages", &ScheduleOptions::stages},
-    {"spline", &ScheduleOptions::spline},
+    {"spline", &ScheduleOptions::spline},       {"integers", &ScheduleOptions::integers},
+    {"horner", &ScheduleOptions::horner},       {"lanes", &ScheduleOptions::lanes},
 };
 
 }  // namespace
@@ -30,8 +31,9 @@ ScheduleOptions schedule_options(const char* variable) {
     const Name* found =
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return item.name == n.name; });
     require(found != std::end(kNames),
-            "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages or spline, "
-            "got '{}'",
+            "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages, spline, "
+            "integers, "
+            "horner or lanes, got '{}'",
             variable, item.name);
     options.*found->option = item.value;
   }

@@ -18,18 +18,23 @@ constexpr int kBlockBudget = 40960;
 
 }  // namespace
 
-int table_row(const Problem& problem, Pass pass, Scalar scalar) {
-  const int vector = 16 / scalar_bytes(scalar);
-  return (harmonics_count(problem.lmax_in2) + table_basis(pass) + vector - 1) / vector * vector;
+int table_row(const Problem& problem, const Schedule& schedule) {
+  const int vector = 16 / scalar_bytes(schedule.scalar);
+  return (harmonics_count(problem.lmax_in2) + table_basis(schedule) + vector - 1) / vector * vector;
+}
+
+int lane_sums_numbers(const Problem& problem) {
+  return 32 * lane_sums_row(std::min(harmonics_count(problem.lmax_in2), 32)) + 32;
 }
 
 int table_shared_bytes(const Problem& problem, const Schedule& schedule) {
   const int number = scalar_bytes(schedule.scalar), units = schedule.units_per_launch();
-  const int edge = table_row(problem, schedule.pass, schedule.scalar) * number + kSlotBytes + kKeyBytes;
+  const int edge = table_row(problem, schedule) * number + kSlotBytes + kKeyBytes;
   const int sums = is_forward(schedule.pass) || units == 1
                        ? 0
                        : 2 * units * schedule.edges_per_tile * harmonics_count(problem.lmax_in2) * number;
-  return schedule.receivers_per_block * (schedule.chunk * edge + sums + 16);
+  const int lanes = schedule.lanes ? units * lane_sums_numbers(problem) * number : 0;
+  return schedule.receivers_per_block * (schedule.chunk * edge + sums + lanes + 16);
 }
 
 int table_launches(const Schedule& schedule, const DeviceLimits& limits, int registers, int most_code) {
@@ -58,7 +63,7 @@ int table_launches(const Schedule& schedule, const DeviceLimits& limits, int reg
 }
 
 void plan_chunks(const Problem& problem, const DeviceLimits& limits, Schedule& schedule) {
-  const int budget = std::min(kBlockBudget, limits.shared_per_block);
+  const int budget = std::min(schedule.lanes ? limits.shared_per_block - 512 : kBlockBudget, limits.shared_per_block);
   if (!is_forward(schedule.pass)) {
     // Two buffers of the warps' parts must leave room for the rows.
     schedule.chunk = kSmallestChunk;
