@@ -2,8 +2,8 @@
 
 lib/ (libclebsch.so and the plugins), models/ (random models), wheels/ (Python packages), lammps*.tar.xz (a LAMMPS with
 Kokkos and its MPI, also in pieces .00, .01, ...) and plugin.tar.xz (plugins for it) of benchmarks/device,
-peers.tar.xz (benchmarks/device/pack_peers.sh). `scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and
-benchmarks/run use it.
+pypi.tar.xz (PyPI's LAMMPS and MPI, for the plugin in lib/), peers.tar.xz (benchmarks/device/pack_*.sh). kernels/ is a
+cache of compiled kernels. `scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and benchmarks/run use it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,9 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     new = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
     # Not in `work`: a second command on the same machine finds the kernels of the first.
     new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
+    if (bundle / "kernels").is_dir() and not Path(new["CLEBSCH_CACHE_DIR"]).exists():
+        shutil.copytree(bundle / "kernels", new["CLEBSCH_CACHE_DIR"])
+        Path(new["CLEBSCH_CACHE_DIR"]).chmod(0o700)  # no other folder is trusted
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
     if (bundle / "commit").exists():
@@ -94,6 +98,10 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
         new["PYTHONPATH"] = os.pathsep.join(filter(None, [str(work / "site"), new.get("PYTHONPATH", "")]))
     unpack(sorted(bundle.glob("lammps*.tar.xz*")), work / "lammps")
     unpack(sorted(bundle.glob("plugin.tar.xz")), work / "plugins")
+    unpack(sorted(bundle.glob("pypi.tar.xz")), work / "pypi")
+    if (work / "pypi/lmp").exists():
+        if new.setdefault("CLEBSCH_LMP", str(work / "pypi/lmp")) == str(work / "pypi/lmp"):
+            new.setdefault("CLEBSCH_LAMMPS_IN_PYTHON", str(work / "pypi"))
     # The script beside the folder bin, which finds LAMMPS's own libraries.
     programs = [path for path in sorted((work / "lammps").rglob("lmp")) if path.is_file() and path.parent.name != "bin"]
     for name in ("CLEBSCH_LMP", "CLEBSCH_KK_LMP") if programs else ():
