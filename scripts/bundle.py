@@ -2,8 +2,8 @@
 
 lib/ (libclebsch.so and the plugins), models/ (random models), wheels/ (Python packages), lammps*.tar.xz (a LAMMPS with
 Kokkos and its MPI, also in pieces .00, .01, ...) and plugin.tar.xz (plugins for it) of benchmarks/device,
-pypi.tar.xz (PyPI's LAMMPS and MPI, for the plugin in lib/), peers.tar.xz (benchmarks/device/pack_*.sh). kernels/ is a
-cache of compiled kernels. `scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and benchmarks/run use it.
+pypi.tar.xz (PyPI's LAMMPS and MPI, for the plugin in lib/), peers.tar.xz (benchmarks/device/pack_*.sh).
+`scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and benchmarks/run use it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,9 +78,6 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
     new = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
     # Not in `work`: a second command on the same machine finds the kernels of the first.
     new.setdefault("CLEBSCH_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"clebsch-kernels-{os.getuid()}"))
-    if (bundle / "kernels").is_dir() and not Path(new["CLEBSCH_CACHE_DIR"]).exists():
-        shutil.copytree(bundle / "kernels", new["CLEBSCH_CACHE_DIR"])
-        Path(new["CLEBSCH_CACHE_DIR"]).chmod(0o700)  # no other folder is trusted
     new.setdefault("OMP_NUM_THREADS", "2")
     lib, models = bundle / "lib", bundle / "models"
     if (bundle / "commit").exists():

@@ -1,7 +1,7 @@
 """LAMMPS with clebsch/kk on one GPU and on several, a rank a GPU: strong and weak scaling, ways of communication.
 
     python3 benchmarks/md/gpu_ranks.py OUT [--gpus 2] [--points NAME,...] [--comms halo,ghost,gather] [--style kk]
-                                           [--lmp-kk PATH --plugin-kk PATH] [--seconds 500] [--known OTHER/gpu_ranks.json]
+                                           [--lmp-kk PATH --plugin-kk PATH] [--seconds 500] [--known FILE ...]
 
 A point is a model and a number of atoms: in one run on one GPU and in one run on all for each way (`comm`) the boxes,
 models, neighbour lists and checks of benchmarks/md: forces of the start against float64 on the CPU and a total energy
@@ -188,7 +188,9 @@ def main() -> int:
             points.append(found)
             speed = "no time"
             if "step_ms" in found:
-                speed = f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}, {found['device_mb'] or 0:.0f} MB"
+                speed = (
+                    f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}, {found['device_mb'] or 0:.0f} MB"
+                )
             print(point.name, gpus, "GPU", comm, found["failure"] or speed, "; ".join(found["told"]), flush=True)
             (args.out / "gpu_ranks.json").write_text(json.dumps(points, indent=1) + "\n")
             output.write(args.out / "md.json", points, args.style != "cpu")

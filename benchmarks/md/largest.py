@@ -1,13 +1,13 @@
-"""The largest system of a model that LAMMPS with clebsch/kk runs on one GPU and on several: sizes near what the memory of
-a smaller run says, until one goes through and the next one up does not.
+"""The largest system of a model that LAMMPS with clebsch/kk runs on one GPU and on several: sizes near what the memory
+of a smaller run says, until one goes through and the next one up does not.
 
     python3 benchmarks/md/largest.py OUT [--case mace-M] [--gpus 2] [--known FILE ...] [--seconds 200]
 
 The first size is what fits if memory grows with the atoms as it did in the largest run of FILE (gpu_ranks.json), or in
-one of 256,000 atoms. Sizes of one GPU are tried on all GPUs at once, one on each. What went through has made a new list,
-recorded its step and replayed it, its forces have been compared with float64 on the CPU and its energy is conserved; what
-did not has ended with a message, which is kept. OUT receives largest.json and records.json (largest1_mace_m,
-largest2_mace_m: atoms; largest2_mace_m_ms: of a step).
+one of 256,000 atoms. Sizes of one GPU are tried on all GPUs at once, one on each. What went through has made a new
+list, recorded its step and replayed it, its forces have been compared with float64 on the CPU and its energy is
+conserved; what did not has ended with a message, which is kept. OUT receives largest.json and records.json
+(largest1_mace_m, largest2_mace_m: atoms; largest2_mace_m_ms: of a step).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main() -> int:
         measured = [p for p in points if p.get("device_mb")]
     start = max(measured, key=lambda p: p["atoms"])
     fits = (args.memory or memory_of_gpu()) * start["atoms"] / start["device_mb"]
-    print(f"{fits:.0f} atoms a GPU would fill its memory, as {start['atoms']} take {start['device_mb']:.0f} MB", flush=True)
+    print(f"{start['atoms']} atoms take {start['device_mb']:.0f} MB: {fits:.0f} would fill a GPU", flush=True)
     for k in range(0, len(FIRST), args.gpus):
         if went_through(points, 1) or clock.over():
             break

@@ -3,9 +3,9 @@
     python3 benchmarks/md/long_ranks.py OUT                         here: two ranks on the CPU
     python3 benchmarks/md/long_ranks.py OUT --style cuda --seconds 150    two ranks on the GPUs
 
-70 atoms of a NequIP model with random weights (tests/unit/tiny_model.py, 2 layers, float64) at constant energy in a long
-box: `comm_style tiled`, `fix balance` every --balance steps, neighbour lists whenever they are due, features exchanged
-between layers (comm halo). A run is judged by what it wrote until its time was up:
+70 atoms of a NequIP model with random weights (tests/unit/tiny_model.py, 2 layers, float64) at constant energy in a
+long box: `comm_style tiled`, `fix balance` every --balance steps, neighbour lists whenever they are due, features
+exchanged between layers (comm halo). A run is judged by what it wrote until its time was up:
 
 - drift of the energy that Verlet's method conserves, as in long_run.py, below --drift with two errors;
 - memory of all ranks together, and of the GPU, which is steady when the means of the second and the last fifth of
@@ -67,7 +67,8 @@ thermo 10
 timer timeout {seconds} every 100
 run {steps}
 """
-LAST = """timer timeout off
+LAST = """log log.{name}
+timer timeout off
 dump last all custom 1 {name}.dump id fx fy fz
 dump_modify last sort id format float %.17g
 run 0
@@ -149,7 +150,7 @@ class Ranks:
 def lists_in(log: str) -> int:
     """Neighbour lists of the counted steps."""
     found = re.findall(r"^Neighbor list builds = (\d+)", log, re.MULTILINE)
-    return int(found[-2]) if len(found) > 1 else 0  # the last is of `run 0`
+    return int(found[-1]) if found else 0
 
 
 def records(args: argparse.Namespace, found: dict) -> list[dict]:

@@ -1,5 +1,5 @@
-"""The parts of a step on two GPUs beside one: which kernels take longer than half of what they take on one GPU, how long
-the exchange transfers and how long it waits for the other rank, what runs side by side, and when nothing runs.
+"""The parts of a step on two GPUs beside one: which kernels take longer than half of what they take on one GPU, how
+long the exchange transfers and how long it waits for the other rank, what runs side by side, and when nothing runs.
 
     python3 benchmarks/md/step_parts.py OUT --lammps liblammps.so --plugin clebschkkplugin.so --mpirun MPIRUN
                                         [--case mace-M] [--atoms 64000] [--ranks 2]
@@ -39,7 +39,7 @@ KINDS = (
 
 
 def kind_of(name: str) -> str:
-    return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other kernels, torch's for the most part")
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other, torch's for the most part")
 
 
 def by_kind(found: dict) -> dict[str, float]:
@@ -63,9 +63,7 @@ def parts(one: dict, ranks: list[dict]) -> dict:
     alone, many = by_kind(one), [by_kind(found) for found in ranks]
     transfer, late = waits(ranks)
     names = sorted(set(alone).union(*many), key=lambda name: -alone.get(name, 0.0))
-    rows = {
-        name: {"one": alone.get(name, 0.0), "ranks": [found.get(name, 0.0) for found in many]} for name in names
-    }
+    rows = {name: {"one": alone.get(name, 0.0), "ranks": [found.get(name, 0.0) for found in many]} for name in names}
     for row in rows.values():
         row["beyond_share"] = max(row["ranks"]) - row["one"] / len(ranks)
     whole = {key: {"one": one[key], "ranks": [found[key] for found in ranks]}
@@ -93,7 +91,8 @@ def page(found: dict, args: argparse.Namespace) -> str:
         out.append(f"| *{title}* | {row['one']:.0f} |" + "".join(f" {us:.0f} |" for us in row["ranks"])
                    + f" {max(row['ranks']) - row['one'] / len(row['ranks']):+.0f} |")  # fmt: skip
     waited = ", ".join(f"{us:.0f}" for us in found["wait_us"])
-    out += ["", f"Exchanges: {found['transfer_us']:.0f} us of transfer a step; the ranks wait {waited} us for each other."]
+    transfer = f"{found['transfer_us']:.0f} us of transfer a step"
+    out += ["", f"Exchanges: {transfer}; the ranks wait {waited} us for each other."]
     out += ["", "Kernels that take most beyond their share:", ""]
     out += [f"- {us:+.0f} us `{name[:80]}`" for name, us in found["kernels_beyond_share"].items() if us > 5]
     return "\n".join(out) + "\n"

@@ -1,4 +1,4 @@
-"""The table of tests/lammps/options on GPUs: `device cuda` and clebsch/kk, 1, 2 and 4 ranks, against its fp64 reference.
+"""The table of tests/lammps/options on GPUs: `device cuda` and clebsch/kk on 1, 2, 4 ranks, against its fp64 reference.
 
 A test is a row on a back end and a number of ranks. The rows of both are cut into parts; the first test of a part runs
 its rows, in a few processes of LAMMPS. Ranks take all GPUs there are, several a GPU where there are fewer of them.
