@@ -99,7 +99,7 @@ def summary(events: list, steps: int) -> dict:
     kernels = [s for s in spans if "Memcpy" not in s[2] and "Memset" not in s[2]]
     times: dict[str, list[float]] = {}
     for start, stop, name in spans:
-        times.setdefault(name[:90], []).append(stop - start)
+        times.setdefault(name[:200], []).append(stop - start)
     largest = sorted(times.items(), key=lambda item: -sum(item[1]))[:25]
     return {
         "steps": steps,
@@ -113,7 +113,7 @@ def summary(events: list, steps: int) -> dict:
         "side_by_side_us": (sum(stop - start for start, stop, _ in spans) - busy) / steps,
         "exchanges_us": [stop - start for start, stop, name in spans if "nccl" in name.lower()],
         "all": {name: sum(t) / steps for name, t in times.items()},
-        "largest": [{"name": name, "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
+        "largest": [{"name": name[:90], "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
     }
 
 

@@ -1,7 +1,7 @@
 // Makes calls of the CUDA runtime fail on one rank, for LD_PRELOAD. CLEBSCH_GPU_FAULT=RANK:CALL:COUNT, which the input
 // sets when it wants to (`shell putenv`): from the COUNT-th on, CALL fails on the rank of that number: memory
-// (cudaMalloc: no memory) or copy (cudaMemcpyAsync: an illegal address). Only calls of torch fail: Kokkos, which makes the
-// same calls for LAMMPS's own arrays, says in its own words what went wrong.
+// (cudaMalloc: no memory) or copy (cudaMemcpyAsync: an illegal address). Only calls of torch fail: Kokkos, which makes
+// the same calls for LAMMPS's own arrays, says in its own words what went wrong.
 #include <dlfcn.h>
 
 #include <cstddef>
