@@ -47,7 +47,7 @@ def measured(folder: Path) -> tuple[list[dict], dict]:
 
 def sizes(points: list[dict], where: dict) -> str:
     """The table of large systems: ms a step on one GPU and on several, speed-up or efficiency, memory of a GPU."""
-    out = [f"{of(where)}; `scripts/gpu-campaign speed`:", ""]
+    out = [f"{of(where)}; `scripts/gpu-campaign speed`, points on one GPU two at a time, each on a GPU of its own:", ""]
     out += ["| model, atoms | GPUs | ms a step | katom-steps/s | against one GPU | MB of a GPU | error of forces |"]
     out += ["|---|---|---|---|---|---|---|"]
     shown = set()
