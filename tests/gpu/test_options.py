@@ -42,6 +42,8 @@ def back_end_of(name: str, ranks: int) -> BackEnd:
         mpirun, *_ = test_md.engine.launcher(style.program, 2, os.environ.get("CLEBSCH_MPIRUN", ""))
         return [mpirun, "-n", str(count)]
 
+    # On GPUs Kokkos has newton off by itself and refuses the command with which rows turn it on.
+    flags = (*style.flags, *test_md.NEWTON_ON) if name == "kk-device" else style.flags
     program = style.program
     more = {"OMP_PROC_BIND": "false"} | test_md.engine.MPI_ENVIRONMENT
     in_python = bool(IN_PYTHON) and name == "cuda"
@@ -50,7 +52,7 @@ def back_end_of(name: str, ranks: int) -> BackEnd:
         more["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
         more["PYTHONPATH"] = os.pathsep.join(filter(None, [f"{IN_PYTHON}/site", os.environ.get("PYTHONPATH", "")]))
     return BackEnd(
-        name, program.lmp, program.plugin, style.keywords, style.flags, gpu=True, launcher=launcher,
+        name, program.lmp, program.plugin, style.keywords, flags, gpu=True, launcher=launcher,
         environment=tuple(more.items()), seconds=SECONDS, python=in_python, launched=ranks > 1,
     )  # fmt: skip
 
