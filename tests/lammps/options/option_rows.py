@@ -65,6 +65,7 @@ GROUP = "group some id 1:15\n"
 LISTS = "neighbor 0.5 bin\nneigh_modify every 3 delay 0 check no\n"
 #: LAMMPS's own refusal.
 KOKKOS_BINS = {"KOKKOS package only supports 'bin' neighbor lists": lambda place: place.kokkos}
+KOKKOS_MINIMIZER = {"Must use a Kokkos-enabled min style": lambda place: place.kokkos}
 
 
 # --- whether it happened ---------------------------------------------------------------------------------------------
@@ -166,7 +167,12 @@ ROWS = [
         refused={"Pair style does not support rRESPA inner/middle/outer": always},
     ),
     Row("minimize, cg", "minimize 0 0 6 20", happened=moved),
-    Row("minimize, fire", "min_style fire\ntimestep 0.0001\nminimize 0 0 8 20", happened=moved),
+    Row(
+        "minimize, fire",
+        "min_style fire\ntimestep 0.0001\nminimize 0 0 8 20",
+        refused=KOKKOS_MINIMIZER,
+        happened=moved,
+    ),
     Row(
         "minimize with box/relax",
         "fix r all box/relax aniso 0.0 vmax 0.002\nminimize 0 0 5 30",
@@ -382,6 +388,7 @@ ROWS = [
         ranks=(4,),
         partition={4: "4x1"},
         unlike=lambda part: () if part in (0, 3) else ("forces",),  # the replicas between have springs
+        refused=KOKKOS_MINIMIZER,
         happened=moved,
     ),
     Row("several LAMMPS in one process", NVE + "run 4\nrun 4", in_python=True, happened=moved),
