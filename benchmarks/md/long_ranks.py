@@ -54,10 +54,10 @@ minimize 0 0 200 400
 velocity all create {temperature} 4711 mom yes loop geom
 fix motion all nve
 fix bath all langevin {temperature} {temperature} 0.05 4711
-run 4000 post no
+run 2000 post no
 unfix bath
 velocity all zero linear
-run 2000 post no
+run 1000 post no
 reset_timestep 0 time 0.0
 variable square atom (fx^2+fy^2+fz^2)/mass
 compute square all reduce sum v_square
