@@ -216,7 +216,7 @@ def main() -> int:
         memory = {"host_mb": thinned(run.host), "device_mb": thinned(run.device)}
         common.save(args.out / f"long_ranks_{args.style}.json", found | memory | {"failure": "; ".join(bad)})
         common.save(args.out / f"long_ranks_{args.style}_records.json", records(args, found))
-    print(json.dumps({k: round(v, 7) if isinstance(v, float) else v for k, v in found.items()}))
+    print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in found.items()}))
     print("FAIL " + "; ".join(bad) if bad else "ok")
     return 1 if bad else 0
 
