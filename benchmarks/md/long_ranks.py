@@ -54,10 +54,10 @@ minimize 0 0 200 400
 velocity all create {temperature} 4711 mom yes loop geom
 fix motion all nve
 fix bath all langevin {temperature} {temperature} 0.05 4711
-run 4000 post no
+run 2000 post no
 unfix bath
 velocity all zero linear
-run 2000 post no
+run 1000 post no
 reset_timestep 0 time 0.0
 variable square atom (fx^2+fy^2+fz^2)/mass
 compute square all reduce sum v_square
@@ -216,7 +216,7 @@ def main() -> int:
         memory = {"host_mb": thinned(run.host), "device_mb": thinned(run.device)}
         common.save(args.out / f"long_ranks_{args.style}.json", found | memory | {"failure": "; ".join(bad)})
         common.save(args.out / f"long_ranks_{args.style}_records.json", records(args, found))
-    print(json.dumps({k: round(v, 7) if isinstance(v, float) else v for k, v in found.items()}))
+    print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in found.items()}))
     print("FAIL " + "; ".join(bad) if bad else "ok")
     return 1 if bad else 0
 
