@@ -10,7 +10,7 @@
 #include "core/radial/radial_table.h"
 #include "cpu/allegro_kernels.h"
 #include "cpu/allegro_network.h"
-#include "cpu/team_error.h"
+#include "core/team_error.h"
 
 namespace clebsch::cpu {
 namespace {

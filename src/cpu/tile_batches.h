@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cpu/edge_tile.h"
-#include "cpu/team_error.h"
+#include "core/team_error.h"
 
 namespace clebsch::cpu {
 
