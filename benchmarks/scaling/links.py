@@ -83,6 +83,17 @@ def pack(device: torch.device) -> list[float]:
     return [moved / t / 1e9 for t in seconds(work, ROUNDS, device)]
 
 
+def tell(values: dict[str, tuple[str, list[float]]], kind: str) -> list[dict]:
+    """Prints and returns the records of (unit, what was measured) by name."""
+    records = []
+    for name, (unit, found) in values.items():
+        value, spread = common.quartiles(found)
+        print(f"{name} {value:.4g} {unit} (spread {spread:.2g})")
+        records.append({"name": name, "value": value, "unit": unit, "spread": spread, "dtype": "float32",
+                        "deterministic": True, "error": 0.0, "peer": None} | common.about(kind))  # fmt: skip
+    return records
+
+
 def process(rank: int, port: int, out: str, kind: str) -> None:
     """One of the two."""
     device = torch.device(kind, rank) if kind == "cuda" else torch.device("cpu")
@@ -100,12 +111,7 @@ def process(rank: int, port: int, out: str, kind: str) -> None:
             "gpus2_link_gb_s": ("GB/s", rates),
             "gpus2_pack_gb_s": ("GB/s", pack(device)),
         }
-        records = []
-        for name, (unit, found) in values.items():
-            value, spread = common.quartiles(found)
-            print(f"{name} {value:.4g} {unit} (spread {spread:.2g})")
-            records.append({"name": name, "value": value, "unit": unit, "spread": spread, "dtype": "float32",
-                            "deterministic": True, "error": 0.0, "peer": None} | common.about(kind))  # fmt: skip
+        records = tell(values, kind)
         for size, found in times.items():
             print(f"  {size:>10} bytes: {1e6 * common.quartiles(found)[0]:.1f} us")
         common.save(out, records)
@@ -124,13 +130,7 @@ def measured(path: Path, kind: str) -> list[dict]:
     both = ("forward_s", "reverse_s")
     rates = [(many["bytes"] - quarter["bytes"]) / (many[key] - quarter[key]) / 1e9 for key in both]
     values = {"gpus2_round_us": ("us", [1e6 * few[key] for key in both]), "gpus2_link_gb_s": ("GB/s", rates)}
-    records = []
-    for name, (unit, found) in values.items():
-        value, spread = common.quartiles(found)
-        print(f"{name} {value:.4g} {unit} (spread {spread:.2g})")
-        records.append({"name": name, "value": value, "unit": unit, "spread": spread, "dtype": "float32",
-                        "deterministic": True, "error": 0.0, "peer": None} | common.about(kind))  # fmt: skip
-    return records
+    return tell(values, kind)
 
 
 def main() -> int:

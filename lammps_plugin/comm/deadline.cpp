@@ -2,6 +2,7 @@
 #include "comm/deadline.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -50,7 +52,18 @@ bool all_done(std::vector<PendingMessage>& messages) {
   return all;
 }
 
-[[noreturn]] void give_up(std::vector<PendingMessage>& messages, double seconds, const std::string& what) {
+/// The memory of a reduction, which MPI works on.
+struct Reduction {
+  std::array<double, kMostReduced> mine, result;
+  std::vector<PendingMessage> pending;
+};
+
+std::string described(const Awaited& awaited) {
+  if (awaited.layer < 0) return awaited.what;
+  return "the exchange of " + std::string(awaited.what) + " behind layer " + std::to_string(awaited.layer);
+}
+
+[[noreturn]] void give_up(std::vector<PendingMessage>& messages, double seconds, const Awaited& awaited) {
   std::set<int> missing;
   for (PendingMessage& message : messages) {
     if (message.request == MPI_REQUEST_NULL) continue;
@@ -63,7 +76,8 @@ bool all_done(std::vector<PendingMessage>& messages) {
   messages.clear();
   char limit[32];
   std::snprintf(limit, sizeof limit, "%.6g", seconds);
-  throw std::runtime_error("expected " + what + " with " + names_of(missing) + " within " + limit + " s (" + kVariable +
+  throw std::runtime_error("expected " + described(awaited) + " with " + names_of(missing) + " within " + limit +
+                           " s (" + kVariable +
                            "), got no answer: a rank has ended, hangs, or is late; look at its output and its node, or "
                            "allow more seconds (0: no limit)");
 }
@@ -85,9 +99,9 @@ double comm_timeout(MPI_Comm world) {
   return seconds;
 }
 
-void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double seconds, const std::string& what) {
+void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double seconds, const Awaited& awaited) {
 #ifdef MPI_STUBS  // LAMMPS without MPI: one rank, which sends nothing
-  static_cast<void>(bytes), static_cast<void>(seconds), static_cast<void>(what);
+  static_cast<void>(bytes), static_cast<void>(seconds), static_cast<void>(awaited);
   messages.clear();
 #else
   using Clock = std::chrono::steady_clock;
@@ -100,7 +114,7 @@ void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double s
   while (!all_done(messages)) {
     const auto now = Clock::now();
     waited += std::min(now - std::exchange(last, now), kStep);
-    if (seconds > 0 && waited > std::chrono::duration<double>(seconds)) give_up(messages, seconds, what);
+    if (seconds > 0 && waited > std::chrono::duration<double>(seconds)) give_up(messages, seconds, awaited);
     if (waited < patience) {
       std::this_thread::yield();
     } else {
@@ -111,28 +125,26 @@ void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double s
 #endif
 }
 
-std::vector<double> reduce_over_ranks(std::vector<double> mine, MPI_Op op, MPI_Comm world, double seconds,
-                                      const std::string& what) {
+void reduce_over_ranks(double* numbers, int count, MPI_Op op, MPI_Comm world, double seconds, const Awaited& awaited) {
+  if (count < 0 || count > kMostReduced)
+    throw std::runtime_error("reduce_over_ranks: expected at most " + std::to_string(kMostReduced) + " numbers, got " +
+                             std::to_string(count));
 #ifdef MPI_STUBS
-  static_cast<void>(op), static_cast<void>(world), static_cast<void>(seconds), static_cast<void>(what);
-  return mine;
+  static_cast<void>(numbers), static_cast<void>(op), static_cast<void>(world), static_cast<void>(seconds);
+  static_cast<void>(awaited);
 #else
-  struct Numbers {
-    std::vector<double> mine, result;
-  };
-  auto numbers = std::make_unique<Numbers>();
-  numbers->result.resize(mine.size());
-  numbers->mine = std::move(mine);
-  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
-  MPI_Iallreduce(numbers->mine.data(), numbers->result.data(), static_cast<int>(numbers->mine.size()), MPI_DOUBLE, op,
-                 world, &pending[0].request);
+  static thread_local std::unique_ptr<Reduction> memory;
+  if (!memory) memory = std::make_unique<Reduction>();
+  std::copy(numbers, numbers + count, memory->mine.begin());
+  memory->pending.assign(1, {MPI_REQUEST_NULL, -1});
+  MPI_Iallreduce(memory->mine.data(), memory->result.data(), count, MPI_DOUBLE, op, world, &memory->pending[0].request);
   try {
-    wait_for(pending, 0, seconds, what);
+    wait_for(memory->pending, 0, seconds, awaited);
   } catch (...) {
-    static_cast<void>(numbers.release());  // MPI may still write there when a rank comes late
+    static_cast<void>(memory.release());  // MPI may still write there when a rank comes late
     throw;
   }
-  return std::move(numbers->result);
+  std::copy(memory->result.begin(), memory->result.begin() + count, numbers);
 #endif
 }
 

@@ -5,7 +5,6 @@
 #include <mpi.h>
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace clebsch_lammps {
@@ -20,18 +19,30 @@ struct PendingMessage {
   int rank;
 };
 
+/// What a wait is for, for its error message alone: nothing is put together, or allocated, in a step that goes well.
+struct Awaited {
+  Awaited(const char* name) : what(name) {}  // NOLINT: a name alone is the usual case
+  Awaited(const char* features, int behind) : what(features), layer(behind) {}
+  const char* what;  ///< what is expected, or what is exchanged behind `layer`
+  int layer = -1;    ///< -1: none
+};
+
 /// Returns when all messages have come and gone. Throws std::runtime_error naming the ranks that are missing when that
-/// takes more than `seconds` (0: no limit); `what` says in the message what was expected. `bytes`: in all messages.
+/// takes more than `seconds` (0: no limit). `bytes`: in all messages.
 ///
 /// MPI is asked again and again, as its own waits do; after a time in which `bytes` should have been sent this thread
 /// sleeps for 50 microseconds between two questions, so that a rank that is late on the same core gets it.
 ///
 /// After an error the messages are given up, but a peer that comes late may still write into their memory: the caller
 /// has to end the run.
-void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double seconds, const std::string& what);
+void wait_for(std::vector<PendingMessage>& messages, std::size_t bytes, double seconds, const Awaited& awaited);
 
-/// MPI_Allreduce with a deadline; errors as of wait_for().
-std::vector<double> reduce_over_ranks(std::vector<double> mine, MPI_Op op, MPI_Comm world, double seconds,
-                                      const std::string& what);
+/// The most numbers of one reduction.
+constexpr int kMostReduced = 16;
+
+/// MPI_Allreduce in place with a deadline: `numbers` (count), at most kMostReduced, become those of all ranks. Errors
+/// as of wait_for(), which leave `numbers` as they were; std::runtime_error for a count out of range. Allocates in a
+/// thread's first call alone.
+void reduce_over_ranks(double* numbers, int count, MPI_Op op, MPI_Comm world, double seconds, const Awaited& awaited);
 
 }  // namespace clebsch_lammps

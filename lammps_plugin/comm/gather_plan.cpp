@@ -16,8 +16,9 @@ GatherPlan make_gather_plan(MPI_Comm world, const HaloPlan& halo, double seconds
   MPI_Comm_size(world, &plan.ranks);
   plan.owned = halo.owned;
   plan.remote = halo.remote;
-  plan.padded = static_cast<int>(
-      reduce_over_ranks({static_cast<double>(plan.owned)}, MPI_MAX, world, seconds, "numbers of rows")[0]);
+  double most = plan.owned;
+  reduce_over_ranks(&most, 1, MPI_MAX, world, seconds, "numbers of rows");
+  plan.padded = static_cast<int>(most);
   if (std::int64_t{plan.padded} * plan.ranks > std::numeric_limits<int>::max())  // the same on all ranks
     throw std::runtime_error("comm gather: expected fewer than 2^31 rows on all ranks, got " +
                              std::to_string(plan.padded) + " on the largest of " + std::to_string(plan.ranks) +

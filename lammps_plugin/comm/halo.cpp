@@ -2,6 +2,7 @@
 #include "comm/halo.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 
 #include "atom.h"
@@ -105,8 +106,9 @@ bool Halo::needs_plan(bool new_list) {
 }
 
 int Halo::largest(int mine) const {
-  return static_cast<int>(
-      reduce_over_ranks({static_cast<double>(mine)}, MPI_MAX, world_, seconds_, "the start of a step")[0]);
+  double number = mine;
+  reduce_over_ranks(&number, 1, MPI_MAX, world_, seconds_, "the start of a step");
+  return static_cast<int>(number);
 }
 
 void Halo::make_plan(const LAMMPS_NS::NeighList* list, Communication& communication, LAMMPS_NS::Pair* pair) {
@@ -158,8 +160,8 @@ CommCounts Halo::count(int owned, double remote, double partners) const {
     remote = remote_of_domain(lengths, reach, density, r_max_, others);
     partners = std::min(26, comm->nprocs - 1);
   }
-  const std::vector<double> most = reduce_over_ranks({static_cast<double>(owned), remote, partners, ghosts}, MPI_MAX,
-                                                     world_, seconds_, "counts of rows");
+  std::array<double, 4> most{static_cast<double>(owned), remote, partners, ghosts};
+  reduce_over_ranks(most.data(), 4, MPI_MAX, world_, seconds_, "counts of rows");
   counts.ranks = comm->nprocs;
   counts.layers = layers_;
   counts.widths = widths_;
@@ -223,11 +225,12 @@ void Halo::tell(bool returns_forces) {
     traffic.messages += transport_.link->messages(bytes);
     traffic.bytes += static_cast<long long>(bytes);
   }
-  const std::vector<double> mine = {static_cast<double>(plan_.owned), static_cast<double>(plan_.remote),
-                                    static_cast<double>(plan_.from.size()), static_cast<double>(traffic.messages),
-                                    static_cast<double>(traffic.bytes)};
-  const auto sum = reduce_over_ranks(mine, MPI_SUM, world_, seconds_, "counts of messages");
-  const auto most = reduce_over_ranks(mine, MPI_MAX, world_, seconds_, "counts of messages");
+  std::array<double, 5> sum{static_cast<double>(plan_.owned), static_cast<double>(plan_.remote),
+                            static_cast<double>(plan_.from.size()), static_cast<double>(traffic.messages),
+                            static_cast<double>(traffic.bytes)};
+  std::array<double, 5> most = sum;
+  reduce_over_ranks(sum.data(), 5, MPI_SUM, world_, seconds_, "counts of messages");
+  reduce_over_ranks(most.data(), 5, MPI_MAX, world_, seconds_, "counts of messages");
   if (comm->me != 0) return;
   std::string text = fmt::format(
       "Pair style clebsch: comm {} through {}: {:.0f} rows, {:.0f} remote nodes (largest rank: {:.0f}, {:.0f} from "

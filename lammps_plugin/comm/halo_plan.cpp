@@ -24,7 +24,7 @@ std::vector<HaloPeer> peers_of(const std::vector<int>& counts, std::vector<int>&
   return peers;
 }
 
-/// What ranks tell each other. (LAMMPS's own mpi.h, for builds without MPI, takes no const pointers.)
+/// What ranks tell each other.
 struct Wishes {
   std::vector<int> wanted, asked;  ///< atoms that this rank wants of each, and each of this one
   std::vector<int> wanted_starts, asked_starts;
@@ -34,25 +34,21 @@ struct Wishes {
 
 /// Tells owners what is wanted of them; fills the peers of `plan` and `wishes.rows`.
 void exchange_wishes(MPI_Comm world, double seconds, Wishes& wishes, HaloPlan& plan) {
-  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
-#ifdef MPI_STUBS
-  MPI_Alltoall(wishes.wanted.data(), 1, MPI_INT, wishes.asked.data(), 1, MPI_INT, world);
+#ifdef MPI_STUBS  // LAMMPS without MPI: one rank, which wants nothing of others
+  static_cast<void>(world), static_cast<void>(seconds);
+  plan.from = peers_of(wishes.wanted, wishes.wanted_starts);
 #else
+  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
   MPI_Ialltoall(wishes.wanted.data(), 1, MPI_INT, wishes.asked.data(), 1, MPI_INT, world, &pending[0].request);
-#endif
   wait_for(pending, 0, seconds, "numbers of atoms to exchange");
   plan.from = peers_of(wishes.wanted, wishes.wanted_starts);
   plan.to = peers_of(wishes.asked, wishes.asked_starts);
   wishes.rows.resize(plan.to.empty() ? 0 : plan.to.back().first + plan.to.back().count);
   pending.assign(1, {MPI_REQUEST_NULL, -1});
-#ifdef MPI_STUBS
-  MPI_Alltoallv(wishes.indices.data(), wishes.wanted.data(), wishes.wanted_starts.data(), MPI_INT, wishes.rows.data(),
-                wishes.asked.data(), wishes.asked_starts.data(), MPI_INT, world);
-#else
   MPI_Ialltoallv(wishes.indices.data(), wishes.wanted.data(), wishes.wanted_starts.data(), MPI_INT, wishes.rows.data(),
                  wishes.asked.data(), wishes.asked_starts.data(), MPI_INT, world, &pending[0].request);
-#endif
   wait_for(pending, wishes.rows.size() * sizeof(int), seconds, "a list of atoms to exchange");
+#endif
 }
 
 }  // namespace

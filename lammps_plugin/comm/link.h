@@ -3,7 +3,6 @@
 // Who carries bytes between ranks: MPI from the host's memory, MPI beside a GPU through pinned memory, MPI from a GPU's
 // memory, NCCL. No LAMMPS, so that each is tested alone.
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace clebsch_lammps {
@@ -21,11 +20,6 @@ struct Round {
   const char* what = "features";  ///< for messages
   int layer = 0;
 };
-
-/// "the exchange of features behind layer 0"
-inline std::string described(const Round& round) {
-  return "the exchange of " + std::string(round.what) + " behind layer " + std::to_string(round.layer);
-}
 
 /// Data are where the features are, in the host's memory or a GPU's. Work belongs into the order of the round's
 /// stream: what is sent is what the stream has made, and what the stream does next sees what was received. All ranks of

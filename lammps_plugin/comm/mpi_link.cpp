@@ -25,28 +25,25 @@ MpiLink::MpiLink(MPI_Comm world, double seconds) : world_(world), seconds_(secon
   MPI_Comm_size(world_, &ranks_);
 }
 
-void MpiLink::exchange(const std::vector<Message>& sends, const std::vector<Message>& receives, const Round& round) {
+template <typename Call>
+std::size_t MpiLink::start(const std::vector<Message>& messages, const Call& call) {
   std::size_t bytes = 0;
+  for (const Message& message : messages) {
+    bytes += message.bytes;
+    for (std::size_t begin = 0; begin < message.bytes; begin += kPiece) {
+      pending_.emplace_back();
+      pending_.back().rank = message.rank;
+      call(message.data + begin, static_cast<int>(std::min(kPiece, message.bytes - begin)), MPI_BYTE, message.rank, 0,
+           world_, &pending_.back().request);
+    }
+  }
+  return bytes;
+}
+
+void MpiLink::exchange(const std::vector<Message>& sends, const std::vector<Message>& receives, const Round& round) {
   pending_.clear();
-  for (const Message& message : receives) {
-    bytes += message.bytes;
-    for (std::size_t begin = 0; begin < message.bytes; begin += kPiece) {
-      pending_.emplace_back();
-      pending_.back().rank = message.rank;
-      MPI_Irecv(message.data + begin, static_cast<int>(std::min(kPiece, message.bytes - begin)), MPI_BYTE, message.rank,
-                0, world_, &pending_.back().request);
-    }
-  }
-  for (const Message& message : sends) {
-    bytes += message.bytes;
-    for (std::size_t begin = 0; begin < message.bytes; begin += kPiece) {
-      pending_.emplace_back();
-      pending_.back().rank = message.rank;
-      MPI_Isend(message.data + begin, static_cast<int>(std::min(kPiece, message.bytes - begin)), MPI_BYTE, message.rank,
-                0, world_, &pending_.back().request);
-    }
-  }
-  wait_for(pending_, bytes, seconds_, described(round));
+  const std::size_t received = start(receives, MPI_Irecv), sent = start(sends, MPI_Isend);
+  wait_for(pending_, received + sent, seconds_, {round.what, round.layer});
 }
 
 // LAMMPS's own mpi.h, for builds without MPI, has neither collective calls that do not wait nor MPI_REQUEST_NULL; there
@@ -57,7 +54,7 @@ void MpiLink::all_gather(char* slots, std::size_t bytes, const Round& round) {
 #ifndef MPI_STUBS
   pending_.assign(1, {MPI_REQUEST_NULL, -1});
   MPI_Iallgather(MPI_IN_PLACE, 0, MPI_FLOAT, slots, floats(bytes), MPI_FLOAT, world_, &pending_[0].request);
-  wait_for(pending_, bytes * static_cast<std::size_t>(ranks_), seconds_, described(round));
+  wait_for(pending_, bytes * static_cast<std::size_t>(ranks_), seconds_, {round.what, round.layer});
 #endif
 }
 
@@ -66,7 +63,7 @@ void MpiLink::all_to_all(char* out, char* in, std::size_t bytes, const Round& ro
 #ifndef MPI_STUBS
   pending_.assign(1, {MPI_REQUEST_NULL, -1});
   MPI_Ialltoall(out, floats(bytes), MPI_FLOAT, in, floats(bytes), MPI_FLOAT, world_, &pending_[0].request);
-  wait_for(pending_, bytes * static_cast<std::size_t>(ranks_), seconds_, described(round));
+  wait_for(pending_, bytes * static_cast<std::size_t>(ranks_), seconds_, {round.what, round.layer});
 #endif
 }
 

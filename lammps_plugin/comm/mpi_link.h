@@ -24,6 +24,10 @@ class MpiLink : public Link {
   long long messages(std::size_t bytes) const override { return (bytes + kPiece - 1) / kPiece; }
 
  private:
+  /// Begins to send or to receive (`call`: MPI_Isend or MPI_Irecv) all messages, in pieces. Their bytes.
+  template <typename Call>
+  std::size_t start(const std::vector<Message>& messages, const Call& call);
+
   MPI_Comm world_;
   int me_ = 0, ranks_ = 1;
   double seconds_;

@@ -72,11 +72,11 @@ void PinnedLink::exchange(const std::vector<Message>& sends, const std::vector<M
   // Pieces of one rank arrive in their order, and those of others meanwhile.
   for (std::size_t k = 0; k < in_.size(); ++k) {
     one_.assign(1, {receives_[k], in_[k].rank});
-    wait_for(one_, in_[k].bytes, seconds_, described(round));
+    wait_for(one_, in_[k].bytes, seconds_, {round.what, round.layer});
     gpu_.to_device(in_[k].device, in_[k].host, in_[k].bytes, round.stream);
   }
   gpu_.mark(kCopiedBack, round.stream);
-  wait_for(sends_, bytes, seconds_, described(round));
+  wait_for(sends_, bytes, seconds_, {round.what, round.layer});
 }
 
 void PinnedLink::all_gather(char* slots, std::size_t bytes, const Round& round) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/errors.h"
 #include "core/math/harmonics.h"
@@ -374,12 +375,15 @@ void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const
   TeamError failed;
 #pragma omp parallel num_threads(threads)
   {
-    Workspace<T> workspace(plan, gradient != nullptr);
+    // Its memory is taken inside of run(): no exception may leave a parallel region.
+    std::optional<Workspace<T>> workspace;
+    failed.run([&] { workspace.emplace(plan, gradient != nullptr); });
     // Chunks do not depend on the number of threads, and neither does anything inside one.
 #pragma omp for schedule(dynamic)
     for (int64_t c = 0; c < chunks; ++c) {
+      if (!workspace) continue;
       failed.run([&] {
-        if (!workspace.run(plan.chunks[c], plan.chunks[c + 1], energy, gradient)) missing = true;
+        if (!workspace->run(plan.chunks[c], plan.chunks[c + 1], energy, gradient)) missing = true;
       });
     }
   }

@@ -4,13 +4,14 @@ Environment (ctest sets it; defaults suit a build in `build/`): CLEBSCH_LMP, CLE
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/unit"))
+from make_models import shared  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +38,20 @@ def lammps(lmp, plugin, tmp_path):
     return Lammps(lmp, plugin, tmp_path)
 
 
+@pytest.fixture
+def kokkos(tmp_path):
+    """The like of `lammps` for clebsch/kk."""
+    from kokkos_style import LMP, PLUGIN
+    from lammps_runs import KokkosLammps
+
+    folder = tmp_path / "kokkos"
+    folder.mkdir()
+    return KokkosLammps(LMP, PLUGIN, folder)
+
+
 def tiny_model(folder: Path, *options: str, script="tiny_model.py") -> str:
-    path = folder / "tiny.pt"
-    subprocess.run([sys.executable, ROOT / "tests/unit" / script, path, *options], check=True)
-    return str(path)
+    """The file of a small random model, not to be written to; made in `folder` if the build has none like it."""
+    return shared(folder, script, *options)
 
 
 @pytest.fixture(scope="session")

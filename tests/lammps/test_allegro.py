@@ -2,14 +2,13 @@
 energy is conserved."""
 
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from lammps_runs import assert_same, random_system
 
-from conftest import ROOT
+from conftest import ROOT, tiny_model
 
 #: Of tiny_allegro.py, and of lammps_runs.py.
 R_MAX, SKIN = 4.0, 0.5
@@ -38,10 +37,7 @@ run 4
 
 @pytest.fixture(scope="module")
 def allegro(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("models") / "allegro.pt"
-    script = ROOT / "tests/unit/tiny_allegro.py"
-    subprocess.run([sys.executable, script, path, "dtype=float64"], check=True)
-    return str(path)
+    return tiny_model(tmp_path_factory.mktemp("models"), "dtype=float64", script="tiny_allegro.py")
 
 
 def ghost_cutoff(run) -> float:

@@ -1,34 +1,18 @@
 """pair_style clebsch/kk against pair_style clebsch: the same numbers, for Kokkos's host backends."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import DUMP, RESULT, THERMO, KokkosLammps, Lammps, System, assert_same, random_system
+from kokkos_style import LMP, PLUGIN
+from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
 from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
 from test_types import CHANGE, at_a_corner, overlay
 
-from conftest import ROOT, tiny_model
-
-LMP, PLUGIN = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
-if not (LMP and PLUGIN and Path(LMP).exists() and Path(PLUGIN).exists()):
-    pytest.skip(
-        f"clebsch/kk is not tested: no LAMMPS with Kokkos and plugin for it in '{LMP}' and '{PLUGIN}'; scripts/test "
-        "builds both on Debian, or with Kokkos_ROOT or LAMMPS_KOKKOS_BUILD_DIR",
-        allow_module_level=True,
-    )
-
-
-@pytest.fixture
-def kokkos(tmp_path):
-    folder = tmp_path / "kokkos"
-    folder.mkdir()
-    return KokkosLammps(LMP, PLUGIN, folder)
+from conftest import tiny_model
 
 
 def on_device(run):
@@ -72,9 +56,7 @@ def test_mace(lammps, kokkos, tmp_path):
 
 
 def test_allegro(lammps, kokkos, tmp_path):
-    model = str(tmp_path / "allegro.pt")
-    script = ROOT / "tests/unit/tiny_allegro.py"
-    subprocess.run([sys.executable, script, model, "dtype=float64"], check=True)
+    model = tiny_model(tmp_path, "dtype=float64", script="tiny_allegro.py")
     reference = lammps.evaluate(random_system(), model)
     for ranks, newton in ((1, "on"), (2, "off")):
         assert_same(kokkos.evaluate(random_system(), model, ranks=ranks, newton=newton), reference)

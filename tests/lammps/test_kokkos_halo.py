@@ -1,42 +1,21 @@
 """comm halo of clebsch/kk: ranks exchange features, forces of ghosts go to their owners the same way. The same numbers
 as of the plain style on one rank, to rounding, for Kokkos's host backends."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import KokkosLammps, assert_same, random_system
+from lammps_runs import assert_same, random_system
 from test_halo import DYNAMICS, ROUNDING, assert_same_end, one_atom, remote_nodes, usual
 from test_ranks import SYSTEMS, slab
 from test_types import CHANGE, at_a_corner, overlay
 
-from conftest import ROOT
-
-LMP, PLUGIN = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
-if not (LMP and PLUGIN and Path(LMP).exists() and Path(PLUGIN).exists()):
-    pytest.skip(
-        f"clebsch/kk is not tested: no LAMMPS with Kokkos and plugin for it in '{LMP}' and '{PLUGIN}'; scripts/test "
-        "builds both on Debian, or with Kokkos_ROOT or LAMMPS_KOKKOS_BUILD_DIR",
-        allow_module_level=True,
-    )
-
-
-@pytest.fixture
-def kokkos(tmp_path):
-    folder = tmp_path / "kokkos"
-    folder.mkdir()
-    return KokkosLammps(LMP, PLUGIN, folder)
+from conftest import tiny_model
 
 
 @pytest.fixture(scope="session")
 def allegro_model(tmp_path_factory) -> str:
-    path = str(tmp_path_factory.mktemp("models") / "allegro.pt")
-    subprocess.run([sys.executable, ROOT / "tests/unit/tiny_allegro.py", path, "dtype=float64"], check=True)
-    return path
+    return tiny_model(tmp_path_factory.mktemp("models"), "dtype=float64", script="tiny_allegro.py")
 
 
 def halo(kokkos, system, model, ranks, style="comm halo", **rest):

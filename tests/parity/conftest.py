@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "src" / "python"), str(HERE)]
+sys.path[:0] = [str(ROOT / "src" / "python"), str(HERE), str(ROOT / "tests/unit")]
 # For the programs that tests start.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src/python"), os.environ.get("PYTHONPATH", "")]))
 

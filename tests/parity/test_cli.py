@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from make_models import shared
 
 import clebsch
 from clebsch import cli, kernels, library
@@ -37,9 +38,7 @@ def no_torch(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("cli") / "tiny.pt"
-    subprocess.run([sys.executable, "-W", "ignore", ROOT / "tests/unit/tiny_model.py", path, "lmax=1"], check=True)
-    return str(path)
+    return shared(tmp_path_factory.mktemp("cli"), "tiny_model.py", "lmax=1")
 
 
 # Without torch

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from make_models import shared
 
 from clebsch import cli, kernels
 from clebsch.runtime import Model
@@ -23,9 +24,7 @@ EXACT = ("--radial", "exact")
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("compile") / "tiny.pt"
-    subprocess.run([sys.executable, "-W", "ignore", ROOT / "tests/unit/tiny_model.py", path, "lmax=1"], check=True)
-    return str(path)
+    return shared(tmp_path_factory.mktemp("compile"), "tiny_model.py", "lmax=1")
 
 
 @pytest.fixture(scope="session")
@@ -82,8 +81,7 @@ def test_options_choose_kernels(needs_library, model):
 def test_any_types_in_use(needs_library, tmp_path):
     """A model with a table for every pair of types: the list has the kernels of runs with one type in use and with all,
     whichever of them is loaded."""
-    path = tmp_path / "mace.pt"
-    subprocess.run([sys.executable, "-W", "ignore", ROOT / "tests/unit/tiny_mace.py", path], check=True)
+    path = shared(tmp_path, "tiny_mace.py")
 
     def names(made: list[dict]) -> set[tuple[str, str]]:
         return {(kernel["kernel"], kernel["problem"]) for kernel in made}

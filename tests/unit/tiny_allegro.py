@@ -65,11 +65,10 @@ def describe(seed: int = 1, dtype: str = "float32", spline: int = 0, tutorial: i
     )
 
 
-def main() -> None:
-    out, *rest = sys.argv[1:]
+def write(out: str, *rest: str) -> None:
     options = {key: value if key == "dtype" else int(value) for key, value in (item.split("=") for item in rest)}
     backend.write(describe(**options), out, options.get("dtype", "float32"))
 
 
 if __name__ == "__main__":
-    main()
+    write(*sys.argv[1:])

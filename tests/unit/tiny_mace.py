@@ -81,10 +81,9 @@ def describe(seed: int = 1) -> D.Description:
     )
 
 
-def main() -> None:
-    out, *rest = sys.argv[1:]
+def write(out: str, *rest: str) -> None:
     backend.write(describe(**{key: int(value) for key, value in (item.split("=") for item in rest)}), out, "float64")
 
 
 if __name__ == "__main__":
-    main()
+    write(*sys.argv[1:])

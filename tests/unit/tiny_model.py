@@ -153,8 +153,7 @@ def with_outputs(kind: int):
     return mock.patch.multiple(backend, _methods=more_methods, metadata=more_metadata)
 
 
-def main() -> None:
-    out, *rest = sys.argv[1:]
+def write(out: str, *rest: str) -> None:
     options = {key: value if key == "dtype" else int(value) for key, value in (item.split("=") for item in rest)}
     kind = options.pop("outputs", 0)
     with with_outputs(kind) if kind else nullcontext():
@@ -162,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write(*sys.argv[1:])

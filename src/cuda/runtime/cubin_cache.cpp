@@ -92,6 +92,7 @@ std::string write_and_close(int file, const std::string& bytes) {
   for (size_t done = 0; done < bytes.size() && error == 0;) {
     const ssize_t count = ::write(file, bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno != EINTR) error = errno;
+    if (count == 0) error = EIO;  // the system gives no reason; without one this would try for ever
     if (count > 0) done += static_cast<size_t>(count);
   }
   // Some file systems say that the disk is full only now.

@@ -3,9 +3,9 @@
 #include "core/errors.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include <cstring>
-#include <vector>
 
 #include "cuda/exchange/exchange_rows.h"
+#include "cuda/runtime/driver.h"
 #include "cuda/runtime/memory.h"
 #endif
 
@@ -36,8 +36,10 @@ class CudaMemory : public GpuMemory {
   void* allocate(std::size_t bytes) override {
     const cuda::DeviceTurn turn(device_);
     void* const memory = cuda::allocate_device(bytes);
-    const std::vector<char> zeros(bytes, 0);
-    cuda::copy_to_device(memory, zeros.data(), bytes);
+    cuda::zero_async(memory, bytes, nullptr);
+    cuda::StreamMark zeroed;
+    zeroed.note(nullptr);
+    zeroed.wait();  // torch's streams do not wait for the default one
     return memory;
   }
   void release(void* memory) noexcept override {
