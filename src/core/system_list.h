@@ -36,6 +36,7 @@ class SystemList {
   double needed(const SystemsView& systems, double cutoff, int threads);
   double needed_by(const SystemsView& systems, int32_t system, double cutoff, bool refold, int threads);
   void fold(const SystemsView& systems, int threads);
+  void fold_one(const SystemsView& systems, int32_t system);
 
   double held_ = -1;  ///< skin of the list, -1: there is none
   SystemsView points_;

@@ -13,6 +13,8 @@ namespace {
 
 /// Atoms of a system from which on threads share it.
 constexpr int32_t kShared = 20000;
+/// Cells that an atom may be away from the origin: beyond, the place within a cell would not be known well.
+constexpr double kFarthest = 1e6;
 
 void multiply(const double* a, const double* b, double* c) {
   for (int i = 0; i < 3; ++i) {
@@ -65,7 +67,7 @@ double SystemList::needed_by(const SystemsView& systems, int32_t system, double 
         if (periodic[k] == 0) continue;
         double crossed = 0;
         for (int d = 0; d < 3; ++d) crossed += (x[d] - there[d]) * inverse[3 * d + k];
-        image[k] = static_cast<int32_t>(std::clamp(std::nearbyint(crossed), -1e9, 1e9));
+        image[k] = static_cast<int32_t>(std::clamp(std::nearbyint(crossed), -kFarthest, kFarthest));
       }
     }
     shifted(x, image, cell, now);
@@ -92,22 +94,30 @@ double SystemList::needed(const SystemsView& systems, double cutoff, int threads
 }
 
 void SystemList::fold(const SystemsView& systems, int threads) {
+  TeamError error;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && systems.count > 8)
-  for (int32_t s = 0; s < systems.count; ++s) {
-    const double* cell = &cells_[9 * static_cast<std::size_t>(s)];
-    double inverse[9];
-    invert_cell(cell, inverse);
-    for (int32_t i = systems.starts[s]; i < systems.starts[s + 1]; ++i) {
+  for (int32_t s = 0; s < systems.count; ++s) error.run([&] { fold_one(systems, s); });
+  error.rethrow();
+}
+
+void SystemList::fold_one(const SystemsView& systems, int32_t s) {
+  const double* cell = &cells_[9 * static_cast<std::size_t>(s)];
+  double inverse[9];
+  invert_cell(cell, inverse);
+  for (int32_t i = systems.starts[s]; i < systems.starts[s + 1]; ++i) {
       const std::size_t at = 3 * static_cast<std::size_t>(i);
       const double* x = systems.positions + at;
       for (int k = 0; k < 3; ++k) {
         const double coordinate = x[0] * inverse[k] + x[1] * inverse[3 + k] + x[2] * inverse[6 + k];
         const bool folds = systems.periodic[3 * s + k] != 0;
-        images_[at + k] = folds ? static_cast<int32_t>(std::clamp(std::floor(coordinate), -1e9, 1e9)) : 0;
+        if (folds && !(std::abs(coordinate) < kFarthest)) {
+          fail("expected positions within {} cells of the origin, got [{}, {}, {}] for atom {}{}", kFarthest, x[0], x[1],
+               x[2], i - systems.starts[s], systems.count > 1 ? fmt::format(" of structure {}", s) : "");
+        }
+        images_[at + k] = folds ? static_cast<int32_t>(std::floor(coordinate)) : 0;
       }
       shifted(x, &images_[at], cell, &positions_[at]);
     }
-  }
 }
 
 bool SystemList::update(const SystemsView& systems, double cutoff, double skin, int fineness, int threads) {

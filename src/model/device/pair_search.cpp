@@ -46,6 +46,8 @@ int64_t PairSearch::pairs() const {
   return pairs;
 }
 
+at::Tensor PairSearch::pair_ptr() const { return pair_ptr_.narrow(0, 0, atoms_ + 1); }
+
 at::Tensor PairSearch::system_of() const { return integers_.narrow(0, places().system_of, atoms_); }
 
 #ifdef CLEBSCH_HAS_CUDA
@@ -105,7 +107,7 @@ void PairSearch::count(const PairGrid& grid, const SystemsView& systems) {
   staged_total_.narrow(0, 0, 1).copy_(total_.narrow(0, 0, 1), true);
 }
 
-void PairSearch::fill(int32_t* pair_ptr, int32_t* neighbours, int32_t* shifts) const {
+void PairSearch::fill(int32_t* neighbours, int32_t* shifts) const {
   const Places p = places();
   cuda::PairFinderOperands o =
       operands_of(integers_, reals_, p.bin_start, p.order, p.bin_of, p.system_of, systems_);
@@ -116,7 +118,7 @@ void PairSearch::fill(int32_t* pair_ptr, int32_t* neighbours, int32_t* shifts) c
 }
 #else
 void PairSearch::count(const PairGrid&, const SystemsView&) { fail("pairs: this build has no GPU backend"); }
-void PairSearch::fill(int32_t*, int32_t*, int32_t*) const { fail("pairs: this build has no GPU backend"); }
+void PairSearch::fill(int32_t*, int32_t*) const { fail("pairs: this build has no GPU backend"); }
 #endif
 
 }  // namespace clebsch

@@ -16,9 +16,10 @@ class PairSearch {
   void count(const PairGrid& grid, const SystemsView& systems);
   /// Valid after a synchronisation.
   int64_t pairs() const;
-  /// Writes the first pair of every atom (atoms + 1), neighbours and packed shifts (pairs). Asynchronous.
-  void fill(int32_t* pair_ptr, int32_t* neighbours, int32_t* shifts) const;
-  /// (atoms), the system of every atom, on the device.
+  /// Writes neighbours and packed shifts (pairs) on torch's current stream. Asynchronous.
+  void fill(int32_t* neighbours, int32_t* shifts) const;
+  /// (atoms + 1), the first pair of every atom, and (atoms), its system; on the device.
+  at::Tensor pair_ptr() const;
   at::Tensor system_of() const;
 
  private:

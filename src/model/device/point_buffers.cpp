@@ -96,9 +96,9 @@ void PointBuffers::upload(const PairListView& list, const PointsView& points) {
 void PointBuffers::upload(const SystemsView& systems, const PairSearch& search) {
   const int64_t atoms = systems.atoms;
   int32_t* neighbours = pairs_.mutable_data_ptr<int32_t>();
-  search.fill(pair_ptr_.mutable_data_ptr<int32_t>(), neighbours, neighbours + capacity_.pairs);
-  // Rows beyond the atoms have no pairs.
-  pair_ptr_.narrow(0, atoms, rows_ + 1 - atoms).fill_(search.pairs());
+  search.fill(neighbours, neighbours + capacity_.pairs);
+  pair_ptr_.narrow(0, 0, atoms + 1).copy_(search.pair_ptr());
+  pair_ptr_.narrow(0, atoms, rows_ + 1 - atoms).fill_(search.pairs());  // rows beyond the atoms have no pairs
   at::arange_out(owners_, owners_.numel());
   if (capacity_.systems == 1) return;
   system_of_.narrow(0, 0, atoms).copy_(search.system_of());
