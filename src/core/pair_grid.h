@@ -11,7 +11,8 @@ namespace clebsch {
 
 /// The bins of a system; a kernel reads it as ten numbers.
 struct SystemGrid {
-  int32_t bins[3] = {1, 1, 1};      ///< along each cell vector; bin (a, b, c) has the number (c * bins[1] + b) * bins[0] + a
+  int32_t bins[3] = {1, 1,
+                     1};  ///< along each cell vector; bin (a, b, c) has the number (c * bins[1] + b) * bins[0] + a
   int32_t reach[3] = {0, 0, 0};     ///< bins on either side that may hold neighbours; beyond the cell they are images
   int32_t periodic[3] = {0, 0, 0};  ///< without images there is nothing beyond the cell
   int32_t first_bin = 0;            ///< of all systems' bins
@@ -21,9 +22,9 @@ static_assert(sizeof(SystemGrid) == 10 * sizeof(int32_t), "a kernel reads System
 /// Atoms of systems sorted into bins. Buffers keep their capacity between calls of build().
 class PairGrid {
  public:
-  /// Systems whose atoms are within their cells along periodic directions and whose cells are complete. `fineness`: bins
-  /// a cutoff. Work is linear in the number of atoms; `threads` share it by systems. Throws Error for a cell so small
-  /// that images beyond kLargestShift lie within the cutoff.
+  /// Systems whose atoms are within their cells along periodic directions and whose cells are complete. `fineness`:
+  /// bins a cutoff. Work is linear in the number of atoms; `threads` share it by systems. Throws Error for a cell so
+  /// small that images beyond kLargestShift lie within the cutoff.
   void build(const SystemsView& systems, double cutoff, int fineness, int threads);
 
   double cutoff = 0;

@@ -12,9 +12,10 @@ namespace clebsch {
 /// by cell vectors into their cells, and of later steps' atoms moved by the same numbers of vectors.
 ///
 /// A list of all pairs within cutoff + skin serves a step when no pair outside of it can be within the cutoff. Let F be
-/// how a cell has changed since the list was made (new cell = old cell . F), and u how far an atom is from where F alone
-/// would have brought it. A distance d of now was at most |F^-1| (d + 2 max u) then. The list therefore serves while
-/// |F^-1| (cutoff + 2 max u) <= cutoff + skin in every system; |F^-1| is bounded by 1 + |F^-1 - 1| in Frobenius' norm.
+/// how a cell has changed since the list was made (new cell = old cell . F), and u how far an atom is from where F
+/// alone would have brought it. A distance d of now was at most |F^-1| (d + 2 max u) then. The list therefore serves
+/// while |F^-1| (cutoff + 2 max u) <= cutoff + skin in every system; |F^-1| is bounded by 1 + |F^-1 - 1| in Frobenius'
+/// norm.
 class SystemList {
  public:
   /// Takes the systems of a step. True: the last list serves, and only points() is new. False: a new list has to be

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <vector>
 
-#include "cpu/edge_tile.h"
 #include "core/team_error.h"
+#include "cpu/edge_tile.h"
 
 namespace clebsch::cpu {
 

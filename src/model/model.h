@@ -131,7 +131,7 @@ struct RunReport {
   bool replayed = false;                   ///< from a recorded CUDA graph
   int captures = 0;                        ///< recordings since the model was loaded
   int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
-  int64_t lists = 0;                       ///< lists of pairs made for systems since the model was loaded; on the CPU too
+  int64_t lists = 0;  ///< lists of pairs made for systems since the model was loaded; on the CPU too
 };
 
 /// The arrays of the next graph, in the memory of a model's device, for a caller whose own kernels write the graph
@@ -233,7 +233,8 @@ class Model {
   /// Energies, forces and virials of systems, which become one graph: atoms are its nodes, n_local = n_rows = n_nodes.
   /// Pairs are searched where the model runs, and a list serves as many calls for the same systems as its skin allows
   /// (core/system_list.h): a step then uploads positions and cells alone. Positions may be anywhere; systems may be
-  /// empty, and cells smaller than the cutoff. Throws Error for systems that are none, and as compute() of a graph does.
+  /// empty, and cells smaller than the cutoff. Throws Error for systems that are none, and as compute() of a graph
+  /// does.
   void compute(const SystemsView& systems, const SystemsOptions& options, const Request& request, Result& result);
 
   /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model

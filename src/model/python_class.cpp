@@ -91,11 +91,9 @@ class PythonModel : public torch::CustomClassHolder {
 
   std::string last_run() const {
     const RunReport r = model_->last_run();
-    return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms},
-                          {"read_ms", r.read_ms},     {"replayed", r.replayed},
-                          {"captures", r.captures},   {"rows", r.rows},
-                          {"nodes", r.nodes},         {"edges", r.edges},
-                          {"lists", r.lists}}
+    return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms}, {"read_ms", r.read_ms},
+                          {"replayed", r.replayed},   {"captures", r.captures},     {"rows", r.rows},
+                          {"nodes", r.nodes},         {"edges", r.edges},           {"lists", r.lists}}
         .dump();
   }
 

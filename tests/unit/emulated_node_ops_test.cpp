@@ -277,8 +277,8 @@ TEST(EmulatedEdgeForces, AsOnTheCpu) {
   kernels->run(o, {again.data(), nullptr, nullptr, nullptr}, nullptr, nullptr);
   EXPECT_EQ(again, got_forces);
 
-  // Virials of systems, one of them without rows; half of an edge's virial goes to each end, all of it to its receiver's
-  // system.
+  // Virials of systems, one of them without rows; half of an edge's virial goes to each end, all of it to its
+  // receiver's system.
   const std::vector<int32_t> systems{0, 4, 4, 5, view.n_rows};
   o.system_rows = systems.data();
   o.systems = 4;

@@ -31,7 +31,8 @@ struct Systems {
       // Open directions without a vector: five Angstrom.
       for (int d = 0; d < 3; ++d) {
         double x = 0;
-        for (int k = 0; k < 3; ++k) x += f[k] * complete[3 * k + d] * (cell[3 * k] == 0 && cell[3 * k + 1] == 0 && cell[3 * k + 2] == 0 ? 5 : 1);
+        for (int k = 0; k < 3; ++k)
+          x += f[k] * complete[3 * k + d] * (cell[3 * k] == 0 && cell[3 * k + 1] == 0 && cell[3 * k + 2] == 0 ? 5 : 1);
         positions.push_back(x);
       }
       types.push_back(static_cast<int32_t>(random() % 2));
@@ -63,7 +64,7 @@ inline Systems systems_of_all_kinds(std::mt19937_64& random, int scale = 1) {
   all.add(0, {3, 0, 0, 0, 3, 0, 0, 0, 3}, {1, 1, 1}, random);
   all.add(1, {2.5, 0, 0, 0, 2.1, 0.3, 0, 0, 2.7}, {1, 1, 1}, random, far);
   all.add(1, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0}, random);
-  all.add(3, {2.2, 0, 0, 1.0, 2.4, 0, 0.4, 0.3, 3}, {1, 1, 1}, random, far);
+  all.add(3, {2.23, 0, 0, 1.01, 2.42, 0, 0.4, 0.3, 3.07}, {1, 1, 1}, random, far);
   all.add(25, {30, 0, 0, 0, 3.1, 0, 0, 0, 4.3}, {0, 1, 1}, random);
   return all;
 }
@@ -78,7 +79,8 @@ inline PairSet all_pairs(const SystemsView& view, double cutoff) {
     invert_cell(cell, inverse);
     int reach[3];
     for (int k = 0; k < 3; ++k) {
-      const double steep = std::sqrt(inverse[k] * inverse[k] + inverse[3 + k] * inverse[3 + k] + inverse[6 + k] * inverse[6 + k]);
+      const double steep =
+          std::sqrt(inverse[k] * inverse[k] + inverse[3 + k] * inverse[3 + k] + inverse[6 + k] * inverse[6 + k]);
       reach[k] = view.periodic[3 * s + k] ? static_cast<int>(std::ceil(cutoff * steep)) + 1 : 0;
     }
     for (int32_t i = view.starts[s]; i < view.starts[s + 1]; ++i)

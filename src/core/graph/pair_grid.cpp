@@ -96,7 +96,8 @@ void PairGrid::plan(const SystemsView& view, int system, int fineness) {
   invert_cell(view.cells + 9 * int64_t{system}, box.inverse);
   double extent[3];  // Angstrom, of the cell or, along open directions, of the atoms
   for (int k = 0; k < 3; ++k) {
-    const double *column = box.inverse + k, steep = std::sqrt(column[0] * column[0] + column[3] * column[3] + column[6] * column[6]);
+    const double *column = box.inverse + k,
+                 steep = std::sqrt(column[0] * column[0] + column[3] * column[3] + column[6] * column[6]);
     double low = 0, high = 1;
     if (view.periodic[3 * system + k] == 0) {
       low = std::numeric_limits<double>::infinity();
@@ -197,7 +198,9 @@ void find_pairs(const PairGrid& grid, const SystemsView& systems, int threads, F
   // Each thread takes a range of places in the order of bins, where neighbours lie together, and keeps what it finds.
   threads = std::max(1, std::min<int>(threads, static_cast<int>(atoms / 32) + 1));
   found.parts_.resize(static_cast<std::size_t>(threads));
-  const auto first_of = [&](int thread) { return static_cast<int32_t>(static_cast<int64_t>(atoms) * thread / threads); };
+  const auto first_of = [&](int thread) {
+    return static_cast<int32_t>(static_cast<int64_t>(atoms) * thread / threads);
+  };
   TeamError error;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
   for (int t = 0; t < threads; ++t) {

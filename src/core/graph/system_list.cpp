@@ -54,7 +54,9 @@ double SystemList::needed_by(const SystemsView& systems, int32_t system, double 
     stretch += std::sqrt(square);
   }
   double largest = 0;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : largest) if (threads > 1 && to - from >= kShared)
+#pragma omp parallel for num_threads(threads) schedule(static) \
+    reduction(max                                              \
+              : largest) if (threads > 1 && to - from >= kShared)
   for (int32_t i = from; i < to; ++i) {
     const std::size_t at = 3 * static_cast<std::size_t>(i);
     const double *x = systems.positions + at, *start = &built_at_[at];
@@ -105,19 +107,19 @@ void SystemList::fold_one(const SystemsView& systems, int32_t s) {
   double inverse[9];
   invert_cell(cell, inverse);
   for (int32_t i = systems.starts[s]; i < systems.starts[s + 1]; ++i) {
-      const std::size_t at = 3 * static_cast<std::size_t>(i);
-      const double* x = systems.positions + at;
-      for (int k = 0; k < 3; ++k) {
-        const double coordinate = x[0] * inverse[k] + x[1] * inverse[3 + k] + x[2] * inverse[6 + k];
-        const bool folds = systems.periodic[3 * s + k] != 0;
-        if (folds && !(std::abs(coordinate) < kFarthest)) {
-          fail("expected positions within {} cells of the origin, got [{}, {}, {}] for atom {}{}", kFarthest, x[0], x[1],
-               x[2], i - systems.starts[s], systems.count > 1 ? fmt::format(" of structure {}", s) : "");
-        }
-        images_[at + k] = folds ? static_cast<int32_t>(std::floor(coordinate)) : 0;
+    const std::size_t at = 3 * static_cast<std::size_t>(i);
+    const double* x = systems.positions + at;
+    for (int k = 0; k < 3; ++k) {
+      const double coordinate = x[0] * inverse[k] + x[1] * inverse[3 + k] + x[2] * inverse[6 + k];
+      const bool folds = systems.periodic[3 * s + k] != 0;
+      if (folds && !(std::abs(coordinate) < kFarthest)) {
+        fail("expected positions within {} cells of the origin, got [{}, {}, {}] for atom {}{}", kFarthest, x[0], x[1],
+             x[2], i - systems.starts[s], systems.count > 1 ? fmt::format(" of structure {}", s) : "");
       }
-      shifted(x, &images_[at], cell, &positions_[at]);
+      images_[at + k] = folds ? static_cast<int32_t>(std::floor(coordinate)) : 0;
     }
+    shifted(x, &images_[at], cell, &positions_[at]);
+  }
 }
 
 bool SystemList::update(const SystemsView& systems, double cutoff, double skin, int fineness, int threads) {
@@ -150,7 +152,7 @@ bool SystemList::update(const SystemsView& systems, double cutoff, double skin, 
     periodic_.assign(systems.periodic, systems.periodic + 3 * count);
     positions_.resize(3 * atoms);
     images_.resize(3 * atoms);
-    points_ = {systems.count, systems.atoms,      starts_.data(),  types_.data(),
+    points_ = {systems.count,     systems.atoms, starts_.data(),  types_.data(),
                positions_.data(), cells_.data(), periodic_.data()};
   }
   fold(systems, threads);

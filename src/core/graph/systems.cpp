@@ -78,8 +78,7 @@ void complete_cell(const double* cell, const uint8_t* periodic, double* complete
   }
   double normal[3];
   cross(complete, complete + 3, normal);
-  if (!(std::abs(dot(normal, complete + 6)) >
-        1e-9 * length(complete) * length(complete + 3) * length(complete + 6))) {
+  if (!(std::abs(dot(normal, complete + 6)) > 1e-9 * length(complete) * length(complete + 3) * length(complete + 6))) {
     fail("expected linearly independent cell vectors, got cell={}", text(cell));
   }
 }

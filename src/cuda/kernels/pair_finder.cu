@@ -1,5 +1,5 @@
-// All pairs of atoms within a cutoff: find_pairs of core/pair_grid.h. A warp takes an atom and looks at runs of atoms in
-// neighbouring bins, a lane an atom, twice: to count and to write. Nothing a candidate needs memory in between.
+// All pairs of atoms within a cutoff: find_pairs of core/pair_grid.h. A warp takes an atom and looks at runs of atoms
+// in neighbouring bins, a lane an atom, twice: to count and to write. Nothing a candidate needs memory in between.
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/pair_finder.h"
 #include "cuda/kernels/warp.cuh"

@@ -195,7 +195,8 @@ void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double
     o.system_rows = points_->system_rows().const_data_ptr<int32_t>();
     o.systems = static_cast<int32_t>(points_->capacity().systems);
   }
-  const at::Tensor workspace = ops::scratch(cuda::EdgeForces::workspace(nodes, system_virials != nullptr), b.edge_vec());
+  const at::Tensor workspace =
+      ops::scratch(cuda::EdgeForces::workspace(nodes, system_virials != nullptr), b.edge_vec());
   cuda::EdgeForces::make()->run(o, {forces, virial, atom_virial, centroid_virial, system_virials},
                                 ops::address(workspace), ops::current_stream(model_.device.device));
 #endif

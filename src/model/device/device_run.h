@@ -30,8 +30,8 @@ class DeviceRun {
   /// with the list; graph has the list's counts, types and layer_rows, and no edges.
   void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
                const Request& request, Result& result, FeatureExchange* exchange);
-  /// The same of systems on a GPU, whose pairs are searched there when the version has changed; `list` has had the step's
-  /// update(). graph as above, `room` as SystemsOptions says.
+  /// The same of systems on a GPU, whose pairs are searched there when the version has changed; `list` has had the
+  /// step's update(). graph as above, `room` as SystemsOptions says.
   void compute(const SystemList& list, int64_t version, const GraphView& graph, int32_t room, const Request& request,
                Result& result);
   /// As Model::reserve and Model::compute_reserved.

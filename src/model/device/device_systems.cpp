@@ -9,7 +9,8 @@
 namespace clebsch {
 namespace {
 
-/// Edges among the pairs of a list that reaches farther than the cutoff: as many as a uniform density has, and some more.
+/// Edges among the pairs of a list that reaches farther than the cutoff: as many as a uniform density has, and some
+/// more.
 int64_t expected_edges(int64_t pairs, double cutoff, double reach) {
   const double part = std::min(1.0, 1.2 * std::pow(cutoff / reach, 3));
   return static_cast<int64_t>(std::ceil(part * static_cast<double>(pairs)));

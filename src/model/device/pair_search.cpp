@@ -97,8 +97,7 @@ void PairSearch::count(const PairGrid& grid, const SystemsView& systems) {
   std::copy_n(grid.sorted.data(), 3 * atoms_, numbers + 9 * systems_);
   if (reals > 0) reals_.narrow(0, 0, reals).copy_(staged_reals_.narrow(0, 0, reals), true);
 
-  cuda::PairFinderOperands o =
-      operands_of(integers_, reals_, p.bin_start, p.order, p.bin_of, p.system_of, systems_);
+  cuda::PairFinderOperands o = operands_of(integers_, reals_, p.bin_start, p.order, p.bin_of, p.system_of, systems_);
   o.cutoff = cutoff_;
   o.atoms = static_cast<int>(atoms_);
   const at::Tensor workspace = ops::scratch(cuda::PairFinder::workspace(o.atoms), reals_);
@@ -109,8 +108,7 @@ void PairSearch::count(const PairGrid& grid, const SystemsView& systems) {
 
 void PairSearch::fill(int32_t* neighbours, int32_t* shifts) const {
   const Places p = places();
-  cuda::PairFinderOperands o =
-      operands_of(integers_, reals_, p.bin_start, p.order, p.bin_of, p.system_of, systems_);
+  cuda::PairFinderOperands o = operands_of(integers_, reals_, p.bin_start, p.order, p.bin_of, p.system_of, systems_);
   o.cutoff = cutoff_;
   o.atoms = static_cast<int>(atoms_);
   cuda::PairFinder::make()->fill(o, pair_ptr_.const_data_ptr<int32_t>(), neighbours, shifts,

@@ -42,7 +42,8 @@ class PointBuffers {
   void fetch_found() { staged_found_.copy_(found_, true); }
   int64_t found() const { return *staged_found_.const_data_ptr<int32_t>(); }
 
-  /// (systems + 1) the first row of each system, and (systems, 6) for what its virial will be; undefined for one system.
+  /// (systems + 1) the first row of each system, and (systems, 6) for what its virial will be; undefined for one
+  /// system.
   const at::Tensor& system_rows() const { return system_rows_; }
   const at::Tensor& virials() const { return virials_; }
   /// As fetch_found().

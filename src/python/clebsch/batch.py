@@ -145,7 +145,8 @@ class Evaluator:
     def _load(self, structures: Sequence[Atoms], progress: Progress) -> None:
         """Loads the model for all elements at once, instead of again and again."""
         if structures:
-            self._elements.types_of(np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures])), progress)
+            numbers = np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures]))
+            self._elements.types_of(numbers, progress)
 
     def _run(self, structures: Sequence[Atoms], packed: _Packed, room: int, found: _Collected) -> None:
         """A batch; where it fails, its halves: one that asks for too much memory runs in parts, and an error names the
@@ -191,9 +192,9 @@ class _Collected:
             for place, index in enumerate(packed.indices):
                 target[index] = array[bounds[place] : bounds[place + 1]]
         if self.stresses is not None:
-            volumes = volumes_of(packed.cells)[:, None]
-            virials = result["virials"].numpy()[:, VOIGT]
-            self.stresses[packed.indices] = np.where(volumes > 0, -virials / np.where(volumes > 0, volumes, 1.0), np.nan)
+            volumes = volumes_of(packed.cells)
+            volumes[volumes == 0] = np.nan
+            self.stresses[packed.indices] = result["virials"].numpy()[:, VOIGT] / -volumes[:, None]
 
     def evaluation(self) -> Evaluation:
         return Evaluation(self.energies, self.atomic, self.forces, self.stresses)

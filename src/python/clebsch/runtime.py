@@ -131,8 +131,8 @@ class Model:
 
     @property
     def last_run(self) -> dict[str, Any]:
-        """The last step on a GPU: upload_ms, compute_ms, read_ms, replayed, captures, capacities rows, nodes, edges; and
-        `lists`."""
+        """The last step on a GPU: upload_ms, compute_ms, read_ms, replayed, captures, capacities rows, nodes, edges; on
+        the CPU as well: lists."""
         return json.loads(self._model.last_run())
 
     def time_device(self, repeats: int) -> float:
@@ -254,10 +254,10 @@ class Model:
     ) -> dict[str, Tensor]:
         """Systems of atoms with cells of their own, as one graph (docs/developers/systems.md).
 
-        Contiguous CPU tensors: positions (N, 3) float64 in Angstrom, anywhere; cells (S, 3, 3) float64, rows are vectors,
-        zero for open directions without one; periodic (S, 3) bool; starts (S + 1) int32, the first atom of each system
-        and N; types (N,) int32. Pairs are searched where the model runs, and a list serves as many calls as `skin`
-        (Angstrom) allows. room: atoms that a GPU's buffers have room for at least.
+        Contiguous CPU tensors: positions (N, 3) float64 in Angstrom, anywhere; cells (S, 3, 3) float64, rows are
+        vectors, zero for open directions without one; periodic (S, 3) bool; starts (S + 1) int32, the first atom of
+        each system and N; types (N,) int32. Pairs are searched where the model runs, and a list serves as many calls
+        as `skin` (Angstrom) allows. room: atoms that a GPU's buffers have room for at least.
 
         Float64 CPU tensors: energy (), atomic_energy (N,), energies (S,) in eV; with forces, virial or atom_virial:
         forces (N, 3) eV/Angstrom, virials (S, 6) and atom_virial (N, 6) in eV, order xx yy zz xy xz yz.
