@@ -315,6 +315,7 @@ const auto kRegistration =
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus().ids.size()); })
         .def_static("radial_tables", radial_tables)
         .def_static("spline_tables", tables_as_splines)
+        .def_static("pairs_of_systems", pairs_of_systems)
         .def_static("copy_rows", copy_rows)
         .def_static("add_rows", add_rows)
         .def("metadata", &PythonModel::metadata)

@@ -1,10 +1,15 @@
 #include "model/python_systems.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "core/errors.h"
+#include "core/system_list.h"
+#include "model/device/device_scope.h"
+#include "model/device/pair_search.h"
 
 namespace clebsch {
 namespace {
@@ -44,6 +49,46 @@ SystemsView view_of_systems(const at::Tensor& positions, const at::Tensor& cells
   static_assert(sizeof(bool) == sizeof(uint8_t), "a tensor of bool is one of bytes");
   view.periodic = static_cast<const uint8_t*>(periodic.const_data_ptr());
   return view;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> pairs_of_systems(const at::Tensor& positions,
+                                                                            const at::Tensor& cells,
+                                                                            const at::Tensor& periodic,
+                                                                            const at::Tensor& starts, double cutoff,
+                                                                            const std::string& device) {
+  const at::Tensor types = at::zeros({positions.size(0)}, at::TensorOptions().dtype(at::kInt));
+  const c10::Device where(device);
+  SystemList list;
+  list.update(view_of_systems(positions, cells, periodic, starts, types), cutoff, 0.0, where.is_cpu() ? 2 : 1,
+              at::get_num_threads());
+  const SystemsView& points = list.points();
+  const auto ints = at::TensorOptions().dtype(at::kInt);
+  at::Tensor pair_ptr, senders, packed;
+  if (where.is_cpu()) {
+    FoundPairs found;
+    find_pairs(list.grid(), points, at::get_num_threads(), found);
+    const int64_t pairs = static_cast<int64_t>(found.neighbours.size());
+    pair_ptr = at::empty({points.atoms + 1}, ints);
+    senders = at::empty({pairs}, ints);
+    packed = at::empty({pairs}, ints);
+    std::copy(found.row_ptr.begin(), found.row_ptr.end(), pair_ptr.mutable_data_ptr<int32_t>());
+    std::copy(found.neighbours.begin(), found.neighbours.end(), senders.mutable_data_ptr<int32_t>());
+    for (int64_t p = 0; p < pairs; ++p) packed.mutable_data_ptr<int32_t>()[p] = packed_shift(&found.shifts[3 * p]);
+  } else {
+    const DeviceScope scope(where, std::nullopt);
+    PairSearch search(where);
+    search.count(list.grid(), points);
+    pair_ptr = search.pair_ptr().to(at::kCPU);  // waits
+    senders = at::empty({search.pairs()}, ints.device(where));
+    packed = at::empty({search.pairs()}, ints.device(where));
+    search.fill(senders.mutable_data_ptr<int32_t>(), packed.mutable_data_ptr<int32_t>());
+    senders = senders.to(at::kCPU);
+    packed = packed.to(at::kCPU);
+  }
+  at::Tensor shifts = at::empty({packed.numel(), 3}, ints);
+  for (int64_t p = 0; p < packed.numel(); ++p)
+    unpack_shift(packed.const_data_ptr<int32_t>()[p], shifts.mutable_data_ptr<int32_t>() + 3 * p);
+  return {pair_ptr, senders, shifts, to_tensor(points.positions, {points.atoms, 3})};
 }
 
 Values results_of_systems(const SystemsView& systems, const Request& request, const Result& result) {

@@ -26,7 +26,8 @@ void DeviceRun::fit_points(const PointCapacity& need) {
   const Metadata& metadata = model_.metadata.shown;
   forget_recording();
   points_.reset();
-  const PointCapacity capacity{reserve(need.points), reserve(need.pairs), need.systems > 1 ? reserve(need.systems) : 1,
+  // A batch of smaller structures has more systems than the one before.
+  const PointCapacity capacity{reserve(need.points), reserve(need.pairs), need.systems > 1 ? 2 * need.systems : 1,
                                need.shifts};
   points_ = std::make_unique<PointBuffers>(model_.device.device, rows, capacity, metadata.pair_cutoffs,
                                            static_cast<int>(metadata.type_names.size()));

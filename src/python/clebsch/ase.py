@@ -16,14 +16,31 @@ import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
+from numpy.typing import NDArray
 
-from .element_model import VOIGT, ElementModel, volumes_of
+from .element_model import VOIGT, ElementModel
 from .errors import ClebschError
 from .neighbours import NeighbourFinder
 from .runtime import Model
 
 _CALCULATOR_KEYWORDS = {"restart", "ignore_bad_restart_file", "label", "atoms", "directory"}
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
+
+
+#: Bytes up to which a copy is cheaper than numpy's way of comparing.
+_SMALL = 8192
+
+
+def _same(before: NDArray[Any], now: NDArray[Any]) -> bool:
+    if before.shape != now.shape:
+        return False
+    return before.tobytes() == now.tobytes() if before.nbytes < _SMALL else bool((before == now).all())
+
+
+def _volume(cell: NDArray[np.float64]) -> float:
+    """Of a cell (3, 3); numpy's determinant takes ten times as long."""
+    (a, b, c), (d, e, f), (g, h, i) = cell.tolist()
+    return abs(a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g))
 
 
 class ClebschCalculator(Calculator):
@@ -73,13 +90,14 @@ class ClebschCalculator(Calculator):
         # For files that ASE writes, which then say what was computed with.
         told = {"dtype": self._elements.dtype, "radial": radial, "threads": threads or 0, "device": str(device)}
         self.parameters.update({"model": self._elements.path, "skin": skin, "types": dict(types or {}), **told})
+        self._held = Atoms()
         self._numbers = np.empty(0, dtype=np.int64)
-        self._types = torch.empty(0, dtype=torch.int32)
+        self._types, self._starts = torch.empty(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
 
     def __copy__(self) -> ClebschCalculator:
         """With a model of its own, which loads its file again."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements))
+        other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements), _held=Atoms(), atoms=None, results={})
         return other
 
     def set(self, **kwargs: Any) -> dict[str, Any]:
@@ -104,13 +122,25 @@ class ClebschCalculator(Calculator):
         held = self.atoms
         if held is None:
             return list(all_changes)
-        pairs = (
-            ("positions", held.arrays["positions"], atoms.arrays["positions"]),
-            ("numbers", held.arrays["numbers"], atoms.arrays["numbers"]),
-            ("cell", held.cell.array, atoms.cell.array),
-            ("pbc", held.pbc, atoms.pbc),
-        )
-        return [name for name, before, now in pairs if before.shape != now.shape or not (before == now).all()]
+        changed = [] if _same(held.arrays["positions"], atoms.arrays["positions"]) else ["positions"]
+        if not _same(held.arrays["numbers"], atoms.arrays["numbers"]):
+            changed.append("numbers")
+        if not _same(held.cell.array, atoms.cell.array):
+            changed.append("cell")
+        return changed if _same(held.pbc, atoms.pbc) else [*changed, "pbc"]
+
+    def _hold(self, atoms: Atoms) -> None:
+        """Copies what check_state compares with. ASE's own copy takes momenta and constraints along, in each step."""
+        held = self._held
+        if len(held) != len(atoms):
+            numbers, positions = atoms.arrays["numbers"], atoms.arrays["positions"]
+            self._held = Atoms(numbers=numbers, positions=positions, cell=atoms.cell, pbc=atoms.pbc)
+        else:
+            for name in ("positions", "numbers"):
+                held.arrays[name][:] = atoms.arrays[name]
+            held.cell.array[:] = atoms.cell.array
+            held.pbc[:] = atoms.pbc
+        self.atoms = self._held  # which reset() takes away
 
     def _closest(self, atoms: Atoms) -> str:
         """The pair that has come closest, for the message of a step that failed."""
@@ -132,27 +162,24 @@ class ClebschCalculator(Calculator):
         system_changes: Sequence[str] = all_changes,
     ) -> None:
         if atoms is not None:
-            # ASE's own copy takes momenta, masses and the like along, which nobody compares.
-            self.atoms = Atoms(
-                numbers=atoms.arrays["numbers"], positions=atoms.arrays["positions"], cell=atoms.cell, pbc=atoms.pbc
-            )
+            self._hold(atoms)
         atoms = self.atoms
         wanted = set(properties)
-        cells = atoms.cell.array[None]
         gradients = not wanted.isdisjoint(_FORCE_PROPERTIES)
-        volume = float(volumes_of(cells)[0]) if gradients else 0.0
+        volume = _volume(atoms.cell.array) if gradients else 0.0
         if volume == 0.0 and wanted & {"stress", "stresses"}:
             raise PropertyNotImplementedError("stress needs a cell with three vectors")
         numbers = atoms.arrays["numbers"]
-        if self._elements.loaded is None or not np.array_equal(numbers, self._numbers):
+        if self._elements.loaded is None or not _same(numbers, self._numbers):
             self._types = self._elements.types_of(numbers)
+            self._starts = torch.tensor([0, len(numbers)], dtype=torch.int32)
             self._numbers = numbers.copy()
         try:
             result = self.model.compute_systems(
                 torch.from_numpy(np.ascontiguousarray(atoms.arrays["positions"], dtype=np.float64)),
-                torch.from_numpy(cells),
+                torch.from_numpy(atoms.cell.array[None]),
                 torch.from_numpy(atoms.pbc[None]),
-                torch.tensor([0, len(numbers)], dtype=torch.int32),
+                self._starts,
                 self._types,
                 skin=self._skin,
                 forces=gradients,
