@@ -4,7 +4,7 @@ python3 benchmarks/ase/bench_ase.py OUT.json [--device cuda] [--cells 2 10] [--r
 
 "step" is a step of velocity Verlet in ASE at 300 K with ClebschCalculator, new lists included; "model" is
 Model.time_device of the same structure from sorted edges, "ase" a step with a calculator that returns zeros, which is
-ASE's integrator. Forces are compared with float64 and without a skin before the first timed step and after the last one.
+ASE's integrator. Forces are compared with float64 and without a skin before the first timed step and after the last.
 mace-torch's calculator runs MACE-M beside it where it is installed. `--device cpu --cells 2 3` rehearses it.
 """
 
