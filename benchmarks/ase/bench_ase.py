@@ -5,7 +5,7 @@ python3 benchmarks/ase/bench_ase.py OUT.json [--device cuda] [--cells 2 10] [--r
 "step" is a step of velocity Verlet in ASE at 300 K with ClebschCalculator, new lists included; "model" is
 Model.time_device of the same structure from sorted edges, "ase" a step with a calculator that returns zeros, which is
 ASE's integrator. Forces are compared with float64 and without a skin before the first timed step and after the last.
-mace-torch's calculator runs MACE-M beside it where it is installed. `--device cpu --cells 2 3` rehearses it.
+mace-torch's MACE-M runs beside it where it is installed, with vesin's lists. `--device cpu --cells 2 3` rehearses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from cases import LIMIT, atoms_of, common, diamond, dynamics, error_of, mace_m, model_path, spread_of  # noqa: E402
+from cases import LIMIT, Mace, atoms_of, common, diamond, dynamics, error_of, mace_m, model_path, spread_of  # noqa: E402
 from clebsch.ase import ClebschCalculator  # noqa: E402
 
 
@@ -119,11 +119,9 @@ class Bench:
         return start.get_forces()
 
     def peer(self, peer: str, model: object, atoms: Atoms, forces: np.ndarray) -> None:
-        from mace.calculators import MACECalculator
         from mace_peers import made, version_of
 
-        other = made(peer, model, "float32", self.device)
-        calculator = MACECalculator(models=[other], device=self.device, default_dtype="float32")
+        calculator = Mace(made(peer, model, "float32", self.device), self.device)
         errors = []
 
         def check(now: Atoms) -> None:

@@ -7,17 +7,22 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 from ase import Atoms, units
+from ase.calculators.calculator import Calculator, all_changes
 from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
 from ase.md.verlet import VelocityVerlet
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common  # noqa: E402
 from model_cases import Structure, diamond, model_path  # noqa: E402
+
+from clebsch.neighbours import NeighbourFinder  # noqa: E402
 
 #: Relative RMS error of forces, against float64, beyond which nothing is timed.
 LIMIT = {"float32": 1e-4, "float64": 1e-9}
@@ -93,6 +98,60 @@ def dynamics(
     times = [run.block(steps) for _ in range(repeats)]
     check(run.atoms)
     return *spread_of(times), run
+
+
+class Mace(Calculator):
+    """mace-torch's model of carbon, or an accelerated form of it, as a calculator; for many structures too.
+
+    Lists come from vesin in each call, faster than mace-torch's own, which needs packages that are not everywhere.
+    """
+
+    implemented_properties = ["energy", "forces", "stress"]  # noqa: RUF012
+
+    def __init__(self, model: torch.nn.Module, device: str) -> None:
+        super().__init__()
+        self._model, self._device, self._dtype = model, device, next(model.parameters()).dtype
+        self._finder = NeighbourFinder(6.0)
+
+    def forces_of(self, structures: list[Atoms]) -> np.ndarray:
+        """Forces of all, energies and stresses computed with them."""
+        found, first = [], 0
+        for atoms in structures:
+            pairs = self._finder.find_pairs(atoms.positions, atoms.cell.array, atoms.pbc, 0.0)
+            found.append((pairs.receivers + first, pairs.senders + first, pairs.shifts, atoms.cell.array))
+            first += len(atoms)
+        starts = np.cumsum([0, *map(len, structures)])
+        shifts = torch.cat([pairs[2] for pairs in found]).double()
+        vectors = torch.cat([pairs[2].double() @ torch.from_numpy(pairs[3]) for pairs in found])
+        data = {
+            # (sender, receiver), images on the receiver's side
+            "edge_index": torch.stack([torch.cat([pairs[1] for pairs in found]), torch.cat([p[0] for p in found])]),
+            "shifts": -vectors.to(self._dtype),
+            "unit_shifts": -shifts.to(self._dtype),
+            "positions": torch.from_numpy(np.concatenate([atoms.positions for atoms in structures])).to(self._dtype),
+            "cell": torch.from_numpy(np.concatenate([pairs[3] for pairs in found])).to(self._dtype),
+            "node_attrs": torch.ones(first, 1, dtype=self._dtype),
+            "batch": torch.repeat_interleave(torch.arange(len(structures)), torch.from_numpy(np.diff(starts))),
+            "ptr": torch.from_numpy(starts),
+            "head": torch.zeros(len(structures), dtype=torch.int64),
+            "pbc": torch.ones(len(structures), 3, dtype=torch.bool),
+            "weight": torch.ones(len(structures), dtype=self._dtype),
+        }
+        data = {key: value.to(self._device) for key, value in data.items()}
+        data["positions"].requires_grad_(True)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self._dtype)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                out = self._model(data, training=False, compute_force=True, compute_stress=True)
+        finally:
+            torch.set_default_dtype(before)
+        return out["forces"].detach().cpu().double().numpy()
+
+    def calculate(self, atoms=None, properties=("energy",), system_changes=all_changes) -> None:
+        super().calculate(atoms, properties, system_changes)
+        self.results = {"energy": 0.0, "forces": self.forces_of([self.atoms])}
 
 
 def old_release(given: str | None) -> dict[str, str] | None:
