@@ -26,9 +26,10 @@ KERNELS = {
         "allegro_product_backward",
         "allegro_scale_rows",
     ),
+    "lists of systems": ("count_pairs", "fill_pairs"),
     "neighbours of a step": ("count_edges", "fill_edges", "count_senders", "place_edges", "order_edges"),
     "scan": ("scan_tiles", "scan_counts"),
-    "forces and virial": ("edge_forces", "sum_virial"),
+    "forces and virial": ("edge_forces", "sum_virial", "sum_system_virials"),
     "exchange of features": (
         "copy_rows_4",
         "copy_rows_8",
