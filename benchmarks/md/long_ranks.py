@@ -9,7 +9,7 @@ exchanged between layers (comm halo). A run is judged by what it wrote until its
 
 - drift of the energy that Verlet's method conserves, as in long_run.py, below --drift with two errors;
 - memory of all ranks together, and of the GPU, which is steady when the means of the second and the last fifth of
-  the samples differ by at most 8 and 2 MB;
+  the samples of these steps differ by at most 8 and 2 MB;
 - forces of the last step against those that one rank on the CPU has for the same positions, to 1e-10.
 
 OUT receives long_ranks_STYLE.json and long_ranks_STYLE_records.json (for benchmarks/record.py).
@@ -123,13 +123,23 @@ class Ranks:
         try:
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(min(2.0, args.seconds / 100))
-                if read_log(self.folder / "log.lammps"):  # the counted steps have begun
-                    self.sample(process.pid)
+                if not self.counting():
+                    continue
+                kept = len(self.host), len(self.device)
+                self.sample(process.pid)
+                if not self.counting():  # they ended meanwhile: what follows, a dump's set-up, needs memory too
+                    del self.host[kept[0] :], self.device[kept[1] :]
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
         return "" if process.returncode == 0 else (self.folder / "screen.txt").read_text()[-1500:]
+
+    def counting(self) -> bool:
+        """Whether the counted steps have begun and not ended."""
+        path = self.folder / "log.lammps"
+        text = path.read_text() if path.exists() else ""
+        return bool(read_log(path)) and "Loop time" not in text.rpartition("c_square")[2]
 
     def sample(self, pid: int) -> None:
         if resident_mb := resident(pid):

@@ -64,7 +64,10 @@ class BackEnd:
         """What of a row this LAMMPS lacks; '' when nothing."""
         if row.in_python and not self.python:
             return "a package of Python"
-        return ", ".join(sorted(row.styles() - self.styles))
+        needed = row.styles()
+        if "-k" in self.arguments and "pair hybrid/scaled" in needed:
+            needed.add("pair hybrid/scaled/kk")  # LAMMPS refuses the plain one in Kokkos
+        return ", ".join(sorted(needed - self.styles))
 
 
 @dataclass

@@ -35,8 +35,9 @@ BACK_ENDS = {
 
 class Cells:
     """Outcomes of a session. A cell is of a row on a back end and a number of ranks and says `worst`, the largest
-    difference from the reference of those runs that are not refused; `refused`, the remedy, where some or all are;
-    `lacks`, what of the row this LAMMPS has not got; `failed`; `not run`, of a session that ended before."""
+    difference from the reference of those runs that are not refused, or with `below` a bound of it, where only that was
+    kept; `refused`, the remedy, where some or all are; `lacks`, what of the row this LAMMPS has not got; `failed`;
+    `not run`, of a session that ended before."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -76,7 +77,11 @@ def cell_of(cells: dict[str, dict[str, Any]], ranks: set[str]) -> str:
         elif "not run" in cell:
             kind = "not run"
         else:
-            kind = ("NUMBER" if "worst" in cell else "") + (", some refused" if "refused" in cell else "")
+            kind = (
+                ("below " if "below" in cell else "")
+                + ("NUMBER" if "worst" in cell else "")
+                + (", some refused" if "refused" in cell else "")
+            )
             kind = "refused" if kind == ", some refused" else kind
         kinds.setdefault(kind, []).append(count)
     said = []
