@@ -55,7 +55,7 @@ struct RowSampler::Descent {
   const double* node_h;  ///< the same for the tree's scaled columns
   int64_t* index;
   std::vector<int64_t> order, next_order;
-  std::vector<double> mass, t;
+  std::vector<Way> ways;
   std::vector<unsigned char> left;
   std::vector<Group> groups;
   std::vector<Single> singles;
@@ -115,7 +115,11 @@ void RowSampler::Descent::root() {
   over_chunks(groups, [&](const Group&, int64_t begin, int64_t end, std::vector<double>& tile, std::vector<double>&) {
     double masses[kChunk];
     forms(tree.root_.data(), begin, end, tile, masses);
-    for (int64_t k = begin; k < end; ++k) mass[static_cast<size_t>(order[static_cast<size_t>(k)])] = masses[k - begin];
+    for (int64_t k = begin; k < end; ++k) {
+      Way& way = ways[static_cast<size_t>(order[static_cast<size_t>(k)])];
+      way.mass = masses[k - begin];
+      way.noise = tree.slack_ * way.mass;
+    }
   });
 }
 
@@ -137,8 +141,8 @@ void RowSampler::Descent::step(int level) {
     double masses[kChunk];
     forms(tree.left_matrix(level, group.node), begin, end, tile, masses);
     for (int64_t k = begin; k < end; ++k) {
-      const auto sample = static_cast<size_t>(order[static_cast<size_t>(k)]);
-      left[static_cast<size_t>(k)] = take_left(masses[k - begin], tree.slack_, &mass[sample], &t[sample]);
+      Way& way = ways[static_cast<size_t>(order[static_cast<size_t>(k)])];
+      left[static_cast<size_t>(k)] = take_left(masses[k - begin], tree.slack_, &way);
     }
   });
   groups.clear();
@@ -169,14 +173,14 @@ void RowSampler::Descent::leaf(const Group& group, int64_t begin, int64_t end, s
     for (int64_t k = 0; k < count * kTile; ++k) q[static_cast<size_t>(k)] *= q[static_cast<size_t>(k)];
     for (int64_t s = 0; s < samples; ++s) {
       const int64_t sample = order[static_cast<size_t>(at + s)];
-      const int64_t row = pick(q.data() + s, count, kTile, t[static_cast<size_t>(sample)]);
+      const int64_t row = pick(q.data() + s, count, kTile, ways[static_cast<size_t>(sample)].t);
       index[sample] = row < 0 ? -1 : first + row;
     }
   }
 }
 
 void RowSampler::Descent::walk(const Single& single, std::vector<double>& products, std::vector<double>& q) {
-  const auto sample = static_cast<size_t>(single.sample);
+  Way& way = ways[static_cast<size_t>(single.sample)];
   const double* own = node_h + single.sample * columns();
   multiply_pairs(own, columns(), products.data());
   int64_t node = single.node;
@@ -185,7 +189,7 @@ void RowSampler::Descent::walk(const Single& single, std::vector<double>& produc
     bool goes_left = true;
     if (both) {
       const double form = loops().dot(tree.left_matrix(level, node), products.data(), tree.packed_);
-      goes_left = take_left(form, tree.slack_, &mass[sample], &t[sample]);
+      goes_left = take_left(form, tree.slack_, &way);
     }
     node = 2 * node + (goes_left ? 0 : 1);
   }
@@ -196,7 +200,7 @@ void RowSampler::Descent::walk(const Single& single, std::vector<double>& produc
   }
   const double* one = h + single.sample * columns();
   tree.leaf_masses(node, one, q.data(), q.data() + tree.longest_leaf_);
-  const int64_t row = pick(q.data(), tree.leaf_end(node) - first, 1, t[sample]);
+  const int64_t row = pick(q.data(), tree.leaf_end(node) - first, 1, way.t);
   index[single.sample] = row < 0 ? heavier(products.data(), one, q) : first + row;
 }
 
@@ -264,8 +268,9 @@ void RowSampler::draw(const double* h, const double* uniforms, int64_t count, in
     for (size_t k = 0; k < scaled.size(); ++k) scaled[k] /= scale_[k % scale_.size()];
   }
   Descent descent{*this, h, scaled.empty() ? h : scaled.data(), index, std::vector<int64_t>(size),
-                  std::vector<int64_t>(size), std::vector<double>(size), std::vector<double>(uniforms, uniforms + count),
-                  std::vector<unsigned char>(size), {{0, 0, count}}, {}};
+                  std::vector<int64_t>(size), std::vector<Way>(size), std::vector<unsigned char>(size),
+                  {{0, 0, count}}, {}};
+  for (size_t s = 0; s < size; ++s) descent.ways[s].t = uniforms[s];
   std::iota(descent.order.begin(), descent.order.end(), 0);
   descent.root();
   for (int level = 1; level <= shape_.depth && !descent.groups.empty(); ++level) descent.step(level);
@@ -301,8 +306,11 @@ void RowSampler::leaf_masses(int64_t leaf, const double* h, double* q, double* s
   for (int64_t i = 0; i < count; ++i) q[i] *= q[i];
 }
 
-void RowSampler::law_below(int level, int64_t node, double share, double mass, const double* products, const double* h,
-                           double* q) const {
+void RowSampler::law_below(int level, int64_t node, double share, const Way& way, const double* products,
+                           const double* h, double* q) const {
+  const auto first_of = [&](int of_level, int64_t one) {
+    return leaf_begin(std::min<int64_t>(one << (shape_.depth - of_level), shape_.leaves));
+  };
   if (level == shape_.depth) {
     const int64_t first = leaf_begin(node), count = leaf_end(node) - first;
     std::vector<double> scratch(static_cast<size_t>(u_.columns));
@@ -312,27 +320,33 @@ void RowSampler::law_below(int level, int64_t node, double share, double mass, c
     for (int64_t i = 0; i < count; ++i) q[first + i] = total > 0 ? share * (q[first + i] / total) : 0.0;
     return;
   }
-  if (node >= shape_.pairs[level + 1]) return law_below(level + 1, 2 * node, share, mass, products, h, q);
+  if (node >= shape_.pairs[level + 1]) return law_below(level + 1, 2 * node, share, way, products, h, q);
   const double form = loops().dot(left_matrix(level + 1, node), products, packed_);
-  // What take_left does with a uniform number, for both of its answers.
-  double left_mass = mass, right_mass = mass, low = 0.0, high = kBelowOne;
-  const bool some_left = take_left(form, slack_, &left_mass, &low);
-  const bool some_right = !take_left(form, slack_, &right_mass, &high);
-  const double c = some_left && some_right ? form / mass : some_left ? 1.0 : 0.0;
-  const int64_t right_first = leaf_begin(std::min<int64_t>((2 * node + 1) << (shape_.depth - level - 1), shape_.leaves));
-  const int64_t begin = leaf_begin(node << (shape_.depth - level));
-  const int64_t end = leaf_begin(std::min<int64_t>((node + 1) << (shape_.depth - level), shape_.leaves));
-  if (some_left) law_below(level + 1, 2 * node, share * c, left_mass, products, h, q);
-  else std::fill(q + begin, q + right_first, 0.0);
-  if (some_right) law_below(level + 1, 2 * node + 1, share * (1.0 - c), right_mass, products, h, q);
-  else std::fill(q + right_first, q + end, 0.0);
+  // What take_left answers to the smallest and to the largest uniform number.
+  Way left = way, right = way;
+  left.t = 0.0;
+  right.t = kBelowOne;
+  const bool some_left = take_left(form, slack_, &left), some_right = !take_left(form, slack_, &right);
+  const double c = some_left && some_right ? form / way.mass : some_left ? 1.0 : 0.0;
+  const int64_t middle = first_of(level + 1, 2 * node + 1);
+  if (some_left) {
+    law_below(level + 1, 2 * node, share * c, left, products, h, q);
+  } else {
+    std::fill(q + first_of(level, node), q + middle, 0.0);
+  }
+  if (some_right) {
+    law_below(level + 1, 2 * node + 1, share * (1.0 - c), right, products, h, q);
+  } else {
+    std::fill(q + middle, q + first_of(level, node + 1), 0.0);
+  }
 }
 
 void RowSampler::law(const double* h, double* q) const {
   std::vector<double> products(static_cast<size_t>(packed_)), own(h, h + u_.columns);
   for (size_t c = 0; c < scale_.size(); ++c) own[c] /= scale_[c];
   multiply_pairs(own.data(), u_.columns, products.data());
-  law_below(0, 0, 1.0, loops().dot(root_.data(), products.data(), packed_), products.data(), h, q);
+  const double mass = loops().dot(root_.data(), products.data(), packed_);
+  law_below(0, 0, 1.0, {mass, 0.0, slack_ * mass}, products.data(), h, q);
 }
 
 }  // namespace clebsch::sampling

@@ -57,7 +57,7 @@ class RowSampler {
   }
   /// Probabilities, not divided by their sum, of a leaf's rows. `scratch` (columns).
   void leaf_masses(int64_t leaf, const double* h, double* q, double* scratch) const;
-  void law_below(int level, int64_t node, double share, double mass, const double* products, const double* h,
+  void law_below(int level, int64_t node, double share, const Way& way, const double* products, const double* h,
                  double* q) const;
 
   Factor u_;

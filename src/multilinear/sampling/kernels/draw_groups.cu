@@ -80,8 +80,11 @@ extern "C" __global__ void __launch_bounds__(128, 4) step_groups(StepArguments a
     } else {
       const double* matrix = a.level > 0 ? a.nodes + (a.shape.offset[a.level] + node) * packed : a.root;
       const double form = forms_of_eight<false>(matrix, columns, columns, x);
-      if (own && a.level == 0) a.mass[sample] = form;
-      if (own && a.level > 0) a.left[mine] = take_left(form, a.slack, a.mass + sample, a.t + sample) ? 1 : 0;
+      if (own && a.level == 0) {
+        a.ways[sample].mass = form;
+        a.ways[sample].noise = a.slack * form;
+      }
+      if (own && a.level > 0) a.left[mine] = take_left(form, a.slack, a.ways + sample) ? 1 : 0;
     }
     at = end;
   }

@@ -113,18 +113,22 @@ __device__ __forceinline__ void walk(const WalkArguments& a) {
   // The second time goes the way of the larger child: where a draw has ended in a leaf without mass, by rounding.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool heavier = attempt > 0, from_root = heavier || a.level == 0;
-    double t = heavier ? 0.5 : a.t[sample];
-    double mass = from_root ? pairs.form(a.root, shared) : a.mass[sample];
+    Way way = a.ways[sample];
+    if (from_root) {
+      way.mass = pairs.form(a.root, shared);
+      way.noise = a.slack * way.mass;
+    }
+    if (heavier) way.t = 0.5;
     long long node = from_root ? 0 : a.groups.node[position];
     for (int level = from_root ? 1 : a.level + 1; level <= a.shape.depth; ++level) {
       bool left = true;
       if (node < a.shape.pairs[level]) {
         const double form = pairs.form(a.nodes + (a.shape.offset[level] + node) * packed, shared);
         if (heavier) {
-          left = form >= 0.5 * mass;
-          mass = left ? form : mass - form;
+          left = form >= 0.5 * way.mass;
+          way.mass = left ? form : way.mass - form;
         } else {
-          left = take_left(form, a.slack, &mass, &t);
+          left = take_left(form, a.slack, &way);
         }
       }
       node = 2 * node + (left ? 0 : 1);
@@ -142,12 +146,12 @@ __device__ __forceinline__ void walk(const WalkArguments& a) {
       }
       if (kWarps == 1) {
         __syncwarp();
-        row = pick_row(q[team], rows, t);
+        row = pick_row(q[team], rows, way.t);
         __syncwarp();
       } else {
         __syncthreads();
         if (warp == 0) {
-          const int found = pick_row(q[team], rows, t);
+          const int found = pick_row(q[team], rows, way.t);
           if (lane == 0) chosen = found;
         }
         __syncthreads();

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(kSamplingThreads) mix_samples(MixAr
   const long long sample = at / a.columns;
   if (sample >= a.count) return;
   const int c = static_cast<int>(at % a.columns);
-  if (c == 0) a.t[sample] = philox_uniform(a.seed, static_cast<unsigned long long>(sample), a.factor, a.stage);
+  if (c == 0) a.ways[sample].t = philox_uniform(a.seed, static_cast<unsigned long long>(sample), a.factor, a.stage);
   if (!a.components) return;
   const double value = a.h[at] * a.components[a.component[sample] * a.columns + c] * a.inverse[c];
   a.leaf_x[at] = value;

@@ -68,8 +68,7 @@ struct StepArguments {
   const double* nodes = nullptr;
   const double* root = nullptr;
   const double* x = nullptr;  ///< (count, columns)
-  double* mass = nullptr;     ///< (count) by sample
-  double* t = nullptr;        ///< (count) by sample
+  Way* ways = nullptr;        ///< (count) by sample
   int* left = nullptr;        ///< (count) by position, written: 1 where a sample goes to the left child
   const int* before = nullptr;  ///< (count + 1): sums of `left`
   Groups groups, next;
@@ -85,8 +84,7 @@ struct WalkArguments {
   const double* root = nullptr;
   const double* x = nullptr;       ///< (count, columns) for the tree
   const double* leaf_x = nullptr;  ///< the same as rows of u are multiplied with
-  const double* mass = nullptr;    ///< (count), not read from level 0
-  const double* t = nullptr;       ///< (count)
+  const Way* ways = nullptr;       ///< (count); from level 0 only t is read
   Groups groups;                   ///< order and node, not read from level 0
   long long* row = nullptr;        ///< (count) by sample, written
   int count = 0;
@@ -105,7 +103,7 @@ struct MixArguments {
   const double* scale = nullptr;       ///< (columns) of the tree; null: x is leaf_x
   double* leaf_x = nullptr;            ///< (count, columns), written
   double* x = nullptr;                 ///< (count, columns), written where there is a scale
-  double* t = nullptr;                 ///< (count), written
+  Way* ways = nullptr;                 ///< (count), t is written
   unsigned long long seed = 0;
   int count = 0, columns = 0, factor = 0, stage = 0;
 };

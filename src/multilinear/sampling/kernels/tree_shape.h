@@ -27,18 +27,26 @@ CLEBSCH_HOST_DEVICE long long packed_row(int i) { return static_cast<long long>(
 /// The largest double below one.
 constexpr double kBelowOne = 1.0 - 1.1102230246251565e-16;
 
-/// Chooses between two children, the left one of mass `left`, in a node of mass `mass`; t in [0, 1) decides and is
-/// rescaled to [0, 1), so that no bits of it are lost on the way down. A child that has less than `slack` of the mass is
-/// rounding alone and is never taken. True for the left child.
-CLEBSCH_HOST_DEVICE bool take_left(double left, double slack, double* mass, double* t) {
-  double c = *mass > 0.0 ? left / *mass : 1.0;
-  if (!(c >= slack)) c = 0.0;
-  if (!(c <= 1.0 - slack)) c = 1.0;
-  const bool goes_left = *t < c;
-  const double next = goes_left ? *t / c : (*t - c) / (1.0 - c);
-  *t = next < kBelowOne ? next : kBelowOne;
-  const double rest = *mass - left;
-  *mass = goes_left ? left : (rest > 0.0 ? rest : 0.0);
+/// A sample on its way down.
+struct Way {
+  double mass;   ///< of the node
+  double t;      ///< uniform in [0, 1)
+  double noise;  ///< mass that is rounding alone: a part of that of the last node whose matrix was multiplied
+};
+
+/// Chooses between two children, the left one of mass `left`; t decides and is rescaled to [0, 1), so that no bits of it
+/// are lost on the way down. The right child's mass is a difference, so a child whose mass is noise is never taken.
+/// True for the left child.
+CLEBSCH_HOST_DEVICE bool take_left(double left, double slack, Way* way) {
+  const double rest = way->mass - left;
+  double c = left / way->mass;
+  if (!(left > way->noise)) c = 0.0;
+  if (!(rest > way->noise)) c = 1.0;
+  const bool goes_left = way->t < c;
+  const double next = goes_left ? way->t / c : (way->t - c) / (1.0 - c);
+  way->t = next < kBelowOne ? next : kBelowOne;
+  way->mass = goes_left ? left : rest;
+  if (goes_left) way->noise = slack * left;
   return goes_left;
 }
 
