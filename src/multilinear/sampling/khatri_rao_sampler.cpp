@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/errors.h"
 #include "multilinear/sampling/loops.h"
@@ -78,13 +79,12 @@ void KhatriRaoSampler::leverages(const Mixture& mixture, const double* scaled_ro
 #pragma omp parallel if (tiles > 1)
   {
     std::vector<double> tile(static_cast<size_t>(columns_) * kTile), out(static_cast<size_t>(rank) * kTile);
+    std::vector<int64_t> order(kTile);
 #pragma omp for
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t begin = t * kTile, samples = std::min<int64_t>(kTile, count - begin);
-      for (int64_t s = 0; s < kTile; ++s) {
-        const double* row = scaled_rows + (begin + std::min(s, samples - 1)) * columns_;
-        for (int c = 0; c < columns_; ++c) tile[static_cast<size_t>(c * kTile + s)] = row[c];
-      }
+      std::iota(order.begin(), order.end(), begin);
+      loops().gather(scaled_rows, order.data(), samples, columns_, tile.data());
       loops().tile_products(mixture.spectrum.whitening.data(), rank, columns_, tile.data(), out.data());
       for (int64_t s = 0; s < samples; ++s) {
         double score = 0;

@@ -40,53 +40,86 @@ void gram(const double* rows, int64_t count, int padded, double* full) {
   }
 }
 
-constexpr int kVectors = kTile / kLanes;             // of a tile's row
-constexpr int kForms = kVectors >= 8 ? 1 : 8 / kVectors;  // rows of G whose sums fit into registers
+// Rows of a matrix by samples of a tile that stay in registers while the columns pass: of 16 registers 12, of 32 16.
+constexpr int kBlockRows = kLanes == 8 ? 8 : 6, kBlockVectors = 2, kBlock = kBlockVectors * kLanes;
+
+/// sums of rows row[0] .. row[kBlockRows - 1] times columns [0, columns) of the samples that h points to.
+inline void multiply_block(const double* const* row, int columns, const double* h,
+                           Vector (&sums)[kBlockRows][kBlockVectors]) {
+  for (int j = 0; j < columns; ++j) {
+    const Vector a = load(h + j * kTile), b = load(h + j * kTile + kLanes);
+    for (int r = 0; r < kBlockRows; ++r) {
+      const double factor = row[r][j];
+      sums[r][0] += factor * a;
+      sums[r][1] += factor * b;
+    }
+  }
+}
 
 void tile_forms(const double* packed, int columns, const double* tile, double* out) {
-  Vector total[kVectors] = {};
-  for (int i = 0; i < columns; i += kForms) {
-    Vector sums[kForms][kVectors] = {};
-    const double* row[kForms];
-    for (int r = 0; r < kForms; ++r) {
+  Vector total[kTile / kLanes] = {};
+  for (int i = 0; i < columns; i += kBlockRows) {
+    const double* row[kBlockRows];
+    for (int r = 0; r < kBlockRows; ++r) {
       const int at = i + r < columns ? i + r : i;
       row[r] = packed + static_cast<int64_t>(at) * (at + 1) / 2;
     }
-    for (int j = 0; j < i; ++j) {
-      Vector h[kVectors];
-      for (int v = 0; v < kVectors; ++v) h[v] = load(tile + j * kTile + v * kLanes);
-      for (int r = 0; r < kForms; ++r) {
-        const double factor = row[r][j];
-        for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * h[v];
+    for (int from = 0; from < kTile; from += kBlock) {
+      Vector sums[kBlockRows][kBlockVectors] = {};
+      multiply_block(row, i, tile + from, sums);
+      for (int r = 0; r < kBlockRows && i + r < columns; ++r) {
+        for (int v = 0; v < kBlockVectors; ++v) {
+          const double* h = tile + from + v * kLanes;
+          for (int j = i; j <= i + r; ++j) sums[r][v] += row[r][j] * load(h + j * kTile);
+          total[from / kLanes + v] += sums[r][v] * load(h + (i + r) * kTile);
+        }
       }
-    }
-    for (int r = 0; r < kForms && i + r < columns; ++r) {
-      for (int j = i; j <= i + r; ++j) {
-        const double factor = row[r][j];
-        for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * load(tile + j * kTile + v * kLanes);
-      }
-      for (int v = 0; v < kVectors; ++v) total[v] += sums[r][v] * load(tile + (i + r) * kTile + v * kLanes);
     }
   }
-  for (int v = 0; v < kVectors; ++v) store(out + v * kLanes, total[v]);
+  for (int v = 0; v < kTile / kLanes; ++v) store(out + v * kLanes, total[v]);
 }
 
 void tile_products(const double* rows, int64_t count, int columns, const double* tile, double* out) {
-  for (int64_t i = 0; i < count; i += kForms) {
-    Vector sums[kForms][kVectors] = {};
-    const double* row[kForms];
-    for (int r = 0; r < kForms; ++r) row[r] = rows + (i + r < count ? i + r : i) * columns;
-    for (int j = 0; j < columns; ++j) {
-      Vector h[kVectors];
-      for (int v = 0; v < kVectors; ++v) h[v] = load(tile + j * kTile + v * kLanes);
-      for (int r = 0; r < kForms; ++r) {
-        const double factor = row[r][j];
-        for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * h[v];
+  for (int64_t i = 0; i < count; i += kBlockRows) {
+    const double* row[kBlockRows];
+    for (int r = 0; r < kBlockRows; ++r) row[r] = rows + (i + r < count ? i + r : i) * columns;
+    for (int from = 0; from < kTile; from += kBlock) {
+      Vector sums[kBlockRows][kBlockVectors] = {};
+      multiply_block(row, columns, tile + from, sums);
+      for (int r = 0; r < kBlockRows && i + r < count; ++r) {
+        for (int v = 0; v < kBlockVectors; ++v) store(out + (i + r) * kTile + from + v * kLanes, sums[r][v]);
       }
     }
-    for (int r = 0; r < kForms && i + r < count; ++r) {
-      for (int v = 0; v < kVectors; ++v) store(out + (i + r) * kTile + v * kLanes, sums[r][v]);
+  }
+}
+
+void gather(const double* from, const int64_t* samples, int64_t count, int columns, double* tile) {
+  const double* row[kTile];
+  for (int s = 0; s < kTile; ++s) row[s] = from + samples[s < count ? s : count - 1] * columns;
+  int c = 0;
+#if CLEBSCH_VECTOR_BYTES >= 32
+  // Four samples by four columns at a time.
+  typedef double Four __attribute__((vector_size(32)));
+  typedef double AnyFour __attribute__((vector_size(32), aligned(8), may_alias));
+  typedef long long Places __attribute__((vector_size(32)));
+  for (; c + 4 <= columns; c += 4) {
+    for (int s = 0; s < kTile; s += 4) {
+      const Four a = *reinterpret_cast<const AnyFour*>(row[s] + c), b = *reinterpret_cast<const AnyFour*>(row[s + 1] + c);
+      const Four d = *reinterpret_cast<const AnyFour*>(row[s + 2] + c);
+      const Four e = *reinterpret_cast<const AnyFour*>(row[s + 3] + c);
+      const Places even = {0, 4, 2, 6}, odd = {1, 5, 3, 7}, low = {0, 1, 4, 5}, high = {2, 3, 6, 7};
+      const Four ab0 = __builtin_shuffle(a, b, even), ab1 = __builtin_shuffle(a, b, odd);
+      const Four de0 = __builtin_shuffle(d, e, even), de1 = __builtin_shuffle(d, e, odd);
+      double* to = tile + c * kTile + s;
+      *reinterpret_cast<AnyFour*>(to) = __builtin_shuffle(ab0, de0, low);
+      *reinterpret_cast<AnyFour*>(to + kTile) = __builtin_shuffle(ab1, de1, low);
+      *reinterpret_cast<AnyFour*>(to + 2 * kTile) = __builtin_shuffle(ab0, de0, high);
+      *reinterpret_cast<AnyFour*>(to + 3 * kTile) = __builtin_shuffle(ab1, de1, high);
     }
+  }
+#endif
+  for (; c < columns; ++c) {
+    for (int s = 0; s < kTile; ++s) tile[c * kTile + s] = row[s][c];
   }
 }
 
@@ -138,6 +171,6 @@ void add(double* to, const double* from, int64_t count) {
 }  // namespace
 
 extern const Loops CLEBSCH_LOOPS;
-const Loops CLEBSCH_LOOPS{gram, tile_forms, tile_products, products, dot, add};
+const Loops CLEBSCH_LOOPS{gram, gather, tile_forms, tile_products, products, dot, add};
 
 }  // namespace clebsch::sampling

@@ -61,10 +61,11 @@ struct RowSampler::Descent {
   std::vector<Single> singles;
 
   int columns() const { return tree.u_.columns; }
-  void gather(const int64_t* samples, int64_t count, const double* from, double* tile) const {
-    for (int64_t s = 0; s < kTile; ++s) {
-      const double* one = from + samples[std::min(s, count - 1)] * columns();
-      for (int c = 0; c < columns(); ++c) tile[c * kTile + s] = one[c];
+  /// What the next tile gathers.
+  void prefetch(const int64_t* samples, int64_t count) const {
+    for (int64_t s = 0; s < count; ++s) {
+      const double* one = node_h + samples[s] * columns();
+      for (int c = 0; c < columns(); c += 8) __builtin_prefetch(one + c);
     }
   }
   template <typename Work>
@@ -105,7 +106,8 @@ void RowSampler::Descent::forms(const double* packed, int64_t begin, int64_t end
   double results[kTile];
   for (int64_t at = begin; at < end; at += kTile) {
     const int64_t count = std::min<int64_t>(kTile, end - at);
-    gather(order.data() + at, count, node_h, tile.data());
+    loops().gather(node_h, order.data() + at, count, columns(), tile.data());
+    prefetch(order.data() + at + count, std::min<int64_t>(kTile, end - at - count));
     loops().tile_forms(packed, columns(), tile.data(), results);
     std::copy_n(results, count, out + (at - begin));
   }
@@ -168,7 +170,7 @@ void RowSampler::Descent::leaf(const Group& group, int64_t begin, int64_t end, s
   q.resize(static_cast<size_t>(tree.longest_leaf_ * kTile));
   for (int64_t at = begin; at < end; at += kTile) {
     const int64_t samples = std::min<int64_t>(kTile, end - at);
-    gather(order.data() + at, samples, h, tile.data());
+    loops().gather(h, order.data() + at, samples, columns(), tile.data());
     loops().tile_products(tree.u_.dense + first * columns(), count, columns(), tile.data(), q.data());
     for (int64_t k = 0; k < count * kTile; ++k) q[static_cast<size_t>(k)] *= q[static_cast<size_t>(k)];
     for (int64_t s = 0; s < samples; ++s) {

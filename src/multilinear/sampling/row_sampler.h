@@ -1,6 +1,7 @@
 #pragma once
 // Draws rows of a matrix with probability proportional to a quadratic form, in logarithmic time, on the CPU.
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,7 +70,7 @@ class RowSampler {
   double slack_ = 0;
   /// What columns were multiplied with in the tree, powers of two; empty: one.
   std::vector<double> scale_;
-  std::unique_ptr<double[]> nodes_;
+  std::unique_ptr<double, void (*)(void*)> nodes_{nullptr, std::free};
   int64_t stored_ = 0;
   std::vector<double> root_;
 };
