@@ -30,12 +30,14 @@ DeviceKernels* load_all() {
   for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
   cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<DeviceKernels>();
-  auto found = load("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry"});
+  auto found = load("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry",
+                                   "gram_of_narrow_leaves"});
   kernels->gram_of_leaves = found[0];
   kernels->sum_nodes = found[1];
   kernels->component_tree = found[2];
   kernels->column_range = found[3];
   kernels->set_entry = found[4];
+  kernels->gram_of_narrow_leaves = found[5];
   found = load("draw_groups", {"start_groups", "step_groups", "regroup", "leverages"});
   kernels->start_groups = found[0];
   kernels->step_groups = found[1];

@@ -11,7 +11,7 @@
 namespace clebsch::sampling {
 
 struct DeviceKernels {
-  cuda::KernelOf<GramArguments> gram_of_leaves;
+  cuda::KernelOf<GramArguments> gram_of_leaves, gram_of_narrow_leaves;
   cuda::KernelOf<NodeSumArguments> sum_nodes;
   cuda::KernelOf<ComponentArguments> component_tree;
   cuda::KernelOf<ColumnArguments> column_range;

@@ -81,7 +81,8 @@ void DeviceTree::build(cuda::Stream stream) {
   gram.carry = static_cast<double*>(base > 0 ? carry.get() : root_.get());
   gram.base = base;
   const int64_t warps = nodes_of(shape_, base) * blocks;
-  kernels_->gram_of_leaves.launch((warps + kSamplingWarps - 1) / kSamplingWarps, kSamplingThreads, stream, gram);
+  const auto& of_leaves = blocks == 1 ? kernels_->gram_of_narrow_leaves : kernels_->gram_of_leaves;
+  of_leaves.launch((warps + kSamplingWarps - 1) / kSamplingWarps, kSamplingThreads, stream, gram);
   while (base > 0) {
     const int next = std::max(0, base - 4);
     Memory sums = next > 0 ? allocate_(static_cast<size_t>(nodes_of(shape_, next) * packed_) * 8) : root_;

@@ -16,7 +16,7 @@ __device__ __forceinline__ long long nodes_of(const TreeShape& shape, int level)
 constexpr int kTiles = kGramBlock / 8;
 
 /// Blocks (bi, bj) of 8 x 8 tiles; of a block on the diagonal the upper tiles are left out.
-template <bool kDiagonal>
+template <bool kDiagonal, int kUnrolled>
 __device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long long subtree, int bi, int bj) {
   const int lane = threadIdx.x % 32, g = lane / 4, k = lane % 4, columns = a.shape.columns;
   const long long packed = packed_size(columns), width = 1ll << (a.shape.depth - a.base);
@@ -24,7 +24,7 @@ __device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long lon
   for (long long leaf = first; leaf < last; ++leaf) {
     double sums[kTiles][kTiles][2] = {};
     const long long begin = leaf * a.shape.leaf_rows, end = min(begin + a.shape.leaf_rows, a.shape.rows);
-#pragma unroll 2
+#pragma unroll(kUnrolled)
     for (long long row = begin; row < end; row += 4) {
       double left[kTiles], right[kTiles];
 #pragma unroll
@@ -80,7 +80,7 @@ __device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long lon
 }
 
 /// Grid: (ceil(subtrees * blocks of the matrix / kSamplingWarps)), a warp each.
-extern "C" __global__ void __launch_bounds__(kSamplingThreads) gram_of_leaves(GramArguments a) {
+extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_leaves(GramArguments a) {
   const int across = (a.shape.columns + kGramBlock - 1) / kGramBlock, blocks = across * (across + 1) / 2;
   const long long warp = static_cast<long long>(blockIdx.x) * kSamplingWarps + threadIdx.x / 32;
   const long long subtree = warp / blocks;
@@ -88,10 +88,16 @@ extern "C" __global__ void __launch_bounds__(kSamplingThreads) gram_of_leaves(Gr
   int bj = static_cast<int>(warp % blocks), bi = 0;
   for (; bj > bi; ++bi) bj -= bi + 1;
   if (bi == bj) {
-    gram_of_subtree<true>(a, subtree, bi, bj);
+    gram_of_subtree<true, 2>(a, subtree, bi, bj);
   } else {
-    gram_of_subtree<false>(a, subtree, bi, bj);
+    gram_of_subtree<false, 1>(a, subtree, bi, bj);
   }
+}
+
+/// The same for at most kGramBlock columns: fewer sums, so more warps and more rows on the way to each.
+extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_narrow_leaves(GramArguments a) {
+  const long long warp = static_cast<long long>(blockIdx.x) * kSamplingWarps + threadIdx.x / 32;
+  if (warp < nodes_of(a.shape, a.base)) gram_of_subtree<true, 4>(a, warp, 0, 0);
 }
 
 /// The levels above: a thread a number of a matrix. Grid: (nodes of `base`, ceil(packed / kSamplingThreads)).

@@ -166,11 +166,11 @@ __device__ __forceinline__ void walk(const WalkArguments& a) {
 }
 
 /// Grid: (ceil(count / 4)), a warp a sample; up to 32 columns.
-extern "C" __global__ void __launch_bounds__(128) walk_32(WalkArguments a) { walk<1, 17>(a); }
+extern "C" __global__ void __launch_bounds__(128, 6) walk_32(WalkArguments a) { walk<1, 17>(a); }
 /// The same, up to 46 columns.
-extern "C" __global__ void __launch_bounds__(128) walk_46(WalkArguments a) { walk<1, 34>(a); }
+extern "C" __global__ void __launch_bounds__(128, 4) walk_46(WalkArguments a) { walk<1, 34>(a); }
 /// Grid: (count), a block a sample; up to 65, 92, 131 columns, and any number.
-extern "C" __global__ void __launch_bounds__(64) walk_65(WalkArguments a) { walk<2, 34>(a); }
-extern "C" __global__ void __launch_bounds__(128) walk_92(WalkArguments a) { walk<4, 34>(a); }
-extern "C" __global__ void __launch_bounds__(256) walk_131(WalkArguments a) { walk<8, 34>(a); }
-extern "C" __global__ void __launch_bounds__(256) walk_any(WalkArguments a) { walk<8, 0>(a); }
+extern "C" __global__ void __launch_bounds__(64, 8) walk_65(WalkArguments a) { walk<2, 34>(a); }
+extern "C" __global__ void __launch_bounds__(128, 4) walk_92(WalkArguments a) { walk<4, 34>(a); }
+extern "C" __global__ void __launch_bounds__(256, 2) walk_131(WalkArguments a) { walk<8, 34>(a); }
+extern "C" __global__ void __launch_bounds__(256, 4) walk_any(WalkArguments a) { walk<8, 0>(a); }
