@@ -2,9 +2,9 @@
 
   benchmarks/run sampling-cpu -- --source FOLDER [--blas FOLDER]
 
---source: a checkout of github.com/vbharadwaj-bk/fast_tensor_leverage, which is not part of this project (it has no licence)
-and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32 (its folder has
-include/ and lib/); found through Python without it. Both get the same factors; a build and a draw are timed together,
+--source: a checkout of github.com/vbharadwaj-bk/fast_tensor_leverage, which is not part of this project (it has no
+licence) and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32 (its
+folder has include/ and lib/); found through Python without it. Both get the same factors; a build and a draw are timed together,
 after one of each whose answer is looked at.
 """
 
@@ -22,11 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import common
 import numpy as np
 import torch
 from problems import condition, normal_factors, whitening
 
-import common
 from clebsch.sampling import KhatriRaoSampler
 from clebsch.sampling.khatri_rao import Draw
 
@@ -133,8 +133,8 @@ def main() -> None:
             each = [(sum(b) / sum(a)) for a, b in zip(taken["ours"], taken["theirs"], strict=True)]
             ratios[columns] = each
             print(f"{columns} columns: build {of['ours'][0]:.2f} s, theirs {of['theirs'][0]:.2f}; draw "
-                  f"{of['ours'][1]:.2f} s, theirs {of['theirs'][1]:.2f}; together {statistics.median(each):.2f} times as "
-                  "fast", flush=True)  # fmt: skip
+                  f"{of['ours'][1]:.2f} s, theirs {of['theirs'][1]:.2f}; together {statistics.median(each):.2f} times "
+                  "as fast", flush=True)  # fmt: skip
             rows.append({"columns": columns, "log2_rows": options.log2_rows, **taken})
     worst = min(ratios, key=lambda c: statistics.median(ratios[c]))
     median, spread = common.quartiles(ratios[worst])

@@ -48,8 +48,8 @@ def condition(drawn, basis: torch.Tensor) -> float:
 
 
 def residual(drawn, factors: list[torch.Tensor], sides: list[torch.Tensor]) -> float:
-    """Residual of least squares with the drawn rows over the smallest, for a right side that is the Kronecker product of
-    `sides`, vectors of norm one."""
+    """Residual of least squares with the drawn rows over the smallest, for a right side that is the Kronecker product
+    of `sides`, vectors of norm one."""
     gram = math.prod(u.T @ u for u in factors)
     right = math.prod(u.T @ c for u, c in zip(factors, sides, strict=True))
     entries = math.prod(c[drawn.indices[:, k]] for k, c in enumerate(sides))

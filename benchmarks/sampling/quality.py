@@ -10,17 +10,18 @@ import argparse
 import statistics
 from pathlib import Path
 
+import common
 import torch
 from problems import condition, residual, spiked_factors, whitening
 
-import common
 from clebsch.sampling import KhatriRaoSampler, ProductLawSampler
 
 COUNT = 5000
 #: Means of the authors' records: kappa of the exact law, of the product law; residual of the product law.
 SEED = {
-    (64, 3): (1.30, 4.8, 1.013), (64, 4): (1.30, 7.8, 1.029), (64, 5): (1.30, 14.0, 1.059), (64, 6): (1.314, 25.0, 1.187),
-    (64, 7): (1.30, 34.0, 1.245), (64, 8): (1.30, 41.0, 1.378), (64, 9): (1.30, 47.0, 1.718),
+    (64, 3): (1.30, 4.8, 1.013), (64, 4): (1.30, 7.8, 1.029), (64, 5): (1.30, 14.0, 1.059),
+    (64, 6): (1.314, 25.0, 1.187), (64, 7): (1.30, 34.0, 1.245), (64, 8): (1.30, 41.0, 1.378),
+    (64, 9): (1.30, 47.0, 1.718),
     (16, 6): (1.105, 7.8, None), (32, 6): (1.178, 13.0, None), (128, 6): (1.549, 27.0, None),
 }  # fmt: skip
 
@@ -75,9 +76,11 @@ def main() -> None:
               f"{means[1]:8.4f} | {means[3]:7.3f} {of_product or float('nan'):6.3f}", flush=True)  # fmt: skip
         rows.append({"columns": columns, "factors": count, "means": means, "trials": all_trials})
         if count == 6:
+            kappas = [one[0] for one in all_trials]
+            spread = common.quartiles(kappas)[1] if len(kappas) > 1 else 0.0
             records.append({
-                "name": f"krp_kappa_r{columns}", "value": means[0], "unit": "", "dtype": "float64", "deterministic": True,
-                "spread": common.quartiles([one[0] for one in all_trials])[1], "error": means[0] / kappa - 1,
+                "name": f"krp_kappa_r{columns}", "value": means[0], "unit": "condition", "dtype": "float64",
+                "deterministic": True, "spread": spread, "error": means[0] / kappa - 1,
                 "peer": {"name": "the dissertation", "version": "", "value": kappa}, **common.about(options.device),
             })  # fmt: skip
     common.save(options.out / "quality.json", rows)

@@ -3,8 +3,8 @@
   python surface.py [--model MODEL] [--rank 64] [--samples 2048] [--rounds 8] [--device cpu] [--out OUT]
 
 Six coordinates (the distance of the oxygen atoms, the dihedral angle, two angles of either molecule) of twelve points
-each: 2,985,984 energies, of which clebsch.sampling.cp_als asks for those of the rows that it draws. A batch of dimers is
-one graph: they stand so far apart that they do not see each other. Energies above the cap are bent towards it, and
+each: 2,985,984 energies, of which clebsch.sampling.cp_als asks for those of the rows that it draws. A batch of dimers
+is one graph: they stand so far apart that they do not see each other. Energies above the cap are bent towards it, and
 exp(-V / T) weighs the entries, since the wells are what a vibrational calculation is about.
 
 Prints, after every round, the entries asked for and the RMS error on grid points that the fit was not told about, those
@@ -111,7 +111,8 @@ def picture(path: Path, history: list[dict], dimer: Dimer, tensor: CpTensor, low
         cut[:, k] = torch.arange(POINTS)
         (line,) = right.plot(range(POINTS), dimer(cut) * 1e3, "o", ms=4, label=name)
         right.plot(range(POINTS), tensor.at(cut) * 1e3, "-", color=line.get_color())
-    right.set(xlabel="grid point along a coordinate through the minimum", ylabel="energy, meV (dots: model, lines: fit)")
+    right.set(xlabel="grid point along a coordinate through the minimum")
+    right.set(ylabel="energy, meV (dots: model, lines: fit)")
     right.legend(frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -140,8 +141,8 @@ def main() -> None:
     lowest = points[expected.argmin()]
     inside = (expected - expected.min()) * PER_CM < options.window
     seconds_of_check = dimer.seconds
-    print(f"{options.check} grid points: {1e3 * expected.min():.1f} to {1e3 * expected.max():.1f} meV, {int(inside.sum())} "
-          f"below the window; {options.check / dimer.seconds:.0f} energies a second", flush=True)  # fmt: skip
+    print(f"{options.check} grid points: {1e3 * expected.min():.1f} to {1e3 * expected.max():.1f} meV, "
+          f"{int(inside.sum())} below the window; {options.check / dimer.seconds:.0f} energies a second", flush=True)  # fmt: skip
     history, begin = [], time.perf_counter()
 
     def watch(number: int, tensor: CpTensor, asked: int) -> None:

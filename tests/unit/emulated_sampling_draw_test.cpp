@@ -65,9 +65,9 @@ TEST(EmulatedSampling, AsOnTheCpu) {
     int columns;
     int64_t rows, leaf_rows, count;
   };
-  for (const Case& c : {Case{1, 9, 0, 40}, Case{3, 100, 2, 70}, Case{7, 37, 1, 33}, Case{16, 300, 0, 40},
-                        Case{33, 120, 5, 20}, Case{40, 60, 0, 20}, Case{50, 140, 8, 60}, Case{66, 90, 7, 12},
-                        Case{94, 100, 9, 12}, Case{132, 80, 20, 12}}) {
+  for (const Case& c :
+       {Case{1, 9, 0, 40}, Case{3, 100, 2, 70}, Case{7, 37, 1, 33}, Case{16, 300, 0, 40}, Case{33, 120, 5, 20},
+        Case{40, 60, 0, 20}, Case{50, 140, 8, 60}, Case{66, 90, 7, 12}, Case{94, 100, 9, 12}, Case{132, 80, 20, 12}}) {
     SCOPED_TRACE(c.columns);
     std::vector<OwnFactor> factors{normal_factor(c.rows, c.columns, random), normal_factor(11, c.columns, random)};
     if (c.columns > 40) factors[1] = normal_factor(c.columns + 7, c.columns, random);
@@ -109,7 +109,8 @@ TEST(EmulatedSampling, ThreeFactorsAndChanges) {
 
 TEST(EmulatedSampling, NumbersOutOfRangeAndDeficientFactors) {
   std::mt19937_64 random(9);
-  OwnFactor large = normal_factor(40, 3, random), small = normal_factor(20, 3, random), equal = normal_factor(20, 3, random);
+  OwnFactor large = normal_factor(40, 3, random), small = normal_factor(20, 3, random),
+            equal = normal_factor(20, 3, random);
   for (double& number : large.numbers) number *= 1e150;
   for (int64_t i = 0; i < 20; ++i) {
     small.at(i, 1) *= 1e-150;

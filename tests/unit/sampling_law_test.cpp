@@ -214,8 +214,8 @@ TEST(SamplingLaw, SumsWithWeightsAreUnbiased) {
     std::vector<double> gram(16, 0.0), mean(16, 0.0);
     for (int64_t i = 0; i < product.rows; ++i) {
       for (size_t k = 0; k < 16; ++k) {
-        gram[k] += product.numbers[static_cast<size_t>(4 * i) + k / 4] *
-                   product.numbers[static_cast<size_t>(4 * i) + k % 4];
+        gram[k] +=
+            product.numbers[static_cast<size_t>(4 * i) + k / 4] * product.numbers[static_cast<size_t>(4 * i) + k % 4];
       }
     }
     constexpr int64_t kCount = 200000;

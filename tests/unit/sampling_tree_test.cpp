@@ -58,7 +58,8 @@ TEST(SamplingTree, SparseRowsAreDenseRows) {
   std::vector<double> values;
   for (int64_t i = 0; i < 300; ++i) {
     for (int c = 0; c < 4; ++c) {
-      if (random() % 3 != 0 || i % 7 == 0) dense.at(i, c) = 0;
+      if (random() % 3 != 0 || i % 7 == 0)
+        dense.at(i, c) = 0;
       else {
         column.push_back(c);
         values.push_back(dense.at(i, c));
@@ -130,7 +131,9 @@ TEST(SamplingTree, ErrorsSayWhatCame) {
     }
     return "no error";
   };
-  EXPECT_EQ(message([&] { sampling::KhatriRaoSampler({a.view(), b.view()}); }),
+  EXPECT_EQ(message([&] {
+              sampling::KhatriRaoSampler({a.view(), b.view()});
+            }),
             "KhatriRaoSampler: factor 1 has 2 columns, the others 3");
   a.at(3, 1) = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(message([&] { sampling::KhatriRaoSampler({a.view()}); }),

@@ -18,7 +18,7 @@ const std::string& embedded(const std::string& name) {
   return found->second;
 }
 
-std::vector<cuda::Kernel> load(const std::string& name, const std::vector<std::string>& entries) {
+std::vector<cuda::Kernel> load_fixed(const std::string& name, const std::vector<std::string>& entries) {
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   return cuda::load_module(compile_source(name, arch, cuda::CubinCache::standard()).code, entries);
 }
@@ -30,27 +30,27 @@ DeviceKernels* load_all() {
   for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
   cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<DeviceKernels>();
-  auto found = load("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry",
-                                   "gram_of_narrow_leaves"});
+  auto found = load_fixed("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry",
+                                         "gram_of_narrow_leaves"});
   kernels->gram_of_leaves = found[0];
   kernels->sum_nodes = found[1];
   kernels->component_tree = found[2];
   kernels->column_range = found[3];
   kernels->set_entry = found[4];
   kernels->gram_of_narrow_leaves = found[5];
-  found = load("draw_groups", {"start_groups", "step_groups", "regroup", "leverages"});
+  found = load_fixed("draw_groups", {"start_groups", "step_groups", "regroup", "leverages"});
   kernels->start_groups = found[0];
   kernels->step_groups = found[1];
   kernels->regroup = found[2];
   kernels->leverages = found[3];
-  found = load("draw_rows", {"walk_32", "walk_46", "walk_65", "walk_92", "walk_131", "walk_any"});
+  found = load_fixed("draw_rows", {"walk_32", "walk_46", "walk_65", "walk_92", "walk_131", "walk_any"});
   kernels->walk_32 = found[0];
   kernels->walk_46 = found[1];
   kernels->walk_65 = found[2];
   kernels->walk_92 = found[3];
   kernels->walk_131 = found[4];
   kernels->walk_any = found[5];
-  found = load("sampled_rows", {"mix_samples", "take_rows", "fill_ones"});
+  found = load_fixed("sampled_rows", {"mix_samples", "take_rows", "fill_ones"});
   kernels->mix_samples = found[0];
   kernels->take_rows = found[1];
   kernels->fill_ones = found[2];

@@ -67,7 +67,8 @@ void DeviceKhatriRaoSampler::upload_norms(int factor) {
 void DeviceKhatriRaoSampler::set_factor(int factor, const DeviceFactor& u, cuda::Stream stream) {
   require(factor >= 0 && factor < factors(), "KhatriRaoSampler: expected a factor of 0 to {}, got {}", factors() - 1,
           factor);
-  require(u.columns == columns_, "KhatriRaoSampler: factor {} has {} columns, the others {}", factor, u.columns, columns_);
+  require(u.columns == columns_, "KhatriRaoSampler: factor {} has {} columns, the others {}", factor, u.columns,
+          columns_);
   auto& tree = trees_[static_cast<size_t>(factor)];
   tree.reset();  // its memory may serve again
   tree = std::make_unique<DeviceTree>(u.u, u.rows, u.columns, leaf_rows_, allocate_, stream,

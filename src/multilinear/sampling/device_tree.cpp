@@ -145,7 +145,8 @@ void DeviceTree::set(int64_t row, int column, double value, cuda::Stream stream)
   require(row >= 0 && row < shape_.rows && column >= 0 && column < shape_.columns,
           "{}: expected a place in a matrix of {} x {}, got row {}, column {}", name_, shape_.rows, shape_.columns, row,
           column);
-  require(std::isfinite(value), "{}: expected a finite number, got {} for row {}, column {}", name_, value, row, column);
+  require(std::isfinite(value), "{}: expected a finite number, got {} for row {}, column {}", name_, value, row,
+          column);
   EntryArguments entry;
   entry.shape = shape_;
   entry.u = u_;

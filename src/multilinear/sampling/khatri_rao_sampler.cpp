@@ -27,7 +27,8 @@ KhatriRaoSampler::KhatriRaoSampler(const std::vector<Factor>& factors, int64_t l
 void KhatriRaoSampler::set_factor(int factor, const Factor& u) {
   require(factor >= 0 && factor < factors(), "KhatriRaoSampler: expected a factor of 0 to {}, got {}", factors() - 1,
           factor);
-  require(u.columns == columns_, "KhatriRaoSampler: factor {} has {} columns, the others {}", factor, u.columns, columns_);
+  require(u.columns == columns_, "KhatriRaoSampler: factor {} has {} columns, the others {}", factor, u.columns,
+          columns_);
   auto tree = std::make_unique<RowSampler>(u, leaf_rows_, nullptr, fmt::format("KhatriRaoSampler: factor {}", factor));
   trees_[static_cast<size_t>(factor)] = std::move(tree);
   std::vector<double> norms = trees_[static_cast<size_t>(factor)]->column_norms();
@@ -125,8 +126,8 @@ int KhatriRaoSampler::draw(int64_t count, int exclude, uint64_t seed, int64_t* i
     for (int64_t s = 0; s < count; ++s) {
       const double* b = mixture.components.data() + component[static_cast<size_t>(s)] * columns;
       for (int64_t c = 0; c < columns; ++c) {
-        x[static_cast<size_t>(s * columns + c)] = h[static_cast<size_t>(s * columns + c)] * b[c] *
-                                                  inverse[static_cast<size_t>(c)];
+        x[static_cast<size_t>(s * columns + c)] =
+            h[static_cast<size_t>(s * columns + c)] * b[c] * inverse[static_cast<size_t>(c)];
       }
     }
     numbers(1);

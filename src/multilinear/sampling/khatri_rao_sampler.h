@@ -9,10 +9,10 @@
 
 namespace clebsch::sampling {
 
-/// A = U_1 (.) ... (.) U_N, whose rows are the entrywise products of one row of every factor U_k (rows_k, columns). Row a
-/// has leverage a (A'A)^+ a', the leverages sum to rank(A), and a row is drawn with probability leverage / rank: exactly
-/// the law, by sections 3.3 and 3.6 of V. Bharadwaj's dissertation (arXiv 2301.12584). A row is named by its tuple of
-/// indices. The factors stay the caller's and must not change but by set_factor and set.
+/// A = U_1 (.) ... (.) U_N, whose rows are the entrywise products of one row of every factor U_k (rows_k, columns). Row
+/// a has leverage a (A'A)^+ a', the leverages sum to rank(A), and a row is drawn with probability leverage / rank:
+/// exactly the law, by sections 3.3 and 3.6 of V. Bharadwaj's dissertation (arXiv 2301.12584). A row is named by its
+/// tuple of indices. The factors stay the caller's and must not change but by set_factor and set.
 ///
 /// Build: O(sum rows_k columns^2). A draw of J rows: O(N columns^3 + J sum columns^2 log max(rows_k, columns)). Results
 /// follow from the seed and the place of the sample, whatever the number of threads. Not for several threads at once.

@@ -13,7 +13,8 @@ constexpr int kRowPadding = 16;
 struct Loops {
   /// full (padded columns, padded columns), lower triangle: sum of u u' over `count` rows (count, padded columns).
   void (*gram)(const double* rows, int64_t count, int padded, double* full);
-  /// tile (columns, kTile): rows samples[0] .. samples[count - 1] of `from` (any, columns); the last fills what is left.
+  /// tile (columns, kTile): rows samples[0] .. samples[count - 1] of `from` (any, columns); the last fills what is
+  /// left.
   void (*gather)(const double* from, const int64_t* samples, int64_t count, int columns, double* tile);
   /// out (kTile): h' G h of every sample of a tile; G packed (kernels/tree_shape.h).
   void (*tile_forms)(const double* packed, int columns, const double* tile, double* out);

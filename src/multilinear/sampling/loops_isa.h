@@ -1,5 +1,5 @@
-// The loops of loops.h for one instruction set: CLEBSCH_VECTOR_BYTES and CLEBSCH_LOOPS, the table's name, are defined by
-// the file that includes this one.
+// The loops of loops.h for one instruction set: CLEBSCH_VECTOR_BYTES and CLEBSCH_LOOPS, the table's name, are defined
+// by the file that includes this one.
 #include "multilinear/sampling/loops.h"
 
 namespace clebsch::sampling {
@@ -104,7 +104,8 @@ void gather(const double* from, const int64_t* samples, int64_t count, int colum
   typedef long long Places __attribute__((vector_size(32)));
   for (; c + 4 <= columns; c += 4) {
     for (int s = 0; s < kTile; s += 4) {
-      const Four a = *reinterpret_cast<const AnyFour*>(row[s] + c), b = *reinterpret_cast<const AnyFour*>(row[s + 1] + c);
+      const Four a = *reinterpret_cast<const AnyFour*>(row[s] + c),
+                 b = *reinterpret_cast<const AnyFour*>(row[s + 1] + c);
       const Four d = *reinterpret_cast<const AnyFour*>(row[s + 2] + c);
       const Four e = *reinterpret_cast<const AnyFour*>(row[s + 3] + c);
       const Places even = {0, 4, 2, 6}, odd = {1, 5, 3, 7}, low = {0, 1, 4, 5}, high = {2, 3, 6, 7};

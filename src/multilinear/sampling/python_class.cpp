@@ -104,7 +104,8 @@ class PythonKhatriRao : public torch::CustomClassHolder {
       const c10::DeviceGuard guard(device_);
       std::vector<DeviceFactor> all;
       for (const Kept& kept : kept_) all.push_back(device_factor(kept.dense));
-      on_device_ = std::make_unique<DeviceKhatriRaoSampler>(all, leaf_rows, allocator(device_), current_stream(device_));
+      on_device_ =
+          std::make_unique<DeviceKhatriRaoSampler>(all, leaf_rows, allocator(device_), current_stream(device_));
       return;
 #endif
     }
@@ -122,7 +123,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
     at::Tensor indices = at::full({count, static_cast<int64_t>(kept_.size())}, -1, options.dtype(at::kLong));
     at::Tensor rows = at::empty({count, columns}, options.dtype(at::kDouble));
     at::Tensor weights = at::empty({count}, options.dtype(at::kDouble));
-    auto *to = indices.mutable_data_ptr<int64_t>();
+    auto* to = indices.mutable_data_ptr<int64_t>();
     auto *row = rows.mutable_data_ptr<double>(), *weight = weights.mutable_data_ptr<double>();
     const auto left_out = static_cast<int>(exclude);
     int rank = 0;
@@ -246,9 +247,9 @@ class PythonRowSampler : public torch::CustomClassHolder {
 #ifdef CLEBSCH_HAS_CUDA
       require(!y, "RowSampler: a form y is for matrices on the CPU, got a matrix on {}", device_.str());
       const c10::DeviceGuard guard(device_);
-      on_device_ = std::make_unique<DeviceTree>(kept_.dense.mutable_data_ptr<double>(), u.size(0),
-                                                static_cast<int>(u.size(1)), leaf_rows, allocator(device_),
-                                                current_stream(device_), "RowSampler");
+      on_device_ =
+          std::make_unique<DeviceTree>(kept_.dense.mutable_data_ptr<double>(), u.size(0), static_cast<int>(u.size(1)),
+                                       leaf_rows, allocator(device_), current_stream(device_), "RowSampler");
       descent_ = std::make_unique<DeviceDescent>(allocator(device_));
       return;
 #endif
@@ -354,15 +355,14 @@ at::Tensor uniform_numbers(int64_t seed, int64_t factor, int64_t stage, int64_t 
   return numbers;
 }
 
-const auto khatri_rao_class =
-    torch::class_<PythonKhatriRao>("clebsch", "KhatriRaoSampler")
-        .def(torch::init<const std::vector<at::Tensor>&, int64_t>())
-        .def("draw", &PythonKhatriRao::draw)
-        .def("scores", &PythonKhatriRao::scores)
-        .def("law", &PythonKhatriRao::law)
-        .def("set_factor", &PythonKhatriRao::set_factor)
-        .def("set", &PythonKhatriRao::set)
-        .def("bytes", &PythonKhatriRao::bytes);
+const auto khatri_rao_class = torch::class_<PythonKhatriRao>("clebsch", "KhatriRaoSampler")
+                                  .def(torch::init<const std::vector<at::Tensor>&, int64_t>())
+                                  .def("draw", &PythonKhatriRao::draw)
+                                  .def("scores", &PythonKhatriRao::scores)
+                                  .def("law", &PythonKhatriRao::law)
+                                  .def("set_factor", &PythonKhatriRao::set_factor)
+                                  .def("set", &PythonKhatriRao::set)
+                                  .def("bytes", &PythonKhatriRao::bytes);
 
 const auto row_class = torch::class_<PythonRowSampler>("clebsch", "RowSampler")
                            .def(torch::init<const at::Tensor&, int64_t, const c10::optional<at::Tensor>&>())

@@ -138,15 +138,16 @@ void RowSampler::Descent::step(int level) {
     }
   }
   const int64_t pairs = tree.shape_.pairs[level];
-  over_chunks(wide, [&](const Group& group, int64_t begin, int64_t end, std::vector<double>& tile, std::vector<double>&) {
-    if (group.node >= pairs) return;
-    double masses[kChunk];
-    forms(tree.left_matrix(level, group.node), begin, end, tile, masses);
-    for (int64_t k = begin; k < end; ++k) {
-      Way& way = ways[static_cast<size_t>(order[static_cast<size_t>(k)])];
-      left[static_cast<size_t>(k)] = take_left(masses[k - begin], tree.slack_, &way);
-    }
-  });
+  over_chunks(wide,
+              [&](const Group& group, int64_t begin, int64_t end, std::vector<double>& tile, std::vector<double>&) {
+                if (group.node >= pairs) return;
+                double masses[kChunk];
+                forms(tree.left_matrix(level, group.node), begin, end, tile, masses);
+                for (int64_t k = begin; k < end; ++k) {
+                  Way& way = ways[static_cast<size_t>(order[static_cast<size_t>(k)])];
+                  left[static_cast<size_t>(k)] = take_left(masses[k - begin], tree.slack_, &way);
+                }
+              });
   groups.clear();
   for (const Group& group : wide) {
     int64_t middle = group.end;
@@ -154,8 +155,10 @@ void RowSampler::Descent::step(int level) {
       int64_t* to = next_order.data();
       middle = group.begin;
       for (int64_t k = group.begin; k < group.end; ++k) {
-        if (left[static_cast<size_t>(k)]) order[static_cast<size_t>(middle++)] = order[static_cast<size_t>(k)];
-        else *to++ = order[static_cast<size_t>(k)];
+        if (left[static_cast<size_t>(k)])
+          order[static_cast<size_t>(middle++)] = order[static_cast<size_t>(k)];
+        else
+          *to++ = order[static_cast<size_t>(k)];
       }
       std::copy(next_order.data(), to, order.data() + middle);
     }
@@ -234,8 +237,10 @@ void RowSampler::Descent::leaves() {
     }
     for (int64_t k = group.begin; k < group.end; ++k) {
       const int64_t sample = order[static_cast<size_t>(k)];
-      if (single_row) index[sample] = group.node;
-      else singles.push_back({sample, group.node, tree.shape_.depth});
+      if (single_row)
+        index[sample] = group.node;
+      else
+        singles.push_back({sample, group.node, tree.shape_.depth});
     }
   }
   over_chunks(wide, [&](const Group& group, int64_t begin, int64_t end, std::vector<double>& tile,
@@ -269,9 +274,16 @@ void RowSampler::draw(const double* h, const double* uniforms, int64_t count, in
     scaled.assign(h, h + count * u_.columns);
     for (size_t k = 0; k < scaled.size(); ++k) scaled[k] /= scale_[k % scale_.size()];
   }
-  Descent descent{*this, h, scaled.empty() ? h : scaled.data(), index, std::vector<int64_t>(size),
-                  std::vector<int64_t>(size), std::vector<Way>(size), std::vector<unsigned char>(size),
-                  {{0, 0, count}}, {}};
+  Descent descent{*this,
+                  h,
+                  scaled.empty() ? h : scaled.data(),
+                  index,
+                  std::vector<int64_t>(size),
+                  std::vector<int64_t>(size),
+                  std::vector<Way>(size),
+                  std::vector<unsigned char>(size),
+                  {{0, 0, count}},
+                  {}};
   for (size_t s = 0; s < size; ++s) descent.ways[s].t = uniforms[s];
   std::iota(descent.order.begin(), descent.order.end(), 0);
   descent.root();
@@ -299,7 +311,8 @@ void RowSampler::leaf_masses(int64_t leaf, const double* h, double* q, double* s
   if (u_.sparse()) {
     for (int64_t i = 0; i < count; ++i) {
       double product = 0;
-      for (int64_t k = u_.row_ptr[first + i]; k < u_.row_ptr[first + i + 1]; ++k) product += u_.values[k] * h[u_.column[k]];
+      for (int64_t k = u_.row_ptr[first + i]; k < u_.row_ptr[first + i + 1]; ++k)
+        product += u_.values[k] * h[u_.column[k]];
       q[i] = product * product;
     }
     return;

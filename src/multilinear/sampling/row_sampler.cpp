@@ -177,8 +177,10 @@ void RowSampler::build() {
 
 void RowSampler::set(int64_t row, int column, double value) {
   require(row >= 0 && row < u_.rows && column >= 0 && column < u_.columns,
-          "{}: expected a place in a matrix of {} x {}, got row {}, column {}", name_, u_.rows, u_.columns, row, column);
-  require(std::isfinite(value), "{}: expected a finite number, got {} for row {}, column {}", name_, value, row, column);
+          "{}: expected a place in a matrix of {} x {}, got row {}, column {}", name_, u_.rows, u_.columns, row,
+          column);
+  require(std::isfinite(value), "{}: expected a finite number, got {} for row {}, column {}", name_, value, row,
+          column);
   double* entry = u_.entry(row, column);
   require(entry != nullptr, "{}: row {}, column {} is not stored in the sparse matrix: only stored entries can be set",
           name_, row, column);

@@ -7,8 +7,8 @@ namespace clebsch::sampling {
 /// Of a symmetric matrix, as far as it has a rank.
 struct Spectrum {
   int rank = 0;
-  double largest = 0;           ///< eigenvalue
-  double smallest = 0;          ///< eigenvalue that counts
+  double largest = 0;             ///< eigenvalue
+  double smallest = 0;            ///< eigenvalue that counts
   std::vector<double> whitening;  ///< (rank, columns): eigenvectors divided by the roots of their eigenvalues
 };
 

@@ -173,8 +173,8 @@ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned 
   }
 }
 
-/// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b is
-/// (k = t, column g), c[r] is (row g, column 2 t + r).
+/// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
+/// is (k = t, column g), c[r] is (row g, column 2 t + r).
 inline void multiply_f64(double (&c)[2], double a, double b, int line) {
   double rows[32], columns[32];
   const char* slots = emulated_exchange(0xffffffffu, &a, sizeof(a), line);

@@ -173,8 +173,8 @@ extern "C" __global__ void __launch_bounds__(kSamplingThreads) set_entry(EntryAr
   const double old = row[a.column], scale = a.scale ? a.scale[a.column] : 1.0;
   for (int c = threadIdx.x; c < columns; c += kSamplingThreads) {
     const double other = row[c] * (a.scale ? a.scale[c] : 1.0);
-    const double change = c == a.column ? (a.value - old) * (a.value + old) * scale * scale
-                                        : 2.0 * (a.value - old) * scale * other;
+    const double change =
+        c == a.column ? (a.value - old) * (a.value + old) * scale * scale : 2.0 * (a.value - old) * scale * other;
     const long long at = c <= a.column ? packed_row(a.column) + c : packed_row(c) + a.column;
     long long node = a.row / a.shape.leaf_rows;
     for (int level = a.shape.depth; level > 0; --level, node /= 2) {

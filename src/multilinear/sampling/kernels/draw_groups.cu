@@ -1,5 +1,5 @@
-// Levels of a tree at which several samples are in one node: samples stand in the order of their nodes, and a warp takes
-// eight of them, so that a node's matrix is read once for all eight and multiplied on tensor cores.
+// Levels of a tree at which several samples are in one node: samples stand in the order of their nodes, and a warp
+// takes eight of them, so that a node's matrix is read once for all eight and multiplied on tensor cores.
 #include "cuda/kernels/warp.cuh"
 #include "multilinear/sampling/kernels/matrix_product.cuh"
 #include "multilinear/sampling/kernels/sampling.h"
@@ -9,8 +9,9 @@ using namespace clebsch::sampling;
 /// Columns of eight samples that a lane keeps in registers, four a number.
 constexpr int kSteps = 32;
 
-/// For the sample g = lane / 4 of eight, whose numbers x points to: kSquares: the sum of the squares of its products with
-/// the rows of a matrix (rows, columns); else x' G x of a packed G (columns, columns). In all four lanes of the sample.
+/// For the sample g = lane / 4 of eight, whose numbers x points to: kSquares: the sum of the squares of its products
+/// with the rows of a matrix (rows, columns); else x' G x of a packed G (columns, columns). In all four lanes of the
+/// sample.
 template <bool kSquares>
 __device__ __forceinline__ double forms_of_eight(const double* matrix, int rows, int columns, const double* x) {
   const int lane = threadIdx.x % 32, g = lane / 4, k = lane % 4;
@@ -90,7 +91,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) step_groups(StepArguments a
   }
 }
 
-/// Samples in the order of the nodes of the next level; within a node as before. Grid: (ceil(count / kSamplingThreads)).
+/// Samples in the order of the nodes of the next level; within a node as before. Grid: (ceil(count /
+/// kSamplingThreads)).
 extern "C" __global__ void __launch_bounds__(kSamplingThreads) regroup(StepArguments a) {
   const int at = blockIdx.x * kSamplingThreads + threadIdx.x;
   if (at >= a.count) return;

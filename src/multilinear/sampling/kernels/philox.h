@@ -1,6 +1,6 @@
 #pragma once
-// Random numbers by counting: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11, doi 10.1145/2063384.2063405). A number is
-// a function of its place alone, so a sample is the same whatever threads or device draw it.
+// Random numbers by counting: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11, doi 10.1145/2063384.2063405). A number
+// is a function of its place alone, so a sample is the same whatever threads or device draw it.
 
 #if defined(__CUDACC__)
 #define CLEBSCH_HOST_DEVICE __host__ __device__ __forceinline__

@@ -1,6 +1,6 @@
 #pragma once
-// Arguments of the kernels in build_tree.cu, draw_groups.cu, draw_rows.cu and sampled_rows.cu, for the device and for the
-// launchers. All pointers are of the device.
+// Arguments of the kernels in build_tree.cu, draw_groups.cu, draw_rows.cu and sampled_rows.cu, for the device and for
+// the launchers. All pointers are of the device.
 #include "multilinear/sampling/kernels/tree_shape.h"
 
 namespace clebsch::sampling {
@@ -67,9 +67,9 @@ struct StepArguments {
   TreeShape shape;
   const double* nodes = nullptr;
   const double* root = nullptr;
-  const double* x = nullptr;  ///< (count, columns)
-  Way* ways = nullptr;        ///< (count) by sample
-  int* left = nullptr;        ///< (count) by position, written: 1 where a sample goes to the left child
+  const double* x = nullptr;    ///< (count, columns)
+  Way* ways = nullptr;          ///< (count) by sample
+  int* left = nullptr;          ///< (count) by position, written: 1 where a sample goes to the left child
   const int* before = nullptr;  ///< (count + 1): sums of `left`
   Groups groups, next;
   int count = 0;
@@ -96,14 +96,14 @@ struct WalkArguments {
 constexpr int kWarpLeafRows = 256, kBlockLeafRows = 1032;
 
 struct MixArguments {
-  const double* h = nullptr;           ///< (count, columns)
-  const double* components = nullptr;  ///< (components, columns); null: only the uniform numbers
+  const double* h = nullptr;             ///< (count, columns)
+  const double* components = nullptr;    ///< (components, columns); null: only the uniform numbers
   const long long* component = nullptr;  ///< (count)
-  const double* inverse = nullptr;     ///< (columns), of the factor's column norms
-  const double* scale = nullptr;       ///< (columns) of the tree; null: x is leaf_x
-  double* leaf_x = nullptr;            ///< (count, columns), written
-  double* x = nullptr;                 ///< (count, columns), written where there is a scale
-  Way* ways = nullptr;                 ///< (count), t is written
+  const double* inverse = nullptr;       ///< (columns), of the factor's column norms
+  const double* scale = nullptr;         ///< (columns) of the tree; null: x is leaf_x
+  double* leaf_x = nullptr;              ///< (count, columns), written
+  double* x = nullptr;                   ///< (count, columns), written where there is a scale
+  Way* ways = nullptr;                   ///< (count), t is written
   unsigned long long seed = 0;
   int count = 0, columns = 0, factor = 0, stage = 0;
 };

@@ -34,8 +34,8 @@ struct Way {
   double noise;  ///< mass that is rounding alone: a part of that of the last node whose matrix was multiplied
 };
 
-/// Chooses between two children, the left one of mass `left`; t decides and is rescaled to [0, 1), so that no bits of it
-/// are lost on the way down. The right child's mass is a difference, so a child whose mass is noise is never taken.
+/// Chooses between two children, the left one of mass `left`; t decides and is rescaled to [0, 1), so that no bits of
+/// it are lost on the way down. The right child's mass is a difference, so a child whose mass is noise is never taken.
 /// True for the left child.
 CLEBSCH_HOST_DEVICE bool take_left(double left, double slack, Way* way) {
   const double rest = way->mass - left;

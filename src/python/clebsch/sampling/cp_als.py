@@ -90,15 +90,15 @@ def cp_als(
     device: str | torch.device = "cpu",
     watch: Callable[[int, CpTensor, int], bool | None] | None = None,
 ) -> CpTensor:
-    """Fits ``rank`` terms to the tensor of this shape whose entries ``entries`` gives: indices (count, N) int64 -> (count,).
+    """Fits ``rank`` terms to the tensor of this shape whose entries ``entries`` gives: indices (count, N) -> (count,).
 
     A round goes through the modes; mode j is a least squares problem whose design is the Khatri-Rao product of the
     other factors, of which ``samples`` rows are drawn: by their leverage (``sampler="exact"``), by the product of the
-    factors' leverages (``"product"``, ``"hybrid"``). Algorithm 10 of V. Bharadwaj's dissertation (STS-CP). Each drawn row
-    needs the shape[j] entries of a fibre; an entry is asked for once where the tensor has at most 2^27.
+    factors' leverages (``"product"``, ``"hybrid"``). Algorithm 10 of V. Bharadwaj's dissertation (STS-CP). Each drawn
+    row needs the shape[j] entries of a fibre; an entry is asked for once where the tensor has at most 2^27.
 
-    ``weigh``: importance of entries from their values, >= 0, for example ``exp(-V / kT)``. ``ridge``: multiple of the mean
-    squared column norm that is added, against columns that cancel each other. ``watch(round, tensor, asked)`` is called
+    ``weigh``: importance of entries from their values, >= 0, for example ``exp(-V / kT)``. ``ridge``: multiple of the
+    mean squared column norm that is added, against columns that cancel each other. ``watch(round, tensor, asked)`` is called
     after every round with the number of entries asked for; True ends.
 
     Raises ClebschError for sizes without sense, and for an entry that is not finite, with its indices.

@@ -32,8 +32,8 @@ class KhatriRaoSampler:
     :meth:`set_factor` and :meth:`set` alone. ``leaf_rows``: rows below which the tree ends, 0 for the default.
 
     Exactly the law of leverages, in time logarithmic in the rows: V. Bharadwaj et al., NeurIPS 2023 (arXiv 2301.12584),
-    and chapter 3 of his dissertation. A sample follows from ``seed`` and its place, whatever the number of threads; a GPU
-    draws the same rows, but for those of which rounding decides.
+    and chapter 3 of his dissertation. A sample follows from ``seed`` and its place, whatever the number of threads; a
+    GPU draws the same rows, but for those of which rounding decides.
 
     Raises ClebschError for shapes that do not fit, and for a number that is not finite, with its place.
     """

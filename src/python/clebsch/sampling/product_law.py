@@ -42,7 +42,9 @@ class ProductLawSampler:
         dense = u.to_dense() if u.layout == torch.sparse_csr else u
         if not bool(torch.isfinite(dense).all()):
             row, column = (~torch.isfinite(dense)).nonzero()[0].tolist()
-            raise ClebschError(f"factor {j}: expected finite numbers, got one that is not in row {row}, column {column}")
+            raise ClebschError(
+                f"factor {j}: expected finite numbers, got {dense[row, column]} in row {row}, column {column}"
+            )
         largest = dense.abs().amax(0)
         scaled = dense / torch.where(largest > 0, largest, torch.ones_like(largest))
         norms = scaled.norm(dim=0)
