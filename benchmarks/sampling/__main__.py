@@ -21,7 +21,7 @@ from problems import condition, normal_factors, whitening
 from clebsch.sampling import KhatriRaoSampler
 
 COUNT = 50_000
-#: Two EPYC 7763, 128 threads: seconds of build and draw, by (log2 rows, columns, factors): the dissertation, figure 3.3.
+#: Two EPYC 7763, 128 threads: seconds of build and draw by (log2 rows, columns, factors), figure 3.3.
 SEED = {
     (16, 32, 3): (0.010, 0.070), (20, 32, 3): (0.064, 0.176), (22, 32, 3): (0.243, 0.189), (25, 32, 3): (2.03, 0.309),
     (22, 16, 3): (0.15, 0.084), (22, 64, 3): (0.50, 0.675), (22, 128, 3): (1.03, 2.68), (22, 32, 2): (0.18, 0.128),

@@ -3,9 +3,9 @@
   benchmarks/run sampling-cpu -- --source FOLDER [--blas FOLDER]
 
 --source: a checkout of github.com/vbharadwaj-bk/fast_tensor_leverage, which is not part of this project (it has no
-licence) and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32 (its
-folder has include/ and lib/); found through Python without it. Both get the same factors; a build and a draw are timed together,
-after one of each whose answer is looked at.
+licence) and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32, whose
+folder has include/ and lib/; found through Python without it. Both get the same factors, in turn; build and draw are
+timed together, after one of each whose answer is looked at.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def main() -> None:
     inside = (expected - expected.min()) * PER_CM < options.window
     seconds_of_check = dimer.seconds
     print(f"{options.check} grid points: {1e3 * expected.min():.1f} to {1e3 * expected.max():.1f} meV, "
-          f"{int(inside.sum())} below the window; {options.check / dimer.seconds:.0f} energies a second", flush=True)  # fmt: skip
+          f"{int(inside.sum())} below the window; {options.check / dimer.seconds:.0f} energies a second",
+          flush=True)  # fmt: skip
     history, begin = [], time.perf_counter()
 
     def watch(number: int, tensor: CpTensor, asked: int) -> None:

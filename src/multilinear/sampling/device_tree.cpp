@@ -25,12 +25,11 @@ int64_t blocks_for(int64_t threads) { return (threads + kSamplingThreads - 1) / 
 }  // namespace
 
 void copy_back(void* to, const void* from, std::size_t bytes, cuda::Stream stream) {
-  const std::unique_ptr<void, void (*)(void*) noexcept> pinned(cuda::allocate_pinned(bytes), cuda::free_pinned);
-  cuda::copy_to_host_async(pinned.get(), from, bytes, stream);
+  // Not pinned: a few kilobytes, for which pinning takes longer than the copy. The driver returns when it is done.
+  cuda::copy_to_host_async(to, from, bytes, stream);
   cuda::StreamMark mark;
   mark.note(stream);
   mark.wait();
-  std::memcpy(to, pinned.get(), bytes);
 }
 
 DeviceTree::DeviceTree(double* u, int64_t rows, int columns, int64_t leaf_rows, Allocate allocate, cuda::Stream stream,

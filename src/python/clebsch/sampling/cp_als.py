@@ -98,8 +98,8 @@ def cp_als(
     row needs the shape[j] entries of a fibre; an entry is asked for once where the tensor has at most 2^27.
 
     ``weigh``: importance of entries from their values, >= 0, for example ``exp(-V / kT)``. ``ridge``: multiple of the
-    mean squared column norm that is added, against columns that cancel each other. ``watch(round, tensor, asked)`` is called
-    after every round with the number of entries asked for; True ends.
+    mean squared column norm that is added, against columns that cancel each other. ``watch(round, tensor, asked)`` is
+    called after every round with the number of entries asked for; True ends.
 
     Raises ClebschError for sizes without sense, and for an entry that is not finite, with its indices.
     """
