@@ -12,13 +12,19 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 import time
+from pathlib import Path
 
-import common
 import torch
-from problems import condition, normal_factors, whitening
 
-from clebsch.sampling import KhatriRaoSampler
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/sampling"), str(ROOT / "src/python")]
+
+import common  # noqa: E402
+from problems import condition, normal_factors, whitening  # noqa: E402
+
+from clebsch.sampling import KhatriRaoSampler  # noqa: E402
 
 COUNT = 50_000
 #: Two EPYC 7763, 128 threads: seconds of build and draw by (log2 rows, columns, factors), figure 3.3.

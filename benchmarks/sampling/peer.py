@@ -3,9 +3,9 @@
   benchmarks/run sampling-cpu -- --source FOLDER [--blas FOLDER]
 
 --source: a checkout of github.com/vbharadwaj-bk/fast_tensor_leverage, which is not part of this project (it has no
-licence) and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32, whose
-folder has include/ and lib/; found through Python without it. Both get the same factors, in turn; build and draw are
-timed together, after one of each whose answer is looked at.
+licence) and is compiled as its own configuration says (-Ofast -march=native). --blas: an installed scipy-openblas32,
+whose folder has include/ and lib/; found through Python without it. Both get the same factors, in turn; build and draw
+are timed together, after one of each whose answer is looked at.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ import tempfile
 import time
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
-from problems import condition, normal_factors, whitening
 
-from clebsch.sampling import KhatriRaoSampler
-from clebsch.sampling.khatri_rao import Draw
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/sampling"), str(ROOT / "src/python")]
+
+import common  # noqa: E402
+from problems import condition, normal_factors, whitening  # noqa: E402
+
+from clebsch.sampling import KhatriRaoSampler  # noqa: E402
+from clebsch.sampling.khatri_rao import Draw  # noqa: E402
 
 COUNT = 50_000
 MODULE = """

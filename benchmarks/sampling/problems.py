@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import torch
-
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "src/python")]
 
 
 def normal_factors(rows: int, columns: int, count: int, device: str, seed: int = 1) -> list[torch.Tensor]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from pathlib import Path
 
-import common
 import torch
-from problems import condition, residual, spiked_factors, whitening
 
-from clebsch.sampling import KhatriRaoSampler, ProductLawSampler
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/sampling"), str(ROOT / "src/python")]
+
+import common  # noqa: E402
+from problems import condition, residual, spiked_factors, whitening  # noqa: E402
+
+from clebsch.sampling import KhatriRaoSampler, ProductLawSampler  # noqa: E402
 
 COUNT = 5000
 #: Means of the authors' records: kappa of the exact law, of the product law; residual of the product law.

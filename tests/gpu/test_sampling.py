@@ -37,7 +37,7 @@ def test_draws_are_the_cpus(columns, device):
 @pytest.mark.parametrize("columns", [3, 34, 50])
 def test_small_problems_and_changes(columns, device):
     u = factors((70, columns + 9), columns, seed=3)
-    host, there = KhatriRaoSampler(u, leaf_rows=4), KhatriRaoSampler([v.to(device) for v in u], leaf_rows=4)
+    host, there = KhatriRaoSampler(u, leaf_rows=4), KhatriRaoSampler([v.clone().to(device) for v in u], leaf_rows=4)
     compare(host, there, 50, seed=1)
     compare(host, there, 50, seed=1, exclude=0)
     for row, column, value in ((3, 0, 2.0), (69, 2, -1.0), (40, 1, 0.0)):
