@@ -15,6 +15,25 @@ __device__ __forceinline__ long long nodes_of(const TreeShape& shape, int level)
 
 constexpr int kTiles = kGramBlock / 8;
 
+/// Calls use(sum, place, on the diagonal) for the numbers of this lane that are stored.
+template <bool kDiagonal, typename Use>
+__device__ __forceinline__ void over_sums(double (&sums)[kTiles][kTiles][2], int bi, int bj, int columns,
+                                          const Use& use) {
+  const int lane = threadIdx.x % 32, g = lane / 4, k = lane % 4;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      if (kDiagonal && j > i) continue;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = kGramBlock * bi + 8 * i + g, column = kGramBlock * bj + 8 * j + 2 * k + r;
+        if (column <= row && row < columns) use(sums[i][j][r], packed_row(row) + column, row == column);
+      }
+    }
+  }
+}
+
 /// Blocks (bi, bj) of 8 x 8 tiles; of a block on the diagonal the upper tiles are left out.
 template <bool kDiagonal, int kUnrolled>
 __device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long long subtree, int bi, int bj) {
@@ -45,36 +64,22 @@ __device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long lon
         }
       }
     }
-    // use(sum, place): over the numbers of this lane that are stored.
-    const auto over_sums = [&](const auto& use) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < kTiles; ++j) {
-          if (kDiagonal && j > i) continue;
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const int row = kGramBlock * bi + 8 * i + g, column = kGramBlock * bj + 8 * j + 2 * k + r;
-            if (column <= row && row < columns) use(sums[i][j][r], packed_row(row) + column, row == column);
-          }
-        }
-      }
-    };
-    over_sums([](double& sum, long long, bool diagonal) { sum *= diagonal ? 1.0 : 2.0; });
+    over_sums<kDiagonal>(sums, bi, bj, columns,
+                         [](double& sum, long long, bool diagonal) { sum *= diagonal ? 1.0 : 2.0; });
     long long node = leaf;
     int level = a.shape.depth;
     for (; level > a.base; --level, node /= 2) {
       if (node / 2 >= a.shape.pairs[level]) continue;  // an only child's matrix is its parent's
       double* stored = a.nodes + (a.shape.offset[level] + node / 2) * packed;
       if (node % 2 == 0) {
-        over_sums([&](double& sum, long long at, bool) { stored[at] = sum; });
+        over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
         break;
       }
-      over_sums([&](double& sum, long long at, bool) { sum = stored[at] + sum; });
+      over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { sum = stored[at] + sum; });
     }
     if (level == a.base) {
       double* stored = a.carry + node * packed;
-      over_sums([&](double& sum, long long at, bool) { stored[at] = sum; });
+      over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
     }
   }
 }
