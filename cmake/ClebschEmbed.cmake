@@ -1,16 +1,17 @@
 # clebsch_embed_kernels(<output> <folder> <files>...): <output> becomes C++ with the texts of CUDA sources as raw strings,
 #   {"name", R"cuda(...)cuda"}, ...
-# Includes of headers of the same folder are put in place, each once: NVRTC gets one text and needs no include path.
+# Includes of headers of that folder and of other folders `kernels` under src are put in place, each once: NVRTC gets one
+# text and needs no include path.
 function(clebsch_embed_kernels output folder)
   set(result "")
   foreach(name ${ARGN})
     file(READ ${folder}/${name} text)
     string(REPLACE "#pragma once\n" "" text "${text}")
     set(seen "")
-    while(text MATCHES "#include \"cuda/kernels/([^\"]+)\"\n")
+    while(text MATCHES "#include \"([a-z/]+/kernels/[^\"]+)\"\n")
       set(line "${CMAKE_MATCH_0}")
       set(header "${CMAKE_MATCH_1}")
-      file(READ ${folder}/${header} inner)
+      file(READ ${PROJECT_SOURCE_DIR}/src/${header} inner)
       string(REPLACE "#pragma once\n" "" inner "${inner}")
       string(FIND "${text}" "${line}" place)
       string(LENGTH "${line}" length)
@@ -22,10 +23,10 @@ function(clebsch_embed_kernels output folder)
       endif()
       list(APPEND seen ${header})
       set(text "${before_it}${inner}${after_it}")
-      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${header})
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${header})
     endwhile()
     if(text MATCHES "#include [^\n]*")
-      message(FATAL_ERROR "${folder}/${name}: expected includes of cuda/kernels/ alone, since NVRTC has no other headers, "
+      message(FATAL_ERROR "${folder}/${name}: expected includes of folders kernels/ alone, since NVRTC has no other headers, "
                           "got ${CMAKE_MATCH_0}")
     endif()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${name})

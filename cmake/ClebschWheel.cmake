@@ -5,6 +5,12 @@ clebsch_install_library(clebsch/ clebsch-wheel ${_wheel})
 set(_wheel_files lib/libclebsch.so)
 add_custom_target(clebsch_wheel DEPENDS clebsch)
 
+if(CLEBSCH_MULTILINEAR)
+  install(TARGETS clebsch_multilinear LIBRARY DESTINATION clebsch/lib ${_wheel})
+  list(APPEND _wheel_files lib/libclebsch_multilinear.so)
+  add_dependencies(clebsch_wheel clebsch_multilinear)
+endif()
+
 if(CLEBSCH_LAMMPS)
   # LAMMPS takes every *plugin.so of this folder (clebsch_lammps.py) for a plugin; other libraries may lie beside them.
   install(TARGETS clebschplugin clebsch_lammps LIBRARY DESTINATION clebsch/lammps ${_wheel})

@@ -2,8 +2,8 @@
 
 lib/ (libclebsch.so and the plugins), models/ (random models), wheels/ (Python packages), lammps*.tar.xz (a LAMMPS with
 Kokkos and its MPI, also in pieces .00, .01, ...) and plugin.tar.xz (plugins for it) of benchmarks/device,
-peers.tar.xz (benchmarks/device/pack_peers.sh). `scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and
-benchmarks/run use it.
+pypi.tar.xz (PyPI's LAMMPS and MPI, for the plugin in lib/), peers.tar.xz (benchmarks/device/pack_*.sh).
+`scripts/gpu-tests pack` makes most of it; scripts/gpu-tests and benchmarks/run use it.
 """
 
 from __future__ import annotations
@@ -94,6 +94,10 @@ def environment(bundle: Path, work: Path, peers: bool = False) -> dict[str, str]
         new["PYTHONPATH"] = os.pathsep.join(filter(None, [str(work / "site"), new.get("PYTHONPATH", "")]))
     unpack(sorted(bundle.glob("lammps*.tar.xz*")), work / "lammps")
     unpack(sorted(bundle.glob("plugin.tar.xz")), work / "plugins")
+    unpack(sorted(bundle.glob("pypi.tar.xz")), work / "pypi")
+    if (work / "pypi/lmp").exists():
+        if new.setdefault("CLEBSCH_LMP", str(work / "pypi/lmp")) == str(work / "pypi/lmp"):
+            new.setdefault("CLEBSCH_LAMMPS_IN_PYTHON", str(work / "pypi"))
     # The script beside the folder bin, which finds LAMMPS's own libraries.
     programs = [path for path in sorted((work / "lammps").rglob("lmp")) if path.is_file() and path.parent.name != "bin"]
     for name in ("CLEBSCH_LMP", "CLEBSCH_KK_LMP") if programs else ():

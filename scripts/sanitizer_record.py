@@ -190,7 +190,8 @@ def page(found: dict) -> str:
     """The table of a run, in Markdown."""
     versions = [f"driver {found['driver']}", f"torch {found['torch']}", found["sanitizer"], f"commit {found['commit']}"]
     where = ", ".join([found["machine"], *versions, found["date"]])
-    out = [f"{where}: `{found['command']}`. {found['tests']} tests.", ""]
+    earlier = f" {found['earlier']}." if "earlier" in found else ""
+    out = [f"{where}: `{found['command']}`. {found['tests']} tests.{earlier}", ""]
     out += [f"| kernel | op | {' | '.join(TOOLS)} |", "|---|---|" + "---|" * len(TOOLS)]
     for kernel, row in found["kernels"].items():
         out.append(f"| `{kernel}` | {row['op']} | {' | '.join(row[tool] for tool in TOOLS)} |")
@@ -297,8 +298,23 @@ edges than there are, and nothing reads the rows behind the last one. This page 
 """
 
 
+def merged(known: dict, found: dict) -> dict:
+    """A run of some tools in place of what those said before; the others' columns stay, and the page says of when."""
+    tools, same = list(found["tools"]), found["tests"] == known["tests"]
+    others = [name for name in known["tools"] if name not in tools]
+    if not others or not same:
+        return found
+    for kernel, row in known["kernels"].items():
+        row.update({tool: found["kernels"][kernel][tool] for tool in tools if kernel in found["kernels"]})
+    earlier = f"{', '.join(others)}: commit {known['commit']}, {known['date']}"
+    kept = {name: said for name, said in known["tools"].items() if name in others}
+    return found | {"kernels": known["kernels"], "earlier": earlier, "tools": found["tools"] | kept}
+
+
 def record(options: argparse.Namespace) -> int:
     found = json.loads((options.out / "sanitizers.json").read_text())
+    if options.merge:
+        found = merged(json.loads(RECORD.read_text()), found)
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
     PAGE.write_text(INTRO + page(found) + (f"\n{options.note}\n" if options.note else ""))
     say(f"{RECORD.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}: " + ("clean" if clean(found) else "not clean"))
@@ -319,6 +335,7 @@ def main() -> int:
     one.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="last: options for pytest, as in -k mace")
     two = commands.add_parser("record")
     two.add_argument("out", type=Path, help="folder of `run`")
+    two.add_argument("--merge", action="store_true", help="of a run of some tools: what the others said stays")
     two.add_argument("--note", default="", help="a paragraph for the end of the page")
     options = parser.parse_args()
     return {"run": run, "record": record}[options.what](options)

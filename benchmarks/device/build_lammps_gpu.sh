@@ -37,7 +37,9 @@ while (($#)); do
   shift 2
 done
 
-# What the build reads, in one archive of about 10 MB: of LAMMPS's packages KOKKOS and PLUGIN alone.
+# What the build reads, in one archive of about 10 MB: of LAMMPS's packages KOKKOS and PLUGIN, and of others the styles
+# that the table of tests/lammps/options has.
+styles=(MC/fix_{gcmc,widom,atom_swap} MOLECULE/atom_vec_bond REPLICA/{neb,fix_neb})
 make_sources() {
   local folder name
   [[ -f $lammps/src/version.h && -f $kokkos/bin/nvcc_wrapper && -x $mpi/bin/mpicxx && -n $out ]] || {
@@ -51,6 +53,10 @@ make_sources() {
   cp -r "$lammps/cmake" "$folder/lammps/"
   cp "$lammps"/src/*.{cpp,h} "$folder/lammps/src/"
   cp -r "$lammps"/src/{KOKKOS,PLUGIN,fmt} "$folder/lammps/src/"
+  for name in "${styles[@]}"; do
+    mkdir -p "$folder/lammps/src/$(dirname "$name")"
+    cp "$lammps/src/$name".{h,cpp} "$folder/lammps/src/$(dirname "$name")/"
+  done
   for name in bin cmake core containers algorithms simd tpls example benchmarks CMakeLists.txt LICENSE Copyright.txt; do
     cp -r "$kokkos/$name" "$folder/kokkos/"
   done

@@ -119,7 +119,7 @@ write_tree() {
   (
     cd "$work/KOKKOS"
     mkdir kept
-    for name in atom_vec_atomic atom_vec_hybrid compute_temp fix_minimize fix_nve fix_nh fix_nvt fix_npt fix_nph fix_langevin \
+    for name in atom_vec_atomic atom_vec_bond atom_vec_hybrid compute_temp fix_minimize fix_nve fix_nh fix_nvt fix_npt fix_nph fix_langevin \
       fix_momentum fix_property_atom pair_lj_cut pair_hybrid pair_hybrid_overlay region_block; do
       for file in "${name}"_kokkos.*; do [[ ! -e $file ]] || mv "$file" kept/; done
     done
@@ -130,6 +130,9 @@ write_tree() {
 }
 
 stage_configure() {
+  local name packages=()
+  # What the table of tests/lammps/options runs, where SOURCE has it.
+  for name in MC MOLECULE REPLICA; do [[ ! -d $lammps/src/$name ]] || packages+=("-DPKG_$name=ON"); done
   [[ -f $build/build.ninja ]] || write_tree
   write_launcher
   mkdir -p "$work/stubs"
@@ -139,7 +142,7 @@ stage_configure() {
   [[ -f $build/build.ninja ]] || cmake -S "$work/lammps/cmake" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_COMPILER="$prefix/bin/nvcc_wrapper" -DCMAKE_CXX_COMPILER_LAUNCHER="$work/choose" -DCMAKE_CXX_STANDARD=17 \
     -DBUILD_SHARED_LIBS=ON -DBUILD_MPI=ON -DMPI_CXX_COMPILER="$mpi/bin/mpicxx" -DBUILD_OMP=ON \
-    -DPKG_KOKKOS=ON -DPKG_PLUGIN=ON -DEXTERNAL_KOKKOS=ON -DKokkos_ROOT="$prefix" \
+    -DPKG_KOKKOS=ON -DPKG_PLUGIN=ON "${packages[@]}" -DEXTERNAL_KOKKOS=ON -DKokkos_ROOT="$prefix" \
     -DWITH_JPEG=OFF -DWITH_PNG=OFF -DWITH_FFMPEG=OFF -DWITH_GZIP=OFF -DWITH_CURL=OFF \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_DISABLE_FIND_PACKAGE_ClangFormat=ON \
     -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$work/stubs"

@@ -105,7 +105,7 @@ class Plan:
     @property
     def chunks(self) -> int:
         """Parts of the timed run, for its spread."""
-        return 5 if self.steps >= 50 else 1
+        return 5 if self.steps >= 20 and self.steps % 5 == 0 else 1
 
     @property
     def stride(self) -> int:

@@ -1,14 +1,15 @@
 """LAMMPS with clebsch/kk on one GPU and on several, a rank a GPU: strong and weak scaling, ways of communication.
 
     python3 benchmarks/md/gpu_ranks.py OUT [--gpus 2] [--points NAME,...] [--comms halo,ghost,gather] [--style kk]
-                                           [--lmp-kk PATH --plugin-kk PATH] [--seconds 500]
+                                           [--lmp-kk PATH --plugin-kk PATH] [--seconds 500] [--known FILE ...]
 
 A point is a model and a number of atoms: in one run on one GPU and in one run on all for each way (`comm`) the boxes,
 models, neighbour lists and checks of benchmarks/md: forces of the start against float64 on the CPU and a total energy
 that stays, else it is not timed. The speed-up is the time of a step on one GPU over that on all; a weak point has as
-many times the atoms on all GPUs, and its figure is the efficiency. OUT receives gpu_ranks.json, logs, md.json (for
-benchmarks/scaling records), and records.json (gpus2_mace_m_64000, gpus2_weak_mace_m, ... of the fastest way;
-gpus2_mace_m_64000_halo, ... of each).
+many times the atoms on all GPUs, and its figure is the efficiency. Large points have fewer steps. `--comms none` is
+one GPU alone, of which several can be measured side by side (CUDA_VISIBLE_DEVICES) and be --known to the run on all.
+OUT receives gpu_ranks.json, logs, md.json (for benchmarks/scaling records), and records.json (gpus2_mace_m_64000,
+gpus2_weak_mace_m, ... of the fastest way; gpus2_mace_m_64000_halo, ... of each).
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Point:
     only: str = ""  # the one way that is run on several GPUs, where time is short
 
     @property
+    def large(self) -> bool:
+        return self.atoms > 128000
+
+    @property
     def name(self) -> str:
         label = self.case.lower().replace("-", "_")
         if self.weak:
@@ -63,7 +68,8 @@ POINTS = {
         Point("water", 64000),
         Point("water", 8000),
         Point("carbon", 64000, weak=True),
-        Point("carbon", 1000000, only="halo"),
+        *(Point(case, atoms, only="halo") for case in ("mace-M", "carbon") for atoms in (256000, 512000, 1000000)),
+        *(Point(case, 1000000, weak=True, only="halo") for case in ("mace-M", "carbon")),
     )
 }
 #: What the log says of an exchange.
@@ -77,7 +83,8 @@ def run(point: Point, style: engine.Style, comm: str, exact: engine.Outcome, arg
     gpus = args.gpus
     if point.weak and gpus > 1:
         copies = (copies[0], copies[1], copies[2] * gpus)
-    steps, warm = args.steps, max(10, args.steps // 5)
+    steps = 20 if point.large else args.steps  # with one new list
+    warm = 2 if point.large else max(10, steps // 5)
     plan = engine.Plan(case, base, copies, style, "float32", steps=steps, warm=warm, seconds=args.run_seconds)
     plan.ranks, plan.comm, plan.phases = gpus, comm, args.phases
     args.logs = args.out / "logs" / comm / str(gpus)
@@ -118,7 +125,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--points", default=",".join(POINTS), help=", ".join(POINTS))
-    parser.add_argument("--comms", default="halo,ghost,gather")
+    parser.add_argument("--comms", default="halo,ghost,gather", help="none: one GPU alone")
+    parser.add_argument("--known", type=Path, nargs="+", default=[], help="runs whose points on one GPU are taken")
     parser.add_argument("--style", default="kk", choices=("cpu", "cuda", "kk"))
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--run-seconds", type=float, default=8.0, help="of the timed steps of a run")
@@ -134,8 +142,22 @@ def parsed() -> argparse.Namespace:
     unknown = [name for name in args.points.split(",") if name not in POINTS]
     if unknown:
         parser.error(f"--points: expected some of {', '.join(POINTS)}, got {unknown[0]!r}")
+    args.comms = [] if args.comms == "none" else args.comms.split(",")
     args.out.mkdir(parents=True, exist_ok=True)
     return args
+
+
+def known_points(paths: list[Path]) -> list[dict]:
+    """Those on one GPU, each once."""
+    found = [point for path in paths if path.exists() for point in json.loads(path.read_text())]
+    return list({point["point"]: point for point in found if point["ranks"] == 1}.values())
+
+
+def of_one_gpu(point: Point, points: list[dict]) -> dict | None:
+    """What was measured already: a weak point's box on one GPU is that of its strong one."""
+    names = (point.name, replace(point, weak=False).name)
+    found = next((p for p in points if p["ranks"] == 1 and p["point"] in names), None)
+    return found and found | {"point": point.name}
 
 
 def main() -> int:
@@ -144,12 +166,12 @@ def main() -> int:
     plain = engine.Program(args.lmp, args.plugin)
     kokkos = engine.Program(args.lmp_kk, args.plugin_kk) if args.lmp_kk else None
     clock, points, exact = engine.Clock(args.seconds), [], {}
+    before = known_points(args.known)
     for point in (POINTS[name] for name in args.points.split(",")):
-        ways = [(1, "auto"), *((args.gpus, comm) for comm in args.comms.split(",") if point.only in ("", comm))]
+        ways = [(1, "auto"), *((args.gpus, comm) for comm in args.comms if point.only in ("", comm))]
         for gpus, comm in ways:
-            if point.weak and gpus == 1 and any(p["point"] == replace(point, weak=False).name for p in points):
-                same = replace(point, weak=False).name
-                found = next(p for p in points if p["point"] == same and p["ranks"] == 1) | {"point": point.name}
+            if gpus == 1 and (same := of_one_gpu(point, [*points, *before])):
+                found = same
             elif clock.over():
                 print(f"{point.name} {gpus} {comm} left out: no time", flush=True)
                 continue
@@ -164,7 +186,11 @@ def main() -> int:
                 here = argparse.Namespace(**vars(args) | {"gpus": gpus})
                 found = run(point, known[args.style], comm, exact[point.case], here)
             points.append(found)
-            speed = f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}" if "step_ms" in found else "no time"
+            speed = "no time"
+            if "step_ms" in found:
+                speed = (
+                    f"{found['step_ms']:.3f} ms a step, error {found['error']:.1e}, {found['device_mb'] or 0:.0f} MB"
+                )
             print(point.name, gpus, "GPU", comm, found["failure"] or speed, "; ".join(found["told"]), flush=True)
             (args.out / "gpu_ranks.json").write_text(json.dumps(points, indent=1) + "\n")
             output.write(args.out / "md.json", points, args.style != "cpu")

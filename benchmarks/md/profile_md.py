@@ -4,7 +4,8 @@
 
 Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
 without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
-cuda` instead. Without a GPU it runs and counts nothing.
+cuda` instead. Without a GPU it runs and counts nothing. Under mpirun each rank writes OUT with its number before the
+ending (step_parts.py compares those with one GPU's).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +54,7 @@ def set_up(case, atoms: int, args, folder: Path) -> str:
     data = folder / "base.data"
     data.write_text(base.data())
     keyword = "device cuda" if args.style == "cuda" else ""
+    keyword += f" comm {args.comm}" if rank_here()[1] > 1 else ""
     copies = " ".join(map(str, replication(len(base), atoms)))
     return f"""units metal
 atom_style atomic
@@ -70,21 +73,33 @@ run 41
 """
 
 
+def rank_here() -> tuple[int, int]:
+    """(rank, ranks) under mpirun, else (0, 1). MPICH tells a process its place on the node under a name of its own."""
+    if "MPI_LOCALRANKID" in os.environ:
+        os.environ.setdefault("PMI_LOCAL_RANK", os.environ["MPI_LOCALRANKID"])
+    return int(os.environ.get("PMI_RANK", 0)), int(os.environ.get("PMI_SIZE", 1))
+
+
+def covered(spans: list[tuple[float, float, str]]) -> float:
+    """Microseconds in which at least one of them runs."""
+    busy, end = 0.0, float("-inf")
+    for start, stop, _ in spans:
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return busy
+
+
 def summary(events: list, steps: int) -> dict:
     """Counts a step, microseconds a step, and the time between the first and the last event in which nothing ran."""
     spans = sorted((e.time_range.start, e.time_range.end, e.name) for e in events)
     if not spans:
         return {"steps": steps, "events": 0}
-    busy, end = 0.0, spans[0][0]
-    for start, stop, _ in spans:
-        busy += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    whole = end - spans[0][0]
+    busy, whole = covered(spans), max(stop for _, stop, _ in spans) - spans[0][0]
     copies = [s for s in spans if "Memcpy" in s[2]]
     kernels = [s for s in spans if "Memcpy" not in s[2] and "Memset" not in s[2]]
     times: dict[str, list[float]] = {}
     for start, stop, name in spans:
-        times.setdefault(name[:90], []).append(stop - start)
+        times.setdefault(name[:200], []).append(stop - start)
     largest = sorted(times.items(), key=lambda item: -sum(item[1]))[:25]
     return {
         "steps": steps,
@@ -95,7 +110,10 @@ def summary(events: list, steps: int) -> dict:
         "whole_us": whole / steps,
         "busy_us": busy / steps,
         "gaps_us": (whole - busy) / steps,
-        "largest": [{"name": name, "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
+        "side_by_side_us": (sum(stop - start for start, stop, _ in spans) - busy) / steps,
+        "exchanges_us": [stop - start for start, stop, name in spans if "nccl" in name.lower()],
+        "all": {name: sum(t) / steps for name, t in times.items()},
+        "largest": [{"name": name[:90], "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
     }
 
 
@@ -108,27 +126,36 @@ def main() -> int:
     parser.add_argument("--case", default="mace-M", choices=CASES)
     parser.add_argument("--style", default="kk", choices=("kk", "cuda"))
     parser.add_argument("--atoms", default="512,8000")
+    parser.add_argument("--comm", default="halo", help="of several ranks")
+    parser.add_argument("--steady", type=int, default=15, help="steps without a new list")
+    parser.add_argument("--steps", type=int, default=60, help="steps with some; 0: none")
     args = parser.parse_args()
-    gpu = torch.cuda.is_available()
-    flags = [] if args.style == "cuda" else ["-k", "on", *(["g", "1"] if gpu else ["t", "1"]), "-sf", "kk"]
+    gpu, (rank, ranks) = torch.cuda.is_available(), rank_here()
+    out = args.out if ranks == 1 else args.out.with_suffix(f".{rank}{args.out.suffix}")
+    target = ["g", str(min(ranks, torch.cuda.device_count()))] if gpu else ["t", "1"]
+    flags = [] if args.style == "cuda" else ["-k", "on", *target, "-sf", "kk"]
     lammps = Lammps(args.lammps, flags)
     report = {}
     for atoms in map(int, args.atoms.split(",")):
         with tempfile.TemporaryDirectory() as name:
             lammps("clear\n" + set_up(CASES[args.case], atoms, args, Path(name)))
-            for label, text, steps in (("steady", "run 15", 15), ("with rebuilds", "run 60", 60)):
+            for label, steps in (("steady", args.steady), ("with rebuilds", args.steps)):
+                if steps == 0:
+                    continue
                 activities = [ProfilerActivity.CUDA] if gpu else [ProfilerActivity.CPU]
                 with profile(activities=activities) as seen:
-                    lammps(text + " pre no post no")
+                    lammps(f"run {steps} pre no post no")
                     if gpu:
                         torch.cuda.synchronize()
                 events = [e for e in seen.events() or [] if gpu and "CUDA" in str(e.device_type)]
                 found = report[f"{args.case} {args.style} {atoms} {label}"] = summary(events, steps)
-                shown = {k: round(v, 2) if isinstance(v, float) else v for k, v in found.items() if k != "largest"}
+                if rank > 0:
+                    continue
+                shown = {k: round(v, 2) for k, v in found.items() if not isinstance(v, list | dict)}
                 print(f"{args.case} {args.style} {atoms} atoms, {label}: {shown}", flush=True)
                 for row in found.get("largest", [])[:14]:
                     print(f"   {row['us']:9.2f} us {row['calls']:6.2f} x {row['name']}", flush=True)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        out.write_text(json.dumps(report, indent=1) + "\n")
     lammps.close()
     return 0
 

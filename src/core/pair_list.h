@@ -10,25 +10,30 @@ namespace clebsch {
 struct PairListView {
   int32_t n_local = 0, n_rows = 0, n_nodes = 0, n_points = 0;
   int32_t n_layers = 0;                 ///< entries of layer_rows
+  int32_t n_systems = 1;                ///< cells of PointsView
   const int32_t* row_ptr = nullptr;     ///< (N+1), pairs of receiver i are row_ptr[i] .. row_ptr[i+1]-1
   const int32_t* neighbours = nullptr;  ///< (P) points
   const int32_t* shifts = nullptr;      ///< (P,3) cell vectors that are added to the neighbour, -511 .. 511; or null
   const int32_t* owners = nullptr;      ///< (n_points - n_nodes), the node that an image stands for
   const int32_t* layer_rows = nullptr;  ///< (L) or null: all rows in every layer
   const int32_t* types = nullptr;       ///< (M)
+  const int32_t* systems = nullptr;     ///< (M), the system of each node; or null: all nodes are of one
   int64_t pairs() const { return n_rows > 0 ? row_ptr[n_rows] : 0; }
 };
 
 /// Where the points of a list are at a step.
 struct PointsView {
   const double* positions = nullptr;  ///< (n_points,3) Angstrom
-  const double* cell = nullptr;       ///< (3,3) Angstrom, rows are vectors; not read without shifts
+  const double* cell = nullptr;       ///< (n_systems,3,3) Angstrom, rows are vectors; not read without shifts
 };
 
 constexpr int32_t kLargestShift = 511;
 /// Three numbers of -511 to 511 in one, as find_edges on a GPU reads them.
 inline int32_t packed_shift(const int32_t* shift) {
   return (shift[0] + 512) | (shift[1] + 512) << 10 | (shift[2] + 512) << 20;
+}
+inline void unpack_shift(int32_t packed, int32_t* shift) {
+  for (int d = 0; d < 3; ++d) shift[d] = (packed >> 10 * d & 1023) - 512;
 }
 
 /// Checks every index, offset, shift and type of a list. Throws Error with expected/got.

@@ -9,9 +9,9 @@
 #include "core/errors.h"
 #include "core/math/harmonics.h"
 #include "core/radial/radial_table.h"
+#include "core/team_error.h"
 #include "cpu/allegro_kernels.h"
 #include "cpu/allegro_network.h"
-#include "cpu/team_error.h"
 
 namespace clebsch::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <vector>
 
+#include "core/team_error.h"
 #include "cpu/edge_tile.h"
-#include "cpu/team_error.h"
 
 namespace clebsch::cpu {
 

@@ -10,7 +10,9 @@
 #include "core/errors.h"
 #include "model/device/device_run.h"
 #include "model/device/device_scope.h"
+#include "model/run/compute_points.h"
 #include "model/run/forward.h"
+#include "model/run/guarded.h"
 #include "model/run/guards.h"
 #include "model/run/host_graph.h"
 #include "model/run/impl.h"
@@ -184,31 +186,10 @@ void check_exchange(const Model::Impl& model, const GraphView& graph, const Requ
 }  // namespace
 
 bool wants_gradient(const Request& request) {
-  return request.forces || request.virial || request.atom_virial || request.centroid_virial;
+  return request.forces || request.virial || request.atom_virial || request.centroid_virial || request.system_virials;
 }
 
 namespace {
-
-/// Does the work of a step; what torch throws becomes an Error. `size`: of the system, in words.
-template <typename Work, typename Size>
-void guarded(const Model::Impl& model, const Request& request, const Size& size, const Work& work) {
-  const RunGuard guard(model.threads, wants_gradient(request));
-  try {
-    work();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    require(!is_out_of_memory(error),
-            "model {}: out of memory on {} with {}: {}. Use fewer atoms a GPU (more GPUs or ranks), dtype float32, or "
-            "device cpu",
-            model.name, model.device.device.str(), size(), plain_message(error));
-    require(!is_out_of_host_memory(error),
-            "model {}: out of memory on the host with {}: {}. Use more nodes, fewer ranks or atoms a node, or dtype "
-            "float32",
-            model.name, size(), plain_message(error));
-    fail("model {}: {}", model.name, plain_message(error));
-  }
-}
 
 /// The edges of a list at a step, in buffers of the model.
 GraphView graph_of_points(Model::Impl& model, const PointsView& points, GraphView graph) {
@@ -252,8 +233,7 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
   });
 }
 
-void Model::set_neighbours(const PairListView& list) {
-  Impl& model = *impl_;
+void take_pairs(Model::Impl& model, const PairListView& list) {
   const Metadata& metadata = model.metadata.shown;
   validate_pairs(list, static_cast<int>(metadata.type_names.size()));
   require(list.layer_rows == nullptr || list.n_layers == metadata.layers,
@@ -268,12 +248,9 @@ void Model::set_neighbours(const PairListView& list) {
   ++model.pairs_version;
 }
 
-void Model::compute(const PointsView& points, const Request& request, Result& result, FeatureExchange* exchange) {
-  Impl& model = *impl_;
-  const PairListView& list = model.pairs;
-  require(model.pairs_version > 0, "model {}: expected set_neighbours() before positions", model.name);
-  require((points.positions || list.n_points == 0) && (points.cell || !list.shifts),
-          "model {}: expected positions{}, got none", model.name, list.shifts ? " and a cell" : "");
+void Model::set_neighbours(const PairListView& list) { take_pairs(*impl_, list); }
+
+GraphView graph_of_list(const PairListView& list) {
   GraphView graph;
   graph.n_local = list.n_local;
   graph.n_rows = list.n_rows;
@@ -281,6 +258,15 @@ void Model::compute(const PointsView& points, const Request& request, Result& re
   graph.n_layers = list.n_layers;
   graph.layer_rows = list.layer_rows;
   graph.types = list.types;
+  return graph;
+}
+
+void compute_points(Model::Impl& model, const PointsView& points, const Request& request, Result& result,
+                    FeatureExchange* exchange) {
+  const PairListView& list = model.pairs;
+  require((points.positions || list.n_points == 0) && (points.cell || !list.shifts),
+          "model {}: expected positions{}, got none", model.name, list.shifts ? " and a cell" : "");
+  const GraphView graph = graph_of_list(list);
   if (exchange) check_exchange(model, graph, request);
   require_finite_points(list, points);
   const auto size = [&] { return fmt::format("{} atoms and {} pairs", list.n_nodes, list.pairs()); };
@@ -291,6 +277,13 @@ void Model::compute(const PointsView& points, const Request& request, Result& re
       compute_on_cpu(model, complete_graph(model, graph_of_points(model, points, graph)), request, result, exchange);
     }
   });
+}
+
+void Model::compute(const PointsView& points, const Request& request, Result& result, FeatureExchange* exchange) {
+  Impl& model = *impl_;
+  require(model.pairs_version > 0 && model.systems_version != model.pairs_version,
+          "model {}: expected set_neighbours() before positions", model.name);
+  compute_points(model, points, request, result, exchange);
 }
 
 DeviceGraph Model::reserve(int32_t rows, int32_t nodes, int64_t edges, void* stream) {
@@ -323,7 +316,11 @@ Dtype Model::dtype() const { return impl_->dtype; }
 const std::vector<double>& Model::isolated_energies() const { return impl_->isolated_energies; }
 std::string Model::device() const { return impl_->device.device.str(); }
 std::vector<std::string> Model::take_messages() { return std::exchange(impl_->messages, {}); }
-RunReport Model::last_run() const { return impl_->run ? impl_->run->report() : RunReport{}; }
+RunReport Model::last_run() const {
+  RunReport report = impl_->run ? impl_->run->report() : RunReport{};
+  report.lists = impl_->lists;
+  return report;
+}
 double Model::time_device(int repeats) {
   require(impl_->run != nullptr && repeats > 0, "model {}: expected a model on a device and at least one repeat",
           impl_->name);

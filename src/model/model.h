@@ -12,6 +12,7 @@
 #include "core/graph.h"
 #include "core/pair_list.h"
 #include "core/progress.h"
+#include "core/systems.h"
 
 namespace clebsch {
 
@@ -67,6 +68,13 @@ struct Request {
   bool atom_virial = false;
   bool centroid_virial = false;
   std::vector<std::string> outputs;  ///< further named outputs wanted
+  bool system_virials = false;       ///< of compute() of systems alone
+};
+
+/// How systems are evaluated.
+struct SystemsOptions {
+  double skin = 1.0;  ///< Angstrom by which a list of pairs reaches beyond the cutoff, so that it serves several steps
+  int32_t room = 0;   ///< atoms that a device's buffers have room for at least, so that later batches fit too
 };
 
 /// Results; buffers keep their capacity between calls.
@@ -77,6 +85,8 @@ struct Result {
   double virial[9] = {0};               ///< eV, row-major
   std::vector<double> atom_virial;      ///< (M,6)
   std::vector<double> centroid_virial;  ///< (M,9)
+  std::vector<double> system_energies;  ///< (systems) eV; of compute() of systems alone, as the next
+  std::vector<double> system_virials;   ///< (systems,6) eV, symmetric parts, order xx yy zz xy xz yz
   struct Named {
     std::string name;
     OutputKind kind = OutputKind::unknown;
@@ -121,6 +131,7 @@ struct RunReport {
   bool replayed = false;                   ///< from a recorded CUDA graph
   int captures = 0;                        ///< recordings since the model was loaded
   int64_t rows = 0, nodes = 0, edges = 0;  ///< capacities
+  int64_t lists = 0;  ///< lists of pairs made for systems since the model was loaded; on the CPU too
 };
 
 /// The arrays of the next graph, in the memory of a model's device, for a caller whose own kernels write the graph
@@ -218,6 +229,13 @@ class Model {
   /// virials of an image are added to the node that it stands for. Throws Error as compute() of a graph does, and when
   /// no list was given. With an exchange, as compute() of a graph says: the list's rows are the owned atoms alone.
   void compute(const PointsView& points, const Request& request, Result& result, FeatureExchange* exchange = nullptr);
+
+  /// Energies, forces and virials of systems, which become one graph: atoms are its nodes, n_local = n_rows = n_nodes.
+  /// Pairs are searched where the model runs, and a list serves as many calls for the same systems as its skin allows
+  /// (core/system_list.h): a step then uploads positions and cells alone. Positions may be anywhere; systems may be
+  /// empty, and cells smaller than the cutoff. Throws Error for systems that are none, and as compute() of a graph
+  /// does.
+  void compute(const SystemsView& systems, const SystemsOptions& options, const Request& request, Result& result);
 
   /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model
   /// must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. The arrays keep their

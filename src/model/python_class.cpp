@@ -9,18 +9,16 @@
 
 #include "core/errors.h"
 #include "core/problem/named_problems.h"
-#include "core/problem/problem.h"
-#include "core/radial/radial_table.h"
 #include "model/model.h"
 #include "model/python_progress.h"
 #include "model/python_rows.h"
-#include "model/run/radial_tables.h"
+#include "model/python_systems.h"
+#include "model/python_tables.h"
 
 namespace clebsch {
 namespace {
 
 using Options = c10::Dict<std::string, std::string>;
-using Values = c10::Dict<std::string, at::Tensor>;
 using Watcher = c10::optional<c10::intrusive_ptr<PythonProgress>>;
 
 template <typename T>
@@ -80,53 +78,6 @@ LoadOptions parse_options(const Options& options, const Watcher& watcher) {
   return result;
 }
 
-at::Tensor to_tensor(const double* values, at::IntArrayRef shape) {
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
-  std::copy_n(values, tensor.numel(), tensor.mutable_data_ptr<double>());
-  return tensor;
-}
-
-/// Radial tables of a problem, for tests and benchmarks of single ops: one for every cutoff (tables), from `networks`
-/// (1 or tables, weight_count) over `basis` (basis_size), all float64. Returns (tables, pieces + 1, 6, columns)
-/// float64.
-at::Tensor radial_tables(const std::string& problem, const at::Tensor& cutoffs, const at::Tensor& basis,
-                         const at::Tensor& networks, int64_t pieces) {
-  const auto parsed = cached_problem(problem);
-  require(parsed->radial.has_value(), "radial_tables: expected a problem with a radial part");
-  require(pieces >= 1 && pieces <= 4096, "radial_tables: expected 1 to 4096 pieces, got {}", pieces);
-  const auto values = [](const char* name, const at::Tensor& tensor, int64_t dims) {
-    require(tensor.device().is_cpu() && tensor.scalar_type() == at::kDouble && tensor.dim() == dims &&
-                tensor.is_contiguous(),
-            "radial_tables: expected {} to be a contiguous float64 CPU tensor of {} dimensions", name, dims);
-    return std::vector<double>(tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + tensor.numel());
-  };
-  const std::vector<double> basis_values = values("basis", basis, 1), all = values("networks", networks, 2);
-  RadialLayer layer;
-  layer.cutoffs = values("cutoffs", cutoffs, 1);
-  const int64_t count = networks.size(0), size = networks.size(1);
-  require(!layer.cutoffs.empty() && (count == 1 || count == cutoffs.numel()),
-          "radial_tables: expected one network, or one for each of the {} cutoffs, got {}", cutoffs.numel(), count);
-  for (int64_t table = 0; table < cutoffs.numel(); ++table) {
-    if (table >= count) {
-      layer.networks.push_back(layer.networks.front());
-      continue;
-    }
-    layer.networks.push_back(std::make_shared<RadialNetwork>(
-        *parsed->radial, basis_values,
-        std::vector<double>(all.begin() + table * size, all.begin() + (table + 1) * size)));
-  }
-  layer.pieces = static_cast<int>(pieces);
-  return build_tables({layer}, at::kDouble, at::get_num_threads()).front();
-}
-
-/// Such tables as B-splines, (tables, rows, 1, columns) float64: what the GPU's interaction reads with spline=1.
-at::Tensor tables_as_splines(const at::Tensor& tables) {
-  require(tables.device().is_cpu() && tables.scalar_type() == at::kDouble && tables.dim() == 4 &&
-              tables.size(2) == kTableOrder && tables.is_contiguous(),
-          "spline_tables: expected a contiguous float64 CPU tensor (tables, pieces + 1, {}, columns)", kTableOrder);
-  return spline_tables(tables);
-}
-
 class PythonModel : public torch::CustomClassHolder {
  public:
   PythonModel(const std::string& path, const Options& options, const Watcher& watcher)
@@ -140,10 +91,9 @@ class PythonModel : public torch::CustomClassHolder {
 
   std::string last_run() const {
     const RunReport r = model_->last_run();
-    return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms},
-                          {"read_ms", r.read_ms},     {"replayed", r.replayed},
-                          {"captures", r.captures},   {"rows", r.rows},
-                          {"nodes", r.nodes},         {"edges", r.edges}}
+    return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms}, {"read_ms", r.read_ms},
+                          {"replayed", r.replayed},   {"captures", r.captures},     {"rows", r.rows},
+                          {"nodes", r.nodes},         {"edges", r.edges},           {"lists", r.lists}}
         .dump();
   }
 
@@ -267,6 +217,17 @@ class PythonModel : public torch::CustomClassHolder {
     pair_types_ = std::move(kinds);
   }
 
+  Values compute_systems(const at::Tensor& positions, const at::Tensor& cells, const at::Tensor& periodic,
+                         const at::Tensor& starts, const at::Tensor& types, double skin, int64_t room, bool forces,
+                         bool virial, bool atom_virial) {
+    const SystemsView systems = view_of_systems(positions, cells, periodic, starts, types);
+    Request request{forces, virial, atom_virial, false, {}};
+    request.system_virials = virial;
+    require(room >= 0 && room < (int64_t{1} << 31), "compute_systems: expected room for 0 to 2^31 atoms, got {}", room);
+    model_->compute(systems, {skin, static_cast<int32_t>(room)}, request, result_);
+    return results_of_systems(systems, request, result_);
+  }
+
   Values compute_positions(const at::Tensor& positions, const at::Tensor& cell, bool forces, bool virial,
                            bool atom_virial, bool centroid_virial, const std::vector<std::string>& outputs) {
     check("positions", positions, at::kDouble, {pairs_.n_points, 3});
@@ -354,6 +315,7 @@ const auto kRegistration =
         .def_static("visible_gpus", []() { return static_cast<int64_t>(visible_gpus().ids.size()); })
         .def_static("radial_tables", radial_tables)
         .def_static("spline_tables", tables_as_splines)
+        .def_static("pairs_of_systems", pairs_of_systems)
         .def_static("copy_rows", copy_rows)
         .def_static("add_rows", add_rows)
         .def("metadata", &PythonModel::metadata)
@@ -374,7 +336,8 @@ const auto kRegistration =
               torch::arg("atom_virial") = false, torch::arg("centroid_virial") = false,
               torch::arg("outputs") = std::vector<std::string>{}})
         .def("set_neighbours", &PythonModel::set_neighbours)
-        .def("compute_positions", &PythonModel::compute_positions);
+        .def("compute_positions", &PythonModel::compute_positions)
+        .def("compute_systems", &PythonModel::compute_systems);
 
 }  // namespace
 }  // namespace clebsch

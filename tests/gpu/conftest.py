@@ -24,6 +24,15 @@ from pathlib import Path
 import pytest
 import torch
 
+
+def _spread_over_gpus() -> None:
+    """Every other process of pytest-xdist counts two GPUs the other way round: what takes the first takes another."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker.removeprefix("gw").isdigit() and int(worker[2:]) % 2 and len([*Path("/dev").glob("nvidia[0-9]")]) == 2:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "1,0")
+
+
+_spread_over_gpus()  # before CUDA is asked for anything
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src/python")]
@@ -34,7 +43,10 @@ from clebsch import library  # noqa: E402
 
 REQUIRED = os.environ.get("CLEBSCH_REQUIRE_GPU", "") not in ("", "0")
 #: What takes longest to compile comes first, so that no process is left alone with it at the end.
-FIRST = ("test_interaction", "test_conv", "test_interaction_density", "test_md", "test_mace", "test_model")
+FIRST = (
+    "test_interaction", "test_conv", "test_interaction_density", "test_options", "test_faults", "test_md",
+    "test_mace", "test_model",
+)  # fmt: skip
 #: They look at the memory of the whole device.
 ALONE = ("test_memory",)
 #: Tests with equal values of these parameters share kernels and references: they stay in one process.

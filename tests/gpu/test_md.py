@@ -199,8 +199,8 @@ def missing(style: str, ranks: int) -> str:
         return "no LAMMPS with the plugin (CLEBSCH_LMP, CLEBSCH_PLUGIN)"
     if style == "kk" and (not LMP_KK or not Path(PLUGIN_KK).exists()):
         return "no LAMMPS with Kokkos (CLEBSCH_KK_LMP, CLEBSCH_KK_PLUGIN)"
-    beside = Path(LMP_KK).parent / "mpirun"
-    if ranks > 1 and not (os.environ.get("CLEBSCH_MPIRUN") or beside.exists() or shutil.which("mpirun")):
+    beside = any((Path(lmp).parent / "mpirun").exists() for lmp in (LMP_KK, LMP) if lmp)
+    if ranks > 1 and not (os.environ.get("CLEBSCH_MPIRUN") or beside or shutil.which("mpirun")):
         return "no mpirun (CLEBSCH_MPIRUN)"
     return ""
 
@@ -265,6 +265,36 @@ def test_exchanges_of_kk(variant, dtype, gpus, within):
         pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
     alone = replace(variant, keywords="", says="")
     errors = differences(run(variant, styles(gpus)["kk"], dtype, 2, gpus=gpus), on_the_cpu(alone))
+    within(errors, {key: limit_of(variant, dtype, key) for key in errors})
+
+
+GATHERED = "ranks exchange features between layers"
+BALANCED = "comm_style tiled\nfix even all balance 5 1.0 rcb\n" + NVE
+#: On more ranks than there are GPUs: NequIP and MACE, ghosts of two models, domains that move.
+SEVERAL = [
+    Variant("halo, water", "water", keywords="comm halo", says=FEATURES),
+    Variant("halo, carbon", "carbon", keywords="comm halo", says=FEATURES, copies="2 2 1"),
+    Variant("halo, nequip-M", "nequip-M", keywords="comm halo", says=FEATURES, copies="2 1 1"),
+    Variant("halo, mace-M", "mace-M", keywords="comm halo", says=FEATURES, copies="2 1 1"),
+    Variant("gather, carbon", "carbon", keywords="comm gather", says=GATHERED, copies="2 2 1"),
+    Variant("halo, balance, water", "water", keywords="comm halo", says=FEATURES, run=BALANCED),
+    Variant("halo, balance, carbon", "carbon", keywords="comm halo", says=FEATURES, run=BALANCED, copies="2 2 1"),
+    Variant("ghost, carbon", "carbon", keywords="comm ghost", copies="2 2 1"),
+    Variant("allegro, forces", "allegro", says=FORCES),
+]
+
+
+@pytest.mark.parametrize("dtype, ranks", [("float64", 3), ("float64", 4), ("float64", 8), ("float32", 4)])
+@pytest.mark.parametrize("variant", SEVERAL, ids=str)
+def test_several_ranks_of_kk(variant, dtype, ranks, within):
+    """Ranks share GPUs, so that messages go through pinned memory: as one rank on the CPU."""
+    if reason := missing("kk", ranks):
+        pytest.skip(reason)
+    if not CASES[variant.case].path.exists():
+        pytest.skip(f"no model file {CASES[variant.case].path.name} in CLEBSCH_GPU_MODELS")
+    alone = replace(variant, keywords="", says="")
+    chosen = styles(min(2, torch.cuda.device_count()))["kk"]
+    errors = differences(run(variant, chosen, dtype, ranks), on_the_cpu(alone))
     within(errors, {key: limit_of(variant, dtype, key) for key in errors})
 
 

@@ -84,6 +84,23 @@ def test_list_of_pairs(model, within) -> None:
     assert check_lists_of_pairs(model, "float64", [gas(7, 1), gas(0), gas(1)], 2, within, cuda_graph=False) == 0
 
 
+def test_systems(device, within) -> None:
+    """Three systems, the second empty, with cells of their own: a list, then a step that it serves."""
+    random = np.random.default_rng(4)
+    options = {"cuda_graph": False} if device == "cuda" else {}
+    tested, expected = load("small-nequip", device, "float64", **options), load("small-nequip", "cpu", "float64")
+    positions = torch.from_numpy(random.uniform(0, 4, (9, 3)))
+    cells = torch.tensor([[4.1, 4.3, 5.2], [3.0, 3.0, 3.0], [3.1, 3.3, 0.0]], dtype=torch.float64).diag_embed()
+    periodic = torch.tensor([[True, True, True], [True, True, True], [True, True, False]])
+    starts, types = torch.tensor([0, 6, 6, 9], dtype=torch.int32), torch.tensor([0, 1] * 4 + [0], dtype=torch.int32)
+    errors: dict[str, float] = {}
+    for _ in range(2):
+        got, exact = (m.compute_systems(positions, cells, periodic, starts, types) for m in (tested, expected))
+        errors = largest(errors, difference(got, exact, ("energies", "forces", "virials")))
+        positions += 0.01
+    within(errors, limits(errors, TOLERANCE["float64"]))
+
+
 def test_more_rows_than_a_tile(device, within) -> None:
     """Pairs of atoms far from each other: many rows, few edges."""
     atoms = 8400

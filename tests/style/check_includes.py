@@ -29,6 +29,9 @@ MAY_INCLUDE = {
     "cuda/kernels/embedded_source.cpp": ["core"],
     "cuda/kernels/fixed_kernels.h": ["cuda/runtime"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
+    # A library of its own: neither cpu nor torch's ops nor a model.
+    "multilinear/sampling": [*CORE, "cuda/plan", "cuda/runtime", "cuda/emit", "multilinear/sampling/kernels"],
+    "multilinear/sampling/kernels": ["cuda/kernels"],
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],

@@ -1,4 +1,4 @@
-"""Compiles every CUDA source of src/cuda/kernels with nvcc, as it stands. Usage: compile_kernels.py ROOT
+"""Compiles every CUDA source of the folders kernels with nvcc, as it stands. Usage: compile_kernels.py ROOT
 
 In a run NVRTC compiles them, with their headers put in place; this finds what only one of the two accepts, and shows
 that a kernel can be worked on with the usual tools. Exits with 77, which ctest calls skipped, where there is no nvcc.
@@ -20,7 +20,7 @@ def main() -> int:
         return 77
     options = ["-std=c++17", "-arch=sm_80", "-cubin", "-Werror", "all-warnings", "-I", root / "src"]
     failed = 0
-    for source in sorted((root / "src/cuda/kernels").glob("*.cu")):
+    for source in sorted((root / "src").rglob("kernels/*.cu")):
         failed += subprocess.run([nvcc, *options, "-o", os.devnull, source]).returncode != 0
     print(f"{failed} sources failed" if failed else "fine")
     return bool(failed)

@@ -7,11 +7,13 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
@@ -32,27 +34,25 @@ def test_on_a_gpu():
 
 
 @pytest.fixture
-def run(tmp_path):
-    """run(options, environment): pytest on three tests with the conftest of tests/gpu; (exit status, output, lines)."""
-    shutil.copy(ROOT / "tests/gpu/conftest.py", tmp_path)
+def run(pytester, monkeypatch):
+    """run(options, environment): pytest on three tests with the conftest of tests/gpu; (exit status, output, lines).
+
+    In this process, which has imported torch already: that takes longer than the tests."""
+    shutil.copy(ROOT / "tests/gpu/conftest.py", pytester.path)
+    monkeypatch.syspath_prepend(ROOT / "src/python")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     def call(*options: str, sleep: float = 0.0, **environment: str):
-        (tmp_path / "test_three.py").write_text(TESTS.replace("SLEEP", str(sleep)))
-        results = tmp_path / "results.jsonl"
+        (pytester.path / "test_three.py").write_text(TESTS.replace("SLEEP", str(sleep)))
+        results = pytester.path / "results.jsonl"
         results.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--results={results}"]
-        path = os.pathsep.join([str(ROOT / "src/python"), os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run(
-            [*command, *options, tmp_path],
-            env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""} | environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            done = pytester.runpytest_inprocess("-q", "-rs", "-p", "no:cacheprovider", f"--results={results}", *options)
         lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
         outcomes = {line["test"].split("::")[1]: line for line in lines if "test" in line}
-        return done.returncode, done.stdout + done.stderr, outcomes
+        return done.ret, done.stdout.str() + done.stderr.str(), outcomes
 
     return call
 

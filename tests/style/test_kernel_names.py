@@ -1,4 +1,4 @@
-"""tests/gpu/kernel_names.py names every kernel of src/cuda, and no other."""
+"""tests/gpu/kernel_names.py names every kernel of src/cuda and src/multilinear, and no other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSES = re.compile(r"const char\* symmetric_entry\(.*?\n\}", re.DOTALL)
 
 def in_sources() -> set[str]:
     found: set[str] = set()
-    for path in sorted((ROOT / "src/cuda").rglob("*.cpp")):
+    for path in sorted([*(ROOT / "src/cuda").rglob("*.cpp"), *(ROOT / "src/multilinear").rglob("*.cpp")]):
         text = path.read_text()
         for inside in [*LOADED.findall(text), *PASSES.findall(text)]:
             found.update(re.findall(r'"(\w+)"', inside))

@@ -317,6 +317,38 @@ TEST(EmulatedEdgeForces, AsOnTheCpu) {
   Values again(forces.size(), NAN);
   kernels->run(o, {again.data(), nullptr, nullptr, nullptr}, nullptr, nullptr);
   EXPECT_EQ(again, got_forces);
+
+  // Virials of systems, one of them without rows; half of an edge's virial goes to each end, all of it to its
+  // receiver's system.
+  const std::vector<int32_t> systems{0, 4, 4, 5, view.n_rows};
+  o.system_rows = systems.data();
+  o.systems = 4;
+  Values sums(6 * 4), got_sums(6 * 4, NAN);
+  for (size_t s = 0; s < 4; ++s) {
+    Graph part = graph;  // the rows of one system alone
+    std::fill(part.row_ptr.begin(), part.row_ptr.end(), 0);
+    Values part_gradient, one(9);
+    part.edge_vec.clear();
+    part.senders.clear();
+    for (int32_t row = systems[s]; row < systems[s + 1]; ++row) {
+      for (int32_t e = view.row_ptr[row]; e < view.row_ptr[row + 1]; ++e) {
+        part.edge_vec.insert(part.edge_vec.end(), view.edge_vec + 3 * e, view.edge_vec + 3 * e + 3);
+        part_gradient.insert(part_gradient.end(), &gradient[3 * e], &gradient[3 * e] + 3);
+        part.senders.push_back(view.senders[e]);
+      }
+    }
+    std::fill(part.row_ptr.begin() + 1, part.row_ptr.end(), static_cast<int32_t>(part.senders.size()));
+    accumulate_edge_forces(part.view(), part_gradient.data(), {nullptr, one.data(), nullptr, nullptr}, 1);
+    for (size_t c = 0; c < 6; ++c) {
+      const size_t first[6] = {0, 1, 2, 0, 0, 1}, second[6] = {0, 1, 2, 1, 2, 2};
+      sums[6 * s + c] = 0.5 * (one[3 * first[c] + second[c]] + one[3 * second[c] + first[c]]);
+    }
+  }
+  std::vector<char> more(static_cast<size_t>(cuda::EdgeForces::workspace(o.nodes, true)), 77);
+  Values last(forces.size(), NAN), last_virial(9, NAN);
+  kernels->run(o, {last.data(), last_virial.data(), nullptr, nullptr, got_sums.data()}, more.data(), nullptr);
+  EXPECT_EQ(last, got_forces);
+  expect_close(got_sums, sums, 1e4);
 }
 
 TEST(EmulatedGraphTranspose, AsOnTheCpu) {

@@ -21,7 +21,7 @@ def wheel() -> Path:
     found = sorted((BUILD / "wheel").glob("clebsch-*.whl"))
     if len(found) != 1:
         pytest.fail(f"expected one wheel in {BUILD}/wheel, got {len(found)}; {HINT}")
-    for library in ("libclebsch.so", "libclebsch_lammps.so", "clebschplugin.so"):
+    for library in ("libclebsch.so", "libclebsch_multilinear.so", "libclebsch_lammps.so", "clebschplugin.so"):
         built = BUILD / "lib" / library
         if built.exists() and built.stat().st_mtime > found[0].stat().st_mtime:
             pytest.fail(f"expected a wheel newer than {built}; {HINT}")

@@ -14,6 +14,7 @@ from conftest import ROOT
 
 LIBRARIES = (
     "clebsch/lib/libclebsch.so",
+    "clebsch/lib/libclebsch_multilinear.so",
     "clebsch/lammps/clebschplugin.so",
     "clebsch/lammps/libclebsch_lammps.so",
 )
@@ -21,6 +22,7 @@ LIBRARIES = (
 ALLOWED = {
     "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "libgcc_s.so.1",
     "libstdc++.so.6", "libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libmpi.so.12",
+    "libclebsch.so",
 }  # fmt: skip
 #: Of the oldest system that a wheel is for, Ubuntu 22.04.
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}

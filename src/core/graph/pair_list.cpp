@@ -13,6 +13,7 @@ template <typename Take>
 void visit_row(const PairListView& list, const PointsView& points, const double* cutoffs, int types, int32_t row,
                const Take& take) {
   const double* centre = points.positions + 3 * static_cast<int64_t>(row);
+  const double* cell = points.cell + (list.systems != nullptr ? 9 * static_cast<int64_t>(list.systems[row]) : 0);
   const double* of_type = cutoffs + static_cast<int64_t>(list.types[row]) * types;
   for (int32_t p = list.row_ptr[row]; p < list.row_ptr[row + 1]; ++p) {
     const int32_t point = list.neighbours[p];
@@ -21,7 +22,7 @@ void visit_row(const PairListView& list, const PointsView& points, const double*
     if (list.shifts != nullptr) {
       const int32_t* shift = list.shifts + 3 * static_cast<int64_t>(p);
       for (int d = 0; d < 3; ++d) {
-        v[d] += shift[0] * points.cell[d] + shift[1] * points.cell[3 + d] + shift[2] * points.cell[6 + d];
+        v[d] += shift[0] * cell[d] + shift[1] * cell[3 + d] + shift[2] * cell[6 + d];
       }
     }
     const int32_t sender = point < list.n_nodes ? point : list.owners[point - list.n_nodes];
@@ -53,6 +54,7 @@ void validate_pairs(const PairListView& list, int types_count) {
   if (list.shifts) within(list.shifts, 3 * list.pairs(), -kLargestShift, kLargestShift + 1, "a shift");
   within(list.owners, list.n_points - list.n_nodes, 0, list.n_nodes, "an owner");
   within(list.types, list.n_nodes, 0, types_count, "a type");
+  if (list.systems) within(list.systems, list.n_nodes, 0, list.n_systems, "a system");
   int32_t last = list.n_rows;
   for (int32_t k = 0; list.layer_rows && k < list.n_layers; ++k) {
     require(list.layer_rows[k] <= last && list.layer_rows[k] >= list.n_local,
@@ -66,14 +68,15 @@ void require_finite_points(const PairListView& list, const PointsView& points) {
   const int64_t count = 3 * int64_t{list.n_points};
   double probe[4] = {0, 0, 0, 0};  // four sums, so that additions overlap; 0 * infinity is not a number
   for (int64_t k = 0; k < count; ++k) probe[k & 3] += points.positions[k] * 0.0;
-  for (int k = 0; list.shifts && k < 9; ++k) probe[k & 3] += points.cell[k] * 0.0;
+  const int64_t cells = list.shifts ? 9 * int64_t{list.n_systems} : 0;
+  for (int64_t k = 0; k < cells; ++k) probe[k & 3] += points.cell[k] * 0.0;
   if (probe[0] + probe[1] + probe[2] + probe[3] == 0) return;
   for (int64_t k = 0; k < count; ++k) {
     if (!std::isfinite(points.positions[k]))
       fail("expected finite positions, got {} at point {}", points.positions[k], k / 3);
   }
   fail("expected a finite cell, got one with {}",
-       *std::find_if(points.cell, points.cell + 9, [](double x) { return !std::isfinite(x); }));
+       *std::find_if(points.cell, points.cell + cells, [](double x) { return !std::isfinite(x); }));
 }
 
 int64_t count_edges(const PairListView& list, const PointsView& points, const double* cutoffs, int types,

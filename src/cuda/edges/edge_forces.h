@@ -12,13 +12,13 @@ namespace clebsch::cuda {
 class EdgeForces {
  public:
   static std::shared_ptr<const EdgeForces> make();
-  /// Bytes of scratch memory a call for this many nodes needs.
-  static int64_t workspace(int32_t nodes);
+  /// Bytes of scratch memory a call for this many nodes needs, without and with virials of systems.
+  static int64_t workspace(int32_t nodes, bool systems = false);
   void run(const EdgeForceOperands& operands, const EdgeForceResults& results, void* workspace, Stream stream) const;
 
  private:
   EdgeForces();
-  KernelOf<EdgeForceArguments> sum_edges_, sum_virial_;
+  KernelOf<EdgeForceArguments> sum_edges_, sum_virial_, sum_system_virials_;
 };
 
 }  // namespace clebsch::cuda

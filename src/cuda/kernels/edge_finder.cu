@@ -14,9 +14,10 @@ __device__ __forceinline__ bool edge_of(const EdgeFinderOperands& o, int row, in
   for (int d = 0; d < 3; ++d) v[d] = to[d] - from[d];
   if (o.shifts) {
     const int packed = o.shifts[pair];
+    const double* cell = o.cell + (o.systems ? 9 * static_cast<int64>(o.systems[row]) : 0);
     const int a = (packed & 1023) - 512, b = (packed >> 10 & 1023) - 512, c = (packed >> 20 & 1023) - 512;
 #pragma unroll
-    for (int d = 0; d < 3; ++d) v[d] += a * o.cell[d] + b * o.cell[3 + d] + c * o.cell[6 + d];
+    for (int d = 0; d < 3; ++d) v[d] += a * cell[d] + b * cell[3 + d] + c * cell[6 + d];
   }
   *sender = o.owners[point];
   const double cutoff = o.cutoffs[static_cast<int64>(o.types[row]) * o.type_count + o.types[*sender]];

@@ -11,7 +11,8 @@ struct EdgeFinderOperands {
   const int* owners = nullptr;        ///< (points), the node of every point
   const int* types = nullptr;         ///< (nodes)
   const double* positions = nullptr;  ///< (points,3) Angstrom
-  const double* cell = nullptr;       ///< (3,3) Angstrom; not read without shifts
+  const double* cell = nullptr;       ///< (systems,3,3) Angstrom; not read without shifts
+  const int* systems = nullptr;       ///< (rows), the system of each row; null: all are of one
   const double* cutoffs = nullptr;    ///< (type_count, type_count) [receiver][sender], Angstrom
   int type_count = 0, rows = 0;
   int room = 0;                ///< edges that fit into senders and edge_vec

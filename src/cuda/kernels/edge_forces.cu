@@ -54,6 +54,13 @@ extern "C" __global__ void __launch_bounds__(kEdgeForceThreads) edge_forces(Edge
   if (node >= in.nodes || lane != 0) return;
   // Order of the components in LAMMPS: xx yy zz xy xz yz yx zx zy.
   const int first[9] = {0, 1, 2, 0, 0, 1, 1, 2, 2}, second[9] = {0, 1, 2, 1, 2, 2, 0, 0, 1};
+  if (a.row_parts && node < in.rows) {
+#pragma unroll
+    for (int c = 0; c < 6; ++c) {
+      const double sum = 0.5 * (received[3 * first[c] + second[c]] + received[3 * second[c] + first[c]]);
+      a.row_parts[6 * static_cast<int64>(node) + c] = sum;
+    }
+  }
   if (out.forces) {
 #pragma unroll
     for (int c = 0; c < 3; ++c) out.forces[3 * static_cast<int64>(node) + c] = f[c];
@@ -79,4 +86,14 @@ extern "C" __global__ void __launch_bounds__(kVirialThreads) sum_virial(EdgeForc
   for (int i = lane; i < a.parts_count; i += 32) sum += __ldg(a.parts + 9 * static_cast<int64>(i) + component);
   sum = warp_sum(sum);
   if (lane == 0) a.out.virial[component] = sum;
+}
+
+/// Virials of systems from the parts of their rows. Grid: (systems), a warp a component.
+extern "C" __global__ void __launch_bounds__(kSystemVirialThreads) sum_system_virials(EdgeForceArguments a) {
+  const int component = threadIdx.x / 32, lane = threadIdx.x % 32, end = __ldg(a.in.system_rows + blockIdx.x + 1);
+  double sum = 0;
+  for (int row = __ldg(a.in.system_rows + blockIdx.x) + lane; row < end; row += 32)
+    sum += a.row_parts[6 * static_cast<int64>(row) + component];
+  sum = warp_sum(sum);
+  if (lane == 0) a.out.system_virials[6 * static_cast<int64>(blockIdx.x) + component] = sum;
 }

@@ -11,6 +11,7 @@
 
 #include "core/errors.h"
 #include "model/device/device_scope.h"
+#include "model/run/guarded.h"
 #include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_forces.h"
@@ -125,12 +126,15 @@ void DeviceRun::take_gradient(const at::Tensor& gradient) {
   const Capacity& capacity = buffers_->capacity();
   const at::Tensor forces = results_.narrow(0, 9 + capacity.rows, 3 * capacity.nodes);
   const at::Tensor virial = results_.narrow(0, 0, 9);
+  const at::Tensor systems = from_points_ ? points_->virials() : at::Tensor();
   if (!gradient.defined()) {
     forces.zero_();
     virial.zero_();
+    if (systems.defined()) systems.zero_();
     return;
   }
-  sum_on_device(gradient, forces.mutable_data_ptr<double>(), virial.mutable_data_ptr<double>(), nullptr, nullptr);
+  sum_on_device(gradient, forces.mutable_data_ptr<double>(), virial.mutable_data_ptr<double>(), nullptr, nullptr,
+                systems.defined() ? systems.mutable_data_ptr<double>() : nullptr);
 }
 
 void DeviceRun::evaluate(bool gradients) {
@@ -153,7 +157,7 @@ void DeviceRun::evaluate(bool gradients) {
 }
 
 void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
-                              double* centroid_virial) const {
+                              double* centroid_virial, [[maybe_unused]] double* system_virials) const {
   const DeviceBuffers& b = *buffers_;
   const Capacity& capacity = b.capacity();
   const int32_t rows = static_cast<int32_t>(capacity.rows), nodes = static_cast<int32_t>(capacity.nodes);
@@ -187,9 +191,14 @@ void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double
   o.col_edge = b.col_edge().const_data_ptr<int32_t>();
   o.rows = rows;
   o.nodes = nodes;
-  const at::Tensor workspace = ops::scratch(cuda::EdgeForces::workspace(nodes), b.edge_vec());
-  cuda::EdgeForces::make()->run(o, {forces, virial, atom_virial, centroid_virial}, ops::address(workspace),
-                                ops::current_stream(model_.device.device));
+  if (system_virials) {
+    o.system_rows = points_->system_rows().const_data_ptr<int32_t>();
+    o.systems = static_cast<int32_t>(points_->capacity().systems);
+  }
+  const at::Tensor workspace =
+      ops::scratch(cuda::EdgeForces::workspace(nodes, system_virials != nullptr), b.edge_vec());
+  cuda::EdgeForces::make()->run(o, {forces, virial, atom_virial, centroid_virial, system_virials},
+                                ops::address(workspace), ops::current_stream(model_.device.device));
 #endif
 }
 
@@ -327,7 +336,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
   }
   Clock::time_point uploaded;
   for (;;) {
-    fit_points(list);
+    fit_points({list.n_points, list.pairs(), 1, list.shifts != nullptr});
     if (list_version_ != version) {
       buffers_->upload_nodes(graph);
       points_->upload(list);
@@ -346,24 +355,11 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
   finish(start, uploaded, graph, request, result);
 }
 
-void DeviceRun::fit_points(const PairListView& list) {
-  const int64_t rows = buffers_->capacity().rows;
-  if (points_ && points_->holds(list, rows)) return;
-  // The numbers of ghosts and pairs change with every list, so the buffers get an eighth more than needed.
-  const auto reserve = [](int64_t count) { return std::min(count + count / 8 + 64, int64_t{2147483647}); };
-  const Metadata& metadata = model_.metadata.shown;
-  forget_recording();
-  points_.reset();
-  points_ = std::make_unique<PointBuffers>(model_.device.device, rows, reserve(list.n_points), reserve(list.pairs()),
-                                           list.shifts != nullptr, metadata.pair_cutoffs,
-                                           static_cast<int>(metadata.type_names.size()));
-  list_version_ = -1;
-}
-
 void DeviceRun::run_to_the_end(const Request& request, const Exchanging& with) {
   run(wants_gradient(request), with);
   staged_results_.copy_(results_, true);
   if (from_points_) points_->fetch_found();
+  if (from_points_ && points_->virials().defined()) points_->fetch_virials();
   if (request.atom_virial || request.centroid_virial) {
     extra_virials(request);
     if (!staged_extra_.defined())

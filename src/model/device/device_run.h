@@ -9,6 +9,7 @@
 #include "model/device/cuda_graph.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_segments.h"
+#include "model/device/pair_search.h"
 #include "model/device/point_buffers.h"
 #include "model/run/forward.h"
 #ifdef CLEBSCH_HAS_CUDA
@@ -29,6 +30,10 @@ class DeviceRun {
   /// with the list; graph has the list's counts, types and layer_rows, and no edges.
   void compute(const PairListView& list, int64_t version, const GraphView& graph, const PointsView& points,
                const Request& request, Result& result, FeatureExchange* exchange);
+  /// The same of systems on a GPU, whose pairs are searched there when the version has changed; `list` has had the
+  /// step's update(). graph as above, `room` as SystemsOptions says.
+  void compute(const SystemList& list, int64_t version, const GraphView& graph, int32_t room, const Request& request,
+               Result& result);
   /// As Model::reserve and Model::compute_reserved.
   DeviceGraph reserve(const Capacity& need, void* stream);
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
@@ -47,7 +52,7 @@ class DeviceRun {
   /// Whether new buffers have to be made for a need. Also counts graphs that are far too small for the buffers in use.
   bool outgrown(const Capacity& need);
   void make_buffers(const Capacity& need);
-  void fit_points(const PairListView& list);
+  void fit_points(const PointCapacity& need);
   /// Drops the recording, because the next step does something else than what was recorded.
   void forget_recording();
   /// Gives back all memory.
@@ -64,7 +69,7 @@ class DeviceRun {
   void evaluate(bool gradients);
   /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
   void sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
-                     double* centroid_virial) const;
+                     double* centroid_virial, double* system_virials = nullptr) const;
   void run(bool gradients, const Exchanging& with);
   void run_whole(bool gradients);
   void run_segments(bool gradients, const Exchanging& with);
@@ -87,8 +92,10 @@ class DeviceRun {
 #endif
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<PointBuffers> points_;
+  std::unique_ptr<PairSearch> search_;  ///< of systems
   bool from_points_ = false, exchanged_ = false;
   int64_t list_version_ = -1;                 ///< of the list in points_
+  int64_t searched_ = -1;                     ///< of the list in search_
   std::unique_ptr<CudaGraph> graph_;          ///< of a step without exchanges
   std::unique_ptr<DeviceSegments> segments_;  ///< steps with exchanges; made with the first
   std::unique_ptr<Evaluation> last_;
@@ -98,8 +105,5 @@ class DeviceRun {
   int small_steps_ = 0;                  ///< graphs in a row that were far below the capacities
   RunReport report_;
 };
-
-/// Forces, virial or a per-atom virial.
-bool wants_gradient(const Request& request);
 
 }  // namespace clebsch

@@ -2,6 +2,7 @@
 #include "core/errors.h"
 #include "model/device/device_run.h"
 #include "model/device/device_scope.h"
+#include "model/run/guarded.h"
 #include "torch/index_check.h"
 #include "torch/tensors.h"
 #ifdef CLEBSCH_HAS_CUDA

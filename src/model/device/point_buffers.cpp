@@ -1,5 +1,6 @@
 #include "model/device/point_buffers.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,20 +18,27 @@ constexpr double kWithoutCell[9] = {0};
 
 }  // namespace
 
-PointBuffers::PointBuffers(c10::Device device, int64_t rows, int64_t points, int64_t pairs, bool shifts,
+PointBuffers::PointBuffers(c10::Device device, int64_t rows, const PointCapacity& capacity,
                            const std::vector<double>& pair_cutoffs, int types)
-    : on_gpu_(!device.is_cpu()), shifts_(shifts), types_(types), rows_(rows) {
+    : on_gpu_(!device.is_cpu()), types_(types), rows_(rows), capacity_(capacity) {
+  const int64_t points = capacity.points, pairs = capacity.pairs, systems = capacity.systems;
   const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
   const auto reals = at::TensorOptions().dtype(at::kDouble).device(device);
   const auto staged = [&](at::ScalarType dtype) { return at::TensorOptions().dtype(dtype).pinned_memory(on_gpu_); };
   pair_ptr_ = at::zeros({rows + 1}, ints);
   staged_pair_ptr_ = at::empty({rows + 1}, staged(at::kInt));
-  pairs_ = at::zeros({shifts ? 2 : 1, pairs}, ints);
-  staged_pairs_ = at::empty(pairs_.sizes(), staged(at::kInt));
+  pairs_ = at::zeros({capacity.shifts ? 2 : 1, pairs}, ints);
   owners_ = at::zeros({points}, ints);
   staged_owners_ = at::empty({points}, staged(at::kInt));
-  positions_ = at::zeros({points + 3, 3}, reals);
-  staged_positions_ = at::zeros({points + 3, 3}, staged(at::kDouble));
+  positions_ = at::zeros({points + 3 * systems, 3}, reals);
+  staged_positions_ = at::zeros({points + 3 * systems, 3}, staged(at::kDouble));
+  if (systems > 1) {
+    system_of_ = at::zeros({rows}, ints);
+    system_rows_ = at::zeros({systems + 1}, ints);
+    staged_systems_ = at::zeros({systems + 1}, staged(at::kInt));
+    virials_ = at::zeros({systems, 6}, reals);
+    staged_virials_ = at::zeros({systems, 6}, staged(at::kDouble));
+  }
   found_ = at::zeros({1}, ints);
   staged_found_ = at::zeros({1}, staged(at::kInt));
   cutoffs_ = at::empty({types, types}, at::TensorOptions().dtype(at::kDouble));
@@ -38,8 +46,11 @@ PointBuffers::PointBuffers(c10::Device device, int64_t rows, int64_t points, int
   cutoffs_ = cutoffs_.to(reals);
 }
 
-bool PointBuffers::holds(const PairListView& list, int64_t rows) const {
-  return rows <= rows_ && list.n_points <= points() && list.pairs() <= pairs() && (list.shifts != nullptr) == shifts_;
+bool PointBuffers::holds(const PointCapacity& need, int64_t rows) const {
+  // Points of one system take fewer steps, so that buffers of several are not used for them.
+  return rows <= rows_ && need.points <= capacity_.points && need.pairs <= capacity_.pairs &&
+         need.systems <= capacity_.systems && (need.systems > 1) == (capacity_.systems > 1) &&
+         need.shifts == capacity_.shifts;
 }
 
 void PointBuffers::upload(const PairListView& list) {
@@ -55,22 +66,54 @@ void PointBuffers::upload(const PairListView& list) {
   std::copy_n(list.owners, list.n_points - list.n_nodes, owners + list.n_nodes);
   owners_.narrow(0, 0, list.n_points).copy_(staged_owners_.narrow(0, 0, list.n_points), true);
   if (pairs == 0) return;
+  if (!staged_pairs_.defined())  // pairs that are found on the device need none
+    staged_pairs_ = at::empty(pairs_.sizes(), at::TensorOptions().dtype(at::kInt).pinned_memory(true));
   int32_t* staged = staged_pairs_.mutable_data_ptr<int32_t>();
   std::copy_n(list.neighbours, pairs, staged);
-  for (int64_t p = 0; shifts_ && p < pairs; ++p) staged[this->pairs() + p] = packed_shift(list.shifts + 3 * p);
+  for (int64_t p = 0; capacity_.shifts && p < pairs; ++p)
+    staged[capacity_.pairs + p] = packed_shift(list.shifts + 3 * p);
   for (int64_t k = 0; k < pairs_.size(0); ++k)
     pairs_[k].narrow(0, 0, pairs).copy_(staged_pairs_[k].narrow(0, 0, pairs), true);
 }
 
 void PointBuffers::upload(const PairListView& list, const PointsView& points) {
+  // On the CPU the list of systems is read as it is, cells included.
+  const int64_t cells = on_gpu_ ? 1 : list.n_systems;
+  if (cells > capacity_.systems) {
+    at_ = points;
+    return;
+  }
   const int64_t count = 3 * int64_t{list.n_points};
   double* staged = staged_positions_.mutable_data_ptr<double>();
-  const double* cell = shifts_ ? points.cell : kWithoutCell;
+  const double* cell = capacity_.shifts ? points.cell : kWithoutCell;
   std::copy_n(cell, 9, staged);
   std::copy_n(points.positions, count, staged + 9);
   at_ = {staged + 9, staged};
   if (on_gpu_)
     positions_.narrow(0, 0, list.n_points + 3).copy_(staged_positions_.narrow(0, 0, list.n_points + 3), true);
+}
+
+void PointBuffers::upload(const SystemsView& systems, const PairSearch& search) {
+  const int64_t atoms = systems.atoms;
+  int32_t* neighbours = pairs_.mutable_data_ptr<int32_t>();
+  search.fill(neighbours, neighbours + capacity_.pairs);
+  pair_ptr_.narrow(0, 0, atoms + 1).copy_(search.pair_ptr());
+  pair_ptr_.narrow(0, atoms, rows_ + 1 - atoms).fill_(search.pairs());  // rows beyond the atoms have no pairs
+  at::arange_out(owners_, owners_.numel());
+  if (capacity_.systems == 1) return;
+  system_of_.narrow(0, 0, atoms).copy_(search.system_of());
+  int32_t* starts = staged_systems_.mutable_data_ptr<int32_t>();
+  std::copy_n(systems.starts, systems.count, starts);
+  std::fill(starts + systems.count, starts + capacity_.systems + 1, systems.atoms);
+  system_rows_.copy_(staged_systems_, true);
+}
+
+void PointBuffers::upload(const SystemsView& systems) {
+  const int64_t cells = 3 * capacity_.systems, last = cells + systems.atoms;
+  double* staged = staged_positions_.mutable_data_ptr<double>();
+  std::copy_n(systems.cells, 9 * int64_t{systems.count}, staged);
+  std::copy_n(systems.positions, 3 * int64_t{systems.atoms}, staged + 3 * cells);
+  positions_.narrow(0, 0, last).copy_(staged_positions_.narrow(0, 0, last), true);
 }
 
 void PointBuffers::find_edges(const DeviceBuffers& graph, int threads) {
@@ -82,11 +125,12 @@ void PointBuffers::find_edges(const DeviceBuffers& graph, int threads) {
   cuda::EdgeFinderOperands o;
   o.pair_ptr = pair_ptr_.const_data_ptr<int32_t>();
   o.neighbours = pairs_.const_data_ptr<int32_t>();
-  o.shifts = shifts_ ? o.neighbours + pairs() : nullptr;
+  o.shifts = capacity_.shifts ? o.neighbours + capacity_.pairs : nullptr;
   o.owners = owners_.const_data_ptr<int32_t>();
   o.types = graph.types().const_data_ptr<int32_t>();
   o.cell = positions_.const_data_ptr<double>();
-  o.positions = o.cell + 9;
+  o.positions = o.cell + 9 * capacity_.systems;
+  o.systems = system_of_.defined() ? system_of_.const_data_ptr<int32_t>() : nullptr;
   o.cutoffs = cutoffs_.const_data_ptr<double>();
   o.type_count = types_;
   o.rows = static_cast<int32_t>(graph.capacity().rows);

@@ -5,23 +5,35 @@
 #include <vector>
 
 #include "core/pair_list.h"
+#include "core/systems.h"
 #include "model/device/device_buffers.h"
+#include "model/device/pair_search.h"
 
 namespace clebsch {
+
+/// What PointBuffers has room for.
+struct PointCapacity {
+  int64_t points = 0, pairs = 0;
+  int64_t systems = 1;  ///< 1: points of one system, of which no virials beside the whole's are kept
+  bool shifts = false;  ///< pairs have shifts
+};
 
 /// Tensors of fixed size and address beside those of DeviceBuffers.
 class PointBuffers {
  public:
-  /// pair_cutoffs (types, types) Angstrom, [receiver][sender]. Room for `rows` rows, points and pairs.
-  PointBuffers(c10::Device device, int64_t rows, int64_t points, int64_t pairs, bool shifts,
-               const std::vector<double>& pair_cutoffs, int types);
+  /// pair_cutoffs (types, types) Angstrom, [receiver][sender]. Beside a graph of `rows` rows at most.
+  PointBuffers(c10::Device device, int64_t rows, const PointCapacity& capacity, const std::vector<double>& pair_cutoffs,
+               int types);
 
-  /// Whether the list fits, beside a graph of `rows` rows at most.
-  bool holds(const PairListView& list, int64_t rows) const;
+  bool holds(const PointCapacity& need, int64_t rows) const;
+  const PointCapacity& capacity() const { return capacity_; }
   /// Copy into the staging areas and start the transfers on torch's current stream; the last ones must have ended. On
   /// the CPU nothing is copied: list and points must live until the step is done.
   void upload(const PairListView& list);
   void upload(const PairListView& list, const PointsView& points);
+  /// The same of systems on a GPU: the pairs of a search, which writes them here, then positions and cells.
+  void upload(const SystemsView& systems, const PairSearch& search);
+  void upload(const SystemsView& systems);
   /// Rows, senders and vectors of the step's edges, into the graph's tensors. Asynchronous, no host synchronisation: it
   /// can be recorded. On the CPU `threads` work.
   void find_edges(const DeviceBuffers& graph, int threads);
@@ -30,21 +42,29 @@ class PointBuffers {
   void fetch_found() { staged_found_.copy_(found_, true); }
   int64_t found() const { return *staged_found_.const_data_ptr<int32_t>(); }
 
-  int64_t points() const { return owners_.size(0); }
-  int64_t pairs() const { return pairs_.size(1); }
+  /// (systems + 1) the first row of each system, and (systems, 6) for what its virial will be; undefined for one
+  /// system.
+  const at::Tensor& system_rows() const { return system_rows_; }
+  const at::Tensor& virials() const { return virials_; }
+  /// As fetch_found().
+  void fetch_virials() { staged_virials_.copy_(virials_, true); }
+  const double* fetched_virials() const { return staged_virials_.const_data_ptr<double>(); }
 
  private:
   void find_on_cpu(const DeviceBuffers& graph, int threads);
 
-  bool on_gpu_, shifts_;
+  bool on_gpu_;
   int types_;
   int64_t rows_;
+  PointCapacity capacity_;
   PairListView list_;  ///< of the last upload; read on the CPU alone
   PointsView at_;      ///< the same
   at::Tensor pair_ptr_, staged_pair_ptr_;
   at::Tensor pairs_, staged_pairs_;          ///< (2,P) neighbours, packed shifts
   at::Tensor owners_, staged_owners_;        ///< (points)
-  at::Tensor positions_, staged_positions_;  ///< (points + 3, 3): the cell comes first
+  at::Tensor positions_, staged_positions_;  ///< (3 systems + points, 3): the cells come first
+  at::Tensor system_of_, system_rows_, staged_systems_;
+  at::Tensor virials_, staged_virials_;
   at::Tensor cutoffs_, found_, staged_found_;
 };
 

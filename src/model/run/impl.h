@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "core/system_list.h"
 #include "cuda/runtime/kernel_table.h"
 #include "model/file/metadata.h"
 #include "model/run/choose_device.h"
@@ -34,6 +35,10 @@ struct Model::Impl {
   std::vector<std::string> messages;                        ///< for the caller to show
   PairListView pairs;                                       ///< of set_neighbours()
   int64_t pairs_version = 0;                                ///< counts lists; 0: none yet
+  SystemList systems;                                       ///< of compute() of systems
+  FoundPairs found;                                         ///< its pairs, on the CPU
+  int64_t systems_version = -1;                             ///< `pairs_version` of its list; -1: there is none
+  int64_t lists = 0;                                        ///< how many there were
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;

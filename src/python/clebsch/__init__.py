@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import library
+    from .batch import Evaluation, Evaluator, evaluate
     from .errors import ClebschError, ExportRefused
     from .places import cmake_prefix, model_path
     from .tensor_product_conv import TensorProductConv, edge_graph
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClebschError",
+    "Evaluation",
+    "Evaluator",
     "ExportRefused",
     "TensorProductConv",
     "__version__",
     "cmake_prefix",
     "edge_graph",
+    "evaluate",
     "library",
     "model_path",
 ]
 
 _MODULES = {
     "ClebschError": "errors",
+    "Evaluation": "batch",
+    "Evaluator": "batch",
+    "evaluate": "batch",
     "ExportRefused": "errors",
     "TensorProductConv": "tensor_product_conv",
     "cmake_prefix": "places",

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,16 +16,31 @@ import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
+from numpy.typing import NDArray
 
-from . import library
+from .element_model import VOIGT, ElementModel
 from .errors import ClebschError
-from .neighbours import NeighbourFinder, NeighbourList
-from .runtime import Model, check_device, dtype_name, inspect
+from .neighbours import NeighbourFinder
+from .runtime import Model
 
 _CALCULATOR_KEYWORDS = {"restart", "ignore_bad_restart_file", "label", "atoms", "directory"}
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
-# atom_virial has xx yy zz xy xz yz, ASE's Voigt order is xx yy zz yz xz xy.
-_VOIGT = [0, 1, 2, 5, 4, 3]
+
+
+#: Bytes up to which a copy is cheaper than numpy's way of comparing.
+_SMALL = 8192
+
+
+def _same(before: NDArray[Any], now: NDArray[Any]) -> bool:
+    if before.shape != now.shape:
+        return False
+    return before.tobytes() == now.tobytes() if before.nbytes < _SMALL else bool((before == now).all())
+
+
+def _volume(cell: NDArray[np.float64]) -> float:
+    """Of a cell (3, 3); numpy's determinant takes ten times as long."""
+    (a, b, c), (d, e, f), (g, h, i) = cell.tolist()
+    return abs(a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g))
 
 
 class ClebschCalculator(Calculator):
@@ -36,13 +53,14 @@ class ClebschCalculator(Calculator):
     types: model type name for each chemical symbol, where they differ, e.g. {"H": "H_water"}.
     threads: threads of the model; None for torch's current setting. Worker processes that are forked once a model is
         loaded compute with one thread (threads of OpenMP do not survive a fork); spawned ones with all.
-    skin: Angstrom by which neighbour lists reach beyond the cutoff, so that a list serves several steps of a run.
+    skin: Angstrom by which neighbour lists reach beyond the cutoff, so that a list serves several steps of a run, also
+        while a cell changes.
 
     energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
     -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
-    cells smaller than the cutoff are fine. Copies and pickles load the model file again. Raises ClebschError when
-    libclebsch is missing or does not fit the running torch, when the file is refused, and for an element that the model
-    does not know.
+    cells smaller than the cutoff are fine. Neighbours are searched where the model runs. Copies and pickles load the
+    model file again. Raises ClebschError when libclebsch is missing or does not fit the running torch, when the file is
+    refused, and for an element that the model does not know.
     """
 
     implemented_properties = ["energy", "free_energy", "energies", "forces", "stress", "stresses"]  # noqa: RUF012
@@ -65,41 +83,22 @@ class ClebschCalculator(Calculator):
         for unknown in kwargs.keys() - _CALCULATOR_KEYWORDS:
             raise TypeError(f"ClebschCalculator got an unexpected keyword argument {unknown!r}")
         super().__init__(**kwargs)
-        device = check_device(device)
-        library.require()
-        self.metadata = inspect(model)
-        self._path = os.path.abspath(model)  # a copy may be made in another folder
-        self._options = {"dtype": dtype_name(dtype), "radial": radial, "threads": threads or 0, "device": device}
+        if not (math.isfinite(skin) and skin >= 0):
+            raise ClebschError(f"skin: expected a distance of at least 0 Angstrom, got {skin}")
+        self._elements = ElementModel(model, types, device, dtype=dtype, radial=radial, threads=threads or 0)
+        self._skin = float(skin)
         # For files that ASE writes, which then say what was computed with.
-        self.parameters.update({"model": self._path, "skin": skin, "types": dict(types or {}), **self._options})
-        names = list(self.metadata["type_names"])
-        self._type_of = {name: index for index, name in enumerate(names)}
-        for symbol, name in (types or {}).items():
-            if name not in self._type_of:
-                raise ClebschError(f"types: expected one of {', '.join(names)} for {symbol}, got {name!r}")
-        self._type_of.update({symbol: names.index(name) for symbol, name in (types or {}).items()})
-        self._in_use: set[str] = set()
-        self._skin = skin
-        self._forget()
-        # A handful of types costs little: load now, so that a bad option shows here. With many types the radial
-        # tables of all pairs would be large: those of the elements that turn up are built then.
-        if len(names) <= 4:
-            self._load(names)
+        told = {"dtype": self._elements.dtype, "radial": radial, "threads": threads or 0, "device": str(device)}
+        self.parameters.update({"model": self._elements.path, "skin": skin, "types": dict(types or {}), **told})
+        self._held = Atoms()
+        self._numbers = np.empty(0, dtype=np.int64)
+        self._types, self._starts = torch.empty(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
 
-    def _forget(self) -> None:
-        self._list = NeighbourList(self.metadata["r_max"], self._skin)
-        self._list_types = torch.empty(0, dtype=torch.int64)
-        self._model: Model | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without the model, which loads its file again, and the list that the model holds."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_model", "_list", "_list_types")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-        if self._in_use:
-            self._load(sorted(self._in_use))
+    def __copy__(self) -> ClebschCalculator:
+        """With a model of its own, which loads its file again."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements), _held=Atoms(), atoms=None, results={})
+        return other
 
     def set(self, **kwargs: Any) -> dict[str, Any]:
         """A calculator stays what it was made as; TypeError for any parameter."""
@@ -108,31 +107,40 @@ class ClebschCalculator(Calculator):
         return {}
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """What the model file says of itself."""
+        return self._elements.metadata
+
+    @property
     def model(self) -> Model:
         """The loaded model; with many types, after the first calculation."""
-        if self._model is None:
-            raise ClebschError("the model is loaded by the first calculation")
-        return self._model
+        return self._elements.model
 
-    def _load(self, names: Sequence[str]) -> None:
-        wanted = self._in_use | set(names)
-        in_use = [n for n in self.metadata["type_names"] if n in wanted]
-        self._model = Model(self._path, types_in_use=in_use, **self._options)
-        self._in_use = wanted
-        self._list.forget()
+    def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
+        """What the model reads and what has changed since the last calculation. A pass over the positions; ASE's own
+        takes several, also over what no model reads."""
+        held = self.atoms
+        if held is None:
+            return list(all_changes)
+        changed = [] if _same(held.arrays["positions"], atoms.arrays["positions"]) else ["positions"]
+        if not _same(held.arrays["numbers"], atoms.arrays["numbers"]):
+            changed.append("numbers")
+        if not _same(held.cell.array, atoms.cell.array):
+            changed.append("cell")
+        return changed if _same(held.pbc, atoms.pbc) else [*changed, "pbc"]
 
-    def _types(self, atoms: Atoms) -> torch.Tensor:
-        symbols = atoms.get_chemical_symbols()
-        unknown = sorted(set(symbols) - set(self._type_of))
-        if unknown:
-            raise ClebschError(
-                f"expected elements among {', '.join(self.metadata['type_names'])}, got {', '.join(unknown)}"
-            )
-        indices = [self._type_of[s] for s in symbols]
-        names = {self.metadata["type_names"][i] for i in indices}
-        if self._model is None or not names <= self._in_use:
-            self._load(sorted(names))
-        return torch.tensor(indices, dtype=torch.int64)
+    def _hold(self, atoms: Atoms) -> None:
+        """Copies what check_state compares with. ASE's own copy takes momenta and constraints along, in each step."""
+        held = self._held
+        if len(held) != len(atoms):
+            numbers, positions = atoms.arrays["numbers"], atoms.arrays["positions"]
+            self._held = Atoms(numbers=numbers, positions=positions, cell=atoms.cell, pbc=atoms.pbc)
+        else:
+            for name in ("positions", "numbers"):
+                held.arrays[name][:] = atoms.arrays[name]
+            held.cell.array[:] = atoms.cell.array
+            held.pbc[:] = atoms.pbc
+        self.atoms = self._held  # which reset() takes away
 
     def _closest(self, atoms: Atoms) -> str:
         """The pair that has come closest, for the message of a step that failed."""
@@ -153,38 +161,39 @@ class ClebschCalculator(Calculator):
         properties: Sequence[str] = ("energy",),
         system_changes: Sequence[str] = all_changes,
     ) -> None:
-        super().calculate(atoms, properties, system_changes)
+        if atoms is not None:
+            self._hold(atoms)
         atoms = self.atoms
-        volume = abs(np.linalg.det(np.asarray(atoms.cell))) if atoms.cell.rank == 3 else 0.0
         wanted = set(properties)
+        gradients = not wanted.isdisjoint(_FORCE_PROPERTIES)
+        volume = _volume(atoms.cell.array) if gradients else 0.0
         if volume == 0.0 and wanted & {"stress", "stresses"}:
             raise PropertyNotImplementedError("stress needs a cell with three vectors")
-        gradients = bool(wanted & _FORCE_PROPERTIES)
-        types = self._types(atoms)
-        if not torch.equal(types, self._list_types):
-            self._list.forget()
-        pairs = self._list.update(atoms.positions, atoms.cell, atoms.pbc)
-        if pairs is not None:
-            self._list_types = torch.empty(0, dtype=torch.int64)  # a list that is refused must not count as held
-            self.model.set_neighbours(types, pairs.receivers, pairs.senders, pairs.shifts)
-            self._list_types = types
+        numbers = atoms.arrays["numbers"]
+        if self._elements.loaded is None or not _same(numbers, self._numbers):
+            self._types = self._elements.types_of(numbers)
+            self._starts = torch.tensor([0, len(numbers)], dtype=torch.int32)
+            self._numbers = numbers.copy()
         try:
-            result = self.model.compute_positions(
-                torch.from_numpy(self._list.points),
-                torch.from_numpy(self._list.box),
+            result = self.model.compute_systems(
+                torch.from_numpy(np.ascontiguousarray(atoms.arrays["positions"], dtype=np.float64)),
+                torch.from_numpy(atoms.cell.array[None]),
+                torch.from_numpy(atoms.pbc[None]),
+                self._starts,
+                self._types,
+                skin=self._skin,
                 forces=gradients,
                 virial=gradients and volume > 0,
                 atom_virial="stresses" in wanted,
             )
         except ClebschError as error:
-            raise ClebschError(f"{error}{self._closest(atoms)}") from None
+            closest = self._closest(atoms) if "too close" in str(error) else ""
+            raise ClebschError(f"{error}{closest}") from None
         energy = float(result["energy"])
-        self.results = {"energy": energy, "free_energy": energy, "energies": result["atomic_energy"].numpy().copy()}
+        self.results = {"energy": energy, "free_energy": energy, "energies": result["atomic_energy"].numpy()}
         if gradients:
-            self.results["forces"] = result["forces"].numpy().copy()
-            if volume > 0:
-                virial = result["virial"].numpy()
-                stress = -0.5 * (virial + virial.T) / volume
-                self.results["stress"] = stress.flat[[0, 4, 8, 5, 2, 1]].copy()
+            self.results["forces"] = result["forces"].numpy()
+        if gradients and volume > 0:
+            self.results["stress"] = result["virials"].numpy()[0, VOIGT] / -volume
         if "stresses" in wanted:
-            self.results["stresses"] = -result["atom_virial"].numpy()[:, _VOIGT] / volume
+            self.results["stresses"] = result["atom_virial"].numpy()[:, VOIGT] / -volume

@@ -131,7 +131,8 @@ class Model:
 
     @property
     def last_run(self) -> dict[str, Any]:
-        """The last step on a GPU: upload_ms, compute_ms, read_ms, replayed, captures, capacities rows, nodes, edges."""
+        """The last step on a GPU: upload_ms, compute_ms, read_ms, replayed, captures, capacities rows, nodes, edges; on
+        the CPU as well: lists."""
         return json.loads(self._model.last_run())
 
     def time_device(self, repeats: int) -> float:
@@ -236,6 +237,41 @@ class Model:
                 positions, cell, forces, virial, atom_virial, centroid_virial, list(outputs)
             )
         )
+
+    def compute_systems(
+        self,
+        positions: Tensor,
+        cells: Tensor,
+        periodic: Tensor,
+        starts: Tensor,
+        types: Tensor,
+        *,
+        skin: float = 1.0,
+        room: int = 0,
+        forces: bool = True,
+        virial: bool = True,
+        atom_virial: bool = False,
+    ) -> dict[str, Tensor]:
+        """Systems of atoms with cells of their own, as one graph (docs/developers/systems.md).
+
+        Contiguous CPU tensors: positions (N, 3) float64 in Angstrom, anywhere; cells (S, 3, 3) float64, rows are
+        vectors, zero for open directions without one; periodic (S, 3) bool; starts (S + 1) int32, the first atom of
+        each system and N; types (N,) int32. Pairs are searched where the model runs, and a list serves as many calls
+        as `skin` (Angstrom) allows. room: atoms that a GPU's buffers have room for at least.
+
+        Float64 CPU tensors: energy (), atomic_energy (N,), energies (S,) in eV; with forces, virial or atom_virial:
+        forces (N, 3) eV/Angstrom, virials (S, 6) and atom_virial (N, 6) in eV, order xx yy zz xy xz yz.
+        """
+        return self._step(
+            lambda: self._model.compute_systems(
+                positions, cells, periodic, starts, types, skin, room, forces, virial, atom_virial
+            )
+        )
+
+    @property
+    def lists(self) -> int:
+        """Lists of pairs that compute_systems has made so far."""
+        return self.last_run["lists"]
 
     def _step(self, work: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         try:

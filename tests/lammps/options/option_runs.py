@@ -30,8 +30,8 @@ PERIODIC = {"p": True, "f": False, "s": False, "m": False}
 
 @dataclass
 class BackEnd:
-    """A LAMMPS and how the style is run in it. python: Python has that LAMMPS too;
-    launcher: the words before a command on a number of ranks."""
+    """A LAMMPS and how the style is run in it. python: Python has that LAMMPS too; launcher: the words before a command
+    on a number of ranks; launched: also on one."""
 
     name: str
     lmp: str
@@ -43,6 +43,7 @@ class BackEnd:
     launcher: Callable[[int], list[str]] = several
     environment: tuple[tuple[str, str], ...] = ()
     seconds: float = 1500  # for a process
+    launched: bool = False
 
     @cached_property
     def help(self) -> str:
@@ -63,7 +64,10 @@ class BackEnd:
         """What of a row this LAMMPS lacks; '' when nothing."""
         if row.in_python and not self.python:
             return "a package of Python"
-        return ", ".join(sorted(row.styles() - self.styles))
+        needed = row.styles()
+        if "-k" in self.arguments and "pair hybrid/scaled" in needed:
+            needed.add("pair hybrid/scaled/kk")  # LAMMPS refuses the plain one in Kokkos
+        return ", ".join(sorted(needed - self.styles))
 
 
 @dataclass
@@ -185,7 +189,7 @@ def frames_of(path: Path) -> list[dict[str, np.ndarray]]:
 def command_of(back_end: BackEnd, ranks: int, name: str, partition: str = "") -> list[str]:
     words = [back_end.lmp, "-in", f"in.{name}", "-log", f"log.{name}", *back_end.arguments]
     words += ["-partition", partition] if partition else []
-    return [*(back_end.launcher(ranks) if ranks > 1 else []), *words]
+    return [*(back_end.launcher(ranks) if ranks > 1 or back_end.launched else []), *words]
 
 
 def execute(command: list[str], back_end: BackEnd, folder: Path) -> tuple[int, str]:

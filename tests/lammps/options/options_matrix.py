@@ -35,8 +35,9 @@ BACK_ENDS = {
 
 class Cells:
     """Outcomes of a session. A cell is of a row on a back end and a number of ranks and says `worst`, the largest
-    difference from the reference of those runs that are not refused; `refused`, the remedy, where some or all are;
-    `lacks`, what of the row this LAMMPS has not got; `failed`."""
+    difference from the reference of those runs that are not refused, or with `below` a bound of it, where only that was
+    kept; `refused`, the remedy, where some or all are; `lacks`, what of the row this LAMMPS has not got; `failed`;
+    `not run`, of a session that ended before."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -73,8 +74,14 @@ def cell_of(cells: dict[str, dict[str, Any]], ranks: set[str]) -> str:
             kind = "not in this LAMMPS"
         elif "failed" in cell:
             kind = "**failed**"
+        elif "not run" in cell:
+            kind = "not run"
         else:
-            kind = ("NUMBER" if "worst" in cell else "") + (", some refused" if "refused" in cell else "")
+            kind = (
+                ("below " if "below" in cell else "")
+                + ("NUMBER" if "worst" in cell else "")
+                + (", some refused" if "refused" in cell else "")
+            )
             kind = "refused" if kind == ", some refused" else kind
         kinds.setdefault(kind, []).append(count)
     said = []
@@ -103,6 +110,19 @@ def table(parts: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
+def complete(part: dict[str, Any]) -> None:
+    """Gives a renewed part a cell for every row, in the table's order."""
+    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+    from option_rows import ROWS
+
+    ran, rows = {int(count) for count in ranks_of(part)}, {}
+    for row in ROWS:
+        cells = part["rows"].get(row.name, {})
+        made = {str(n): cells.get(str(n), {"not run": True}) for n in sorted(ran & set(row.ranks))}
+        rows |= {row.name: made} if made else {}
+    part["rows"] = rows
+
+
 def main() -> int:
     words = sys.argv[1:]
     check = "--check" in words
@@ -115,6 +135,8 @@ def main() -> int:
             for row, cells in part["rows"].items():
                 rows.setdefault(row, {}).update(cells)
             parts[name] = part | {"rows": rows}
+    for name in renewed:
+        complete(parts[name])
     parts = {name: parts[name] for name in BACK_ENDS if name in parts}
     page = PAGE.read_text()
     if BEGIN not in page or END not in page:

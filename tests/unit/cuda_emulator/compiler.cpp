@@ -45,6 +45,8 @@ std::string without_assembly(std::string text) {
         {statement(R"(cp\.async\.wait_group (\d+);"[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32 [^;]*;"[^;]*;)"),
          "emulated::multiply_tf32(c, a, b, __LINE__);"},
+        {statement(R"(mma\.sync\.aligned\.m8n8k4\.row\.col\.f64\.f64\.f64\.f64 [^;]*;"[^;]*;)"),
+         "emulated::multiply_f64(c, a, b, __LINE__);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},

@@ -180,6 +180,20 @@ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned 
   }
 }
 
+/// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
+/// is (k = t, column g), c[r] is (row g, column 2 t + r).
+inline void multiply_f64(double (&c)[2], double a, double b, int line) {
+  double rows[32], columns[32];
+  const char* slots = emulated_exchange(0xffffffffu, &a, sizeof(a), line);
+  for (int i = 0; i < 32; ++i) rows[i] = slot<double>(slots, i);
+  slots = emulated_exchange(0xffffffffu, &b, sizeof(b), line);
+  for (int i = 0; i < 32; ++i) columns[i] = slot<double>(slots, i);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int r = 0; r < 2; ++r) {
+    for (int k = 0; k < 4; ++k) c[r] = std::fma(rows[4 * g + k], columns[4 * (2 * t + r) + k], c[r]);
+  }
+}
+
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
 template <typename... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
@@ -192,6 +206,7 @@ void call(void (*kernel)(A...), void** arguments) {
 
 }  // namespace emulated
 
+inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <mutex>
 
-namespace clebsch::cpu {
+namespace clebsch {
 
 /// Keeps the first exception that work threw in any thread of a team, for the thread that comes out of the region.
 class TeamError {
@@ -32,4 +32,4 @@ class TeamError {
   std::exception_ptr error_;
 };
 
-}  // namespace clebsch::cpu
+}  // namespace clebsch

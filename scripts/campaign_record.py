@@ -1,0 +1,143 @@
+"""What scripts/gpu-campaign brought back, put where it belongs: the table of options (docs/correctness.md), the page of
+the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/developers/ranks.md between their marks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/developers/ranks.md"
+#: Files of tests of which a campaign runs every test.
+WHOLE = ("options", "faults")
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}:begin (scripts/gpu-campaign record writes between these lines) -->", f"<!-- {name}:end -->"
+
+
+def put(name: str, text: str) -> None:
+    """Replaces what stands between the marks of a name, which the page must have."""
+    begin, end = marks(name)
+    page = PAGE.read_text()
+    if begin not in page or end not in page:
+        raise SystemExit(f"expected the lines '{begin}' and '{end}' in {PAGE.relative_to(ROOT)}")
+    PAGE.write_text(f"{page.split(begin)[0]}{begin}\n{text.strip()}\n{end}{page.split(end)[1]}")
+    print(f"{PAGE.relative_to(ROOT)}: {name}")
+
+
+def of(where: dict) -> str:
+    return f"{where['machine']}, driver {where['driver']}, commit {where['commit']}, {where['date']}"
+
+
+def measured(folder: Path) -> tuple[list[dict], dict]:
+    """Points of gpu_ranks.py, each once, and about whom they are."""
+    points, where = {}, {}
+    for path in sorted(folder.glob("ranks-*/gpu_ranks.json")):
+        for point in json.loads(path.read_text()):
+            points[point["point"], point["ranks"], point["comm"]] = point
+        for row in json.loads(path.with_name("md.json").read_text()):
+            where = {key: row[key] for key in ("machine", "driver", "commit", "date")}
+    return list(points.values()), where
+
+
+def sizes(points: list[dict], where: dict) -> str:
+    """The table of large systems: ms a step on one GPU and on several, speed-up or efficiency, memory of a GPU."""
+    out = [f"{of(where)}; `scripts/gpu-campaign speed`, points on one GPU two at a time, each on a GPU of its own:", ""]
+    out += ["| model, atoms | GPUs | ms a step | katom-steps/s | against one GPU | MB of a GPU | error of forces |"]
+    out += ["|---|---|---|---|---|---|---|"]
+    shown = set()
+    for p in sorted(points, key=lambda p: (p["case"], p["atoms"], p["ranks"])):
+        if (p["case"], p["atoms"], p["ranks"]) in shown:
+            continue
+        shown.add((p["case"], p["atoms"], p["ranks"]))
+        head = f"| {p['case']}, {p['atoms']:,} | {p['ranks']} |"
+        if "step_ms" not in p:
+            out.append(f"{head} {' '.join(p['failure'].split())[-160:] or 'not run'} | | | | |")
+            continue
+        one = next((q for q in points if q["ranks"] == 1 and q["point"] == p["point"] and "step_ms" in q), None)
+        beside = ""
+        if p["ranks"] > 1 and one:
+            ratio = one["step_ms"] / p["step_ms"]
+            beside = f"{ratio:.3f} (efficiency)" if p["point"].startswith("weak") else f"{ratio:.3f} x"
+        spread = f" ± {100 * p['relative_spread']:.1f}%" if "relative_spread" in p else ""
+        memory = f"{p['device_mb']:,.0f}" if p.get("device_mb") else ""
+        speed = f"{p['step_ms']:.1f}{spread} | {p['katom_steps_s']:,.0f}"
+        out.append(f"{head} {speed} | {beside} | {memory} | {p['error']:.1e} |")
+    return "\n".join(out)
+
+
+def largest(points: list[dict]) -> str:
+    """What went through and what did not, and why."""
+    out = ["| atoms | GPUs | ms a step | MB of a GPU | |", "|---|---|---|---|---|"]
+    for p in sorted(points, key=lambda p: (p["ranks"], p.get("atoms", 0))):
+        ran = not p["failure"] and "step_ms" in p
+        figures = f"{p['step_ms']:.0f} | {p['device_mb'] or 0:,.0f} | ran" if ran else " | | " + said(p["failure"])
+        out.append(f"| {p.get('atoms', 0):,} | {p['ranks']} | {figures} |")
+    return "\n".join(out)
+
+
+def said(failure: str) -> str:
+    text = " ".join(failure.split()).replace("|", "/")
+    return "out of memory" if "out of memory" in text.lower() else text[-160:]
+
+
+def script(*words: object) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", *map(str, words)], cwd=ROOT, check=True)
+
+
+def take_tests(folder: Path) -> None:
+    """The table of options, and how many tests passed, of both runs together."""
+    options = sorted(folder.glob("*/options.*.json"))
+    if options:
+        script("tests/lammps/options/options_matrix.py", *options)
+    lines, where = [], {}
+    for name in ("cuda", "kk"):
+        path = folder / name / "summary.json"
+        if path.exists():
+            found = json.loads(path.read_text())
+            lines += found.pop("tests")
+            where = found
+            print((path.parent / "table.txt").read_text() if (path.parent / "table.txt").exists() else "")
+    if lines:
+        (folder / "both").mkdir(exist_ok=True)
+        (folder / "both/summary.json").write_text(json.dumps(where | {"tests": lines}))
+        script("scripts/gpu-tests", "record", folder / "both", "--files", *WHOLE)
+        for line in lines:
+            if line["outcome"] == "failed":
+                print("FAILED", line["test"], " ".join(line["text"].split())[:300])
+
+
+def record(outs: list[Path]) -> int:
+    """Takes what the folders hold, in their order; returns the exit status."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "results"
+        for out in outs:
+            with tarfile.open(out / "results.tar.xz") as archive:
+                archive.extractall(name, filter="data")
+        take_tests(folder)
+        if (folder / "initcheck/sanitizers.json").exists():
+            script("scripts/sanitizer_record.py", "record", folder / "initcheck", "--merge")
+        rows = [*folder.glob("long_ranks_*_records.json"), *folder.glob("ranks-*/records.json")]
+        rows += [*folder.glob("largest/records.json")]
+        points, where = measured(folder)
+        if points:
+            script("benchmarks/scaling", "records", folder / "gpus_records.json", *folder.glob("ranks-*/md.json"))
+            steps = json.loads((folder / "gpus_records.json").read_text())
+            # The constant of LAMMPS's part comes from runs that tell the parts of a step apart (`scaling-gpus`).
+            (folder / "gpus_records.json").write_text(json.dumps([r for r in steps if r["unit"] == "ms"]))
+            rows.append(folder / "gpus_records.json")
+            put("sizes", sizes(points, where))
+        if rows:
+            script("benchmarks/record.py", *rows)
+        tried = folder / "largest/largest.json"
+        if tried.exists():
+            put("largest", largest(json.loads(tried.read_text())))
+        if (folder / "parts/parts.md").exists():
+            about = of(json.loads((folder / "parts/parts.json").read_text()))
+            put("parts", f"{about}: {(folder / 'parts/parts.md').read_text()}")
+    return 0

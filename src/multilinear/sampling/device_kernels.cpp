@@ -1,0 +1,73 @@
+#include "multilinear/sampling/device_kernels.h"
+
+#include <map>
+
+#include "core/errors.h"
+#include "cuda/runtime/kept.h"
+#include "cuda/runtime/kernel_compiler.h"
+
+namespace clebsch::sampling {
+namespace {
+
+const std::string& embedded(const std::string& name) {
+  static const std::map<std::string, std::string> sources{
+#include "embedded_sampling.inc"
+  };
+  const auto found = sources.find(name + ".cu");
+  require(found != sources.end(), "no CUDA source '{}' is embedded", name);
+  return found->second;
+}
+
+std::vector<cuda::Kernel> load_fixed(const std::string& name, const std::vector<std::string>& entries) {
+  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  return cuda::load_module(compile_source(name, arch, cuda::CubinCache::standard()).code, entries);
+}
+
+DeviceKernels* load_all() {
+  // Side by side into the cache first: alone, draw_rows takes as long as the others together.
+  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  std::vector<cuda::CompileRequest> requests;
+  for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
+  cuda::compile_all(requests, arch);
+  auto kernels = std::make_unique<DeviceKernels>();
+  auto found = load_fixed("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry",
+                                         "gram_of_narrow_leaves"});
+  kernels->gram_of_leaves = found[0];
+  kernels->sum_nodes = found[1];
+  kernels->component_tree = found[2];
+  kernels->column_range = found[3];
+  kernels->set_entry = found[4];
+  kernels->gram_of_narrow_leaves = found[5];
+  found = load_fixed("draw_groups", {"start_groups", "step_groups", "regroup", "leverages"});
+  kernels->start_groups = found[0];
+  kernels->step_groups = found[1];
+  kernels->regroup = found[2];
+  kernels->leverages = found[3];
+  found = load_fixed("draw_rows", {"walk_32", "walk_46", "walk_65", "walk_92", "walk_131", "walk_any"});
+  kernels->walk_32 = found[0];
+  kernels->walk_46 = found[1];
+  kernels->walk_65 = found[2];
+  kernels->walk_92 = found[3];
+  kernels->walk_131 = found[4];
+  kernels->walk_any = found[5];
+  found = load_fixed("sampled_rows", {"mix_samples", "take_rows", "fill_ones"});
+  kernels->mix_samples = found[0];
+  kernels->take_rows = found[1];
+  kernels->fill_ones = found[2];
+  return kernels.release();
+}
+
+}  // namespace
+
+const std::vector<std::string>& device_sources() {
+  static const std::vector<std::string> names{"build_tree", "draw_groups", "draw_rows", "sampled_rows"};
+  return names;
+}
+
+cuda::Cubin compile_source(const std::string& name, int arch, const cuda::CubinCache& cache) {
+  return cuda::cached_compile(cache, embedded(name), name, arch);
+}
+
+std::shared_ptr<const DeviceKernels> DeviceKernels::make() { return cuda::one_a_device<DeviceKernels>(load_all); }
+
+}  // namespace clebsch::sampling

@@ -1,0 +1,262 @@
+"""Energies, forces and stresses of many structures, which run as few large graphs (docs/developers/systems.md).
+
+>>> results = clebsch.evaluate(structures, "model.pt")
+>>> results.energies, results.forces[3], results.stresses[3]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+
+from .element_model import VOIGT, ElementModel, volumes_of
+from .errors import ClebschError
+from .progress import Progress, silent
+from .runtime import Model
+
+#: Atoms of a batch where nobody says how many: a GPU is busy, and memory stays small (about 2 GB for a large model); a
+#: CPU has no use for more than fit its caches.
+_ATOMS_ON_GPU, _ATOMS_ON_CPU = 16384, 512
+#: A step is recorded when so many batches replay it; a recording costs about as much as it saves a large batch in all.
+_RECORDED_BATCHES = 8
+
+
+@dataclass
+class Evaluation:
+    """Results in the order of the structures.
+
+    energies (S,) eV; atomic_energies, one (N,) eV a structure; forces, one (N, 3) eV/Angstrom a structure, or None;
+    stresses (S, 6) eV/Angstrom^3 in Voigt order xx yy zz yz xz xy, NaN without a cell of three vectors, or None.
+    """
+
+    energies: NDArray[np.float64]
+    atomic_energies: list[NDArray[np.float64]]
+    forces: list[NDArray[np.float64]] | None
+    stresses: NDArray[np.float64] | None
+
+    def __len__(self) -> int:
+        return len(self.energies)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """energy, energies, forces and stress of one structure, as ASE names them."""
+        one: dict[str, Any] = {"energy": float(self.energies[index]), "energies": self.atomic_energies[index]}
+        if self.forces is not None:
+            one["forces"] = self.forces[index]
+        if self.stresses is not None and not np.isnan(self.stresses[index, 0]):
+            one["stress"] = self.stresses[index]
+        return one
+
+
+@dataclass
+class _Packed:
+    """Structures as the arrays of Model.compute_systems."""
+
+    indices: Sequence[int]
+    positions: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    cells: NDArray[np.float64]
+    periodic: NDArray[np.bool_]
+    starts: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, structures: Sequence[Atoms], indices: Sequence[int]) -> _Packed:
+        chosen = [structures[index] for index in indices]
+        starts = np.zeros(len(chosen) + 1, dtype=np.int32)
+        np.cumsum([len(atoms.arrays["numbers"]) for atoms in chosen], out=starts[1:])
+        return cls(
+            indices,
+            np.concatenate([atoms.arrays["positions"] for atoms in chosen], dtype=np.float64),
+            np.concatenate([atoms.arrays["numbers"] for atoms in chosen]),
+            np.array([atoms.cell.array for atoms in chosen], dtype=np.float64),
+            np.array([atoms.pbc for atoms in chosen], dtype=bool),
+            starts,
+        )
+
+
+class Evaluator:
+    """A model that is kept for many calls of evaluate. Arguments as of evaluate; the model is loaded when it is made,
+    with many types by the first call."""
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        device: str = "auto",
+        dtype: str | None = None,
+        *,
+        radial: str = "table",
+        types: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        max_atoms: int | None = None,
+        cuda_graph: bool = True,
+    ) -> None:
+        if max_atoms is not None and max_atoms < 1:
+            raise ClebschError(f"max_atoms: expected at least 1, got {max_atoms}")
+        self._max_atoms = max_atoms
+        self._elements = ElementModel(
+            model, types, device, dtype=dtype, radial=radial, threads=threads or 0, cuda_graph=cuda_graph
+        )
+
+    @property
+    def model(self) -> Model:
+        """The loaded model; with many types, after the first call."""
+        return self._elements.model
+
+    def __call__(
+        self,
+        structures: Iterable[Atoms],
+        *,
+        forces: bool = True,
+        stress: bool = True,
+        progress: Progress | bool = False,
+    ) -> Evaluation:
+        """As evaluate, with this model."""
+        structures = list(structures)
+        for index, atoms in enumerate(structures):
+            if not isinstance(atoms, Atoms):
+                raise ClebschError(f"structure {index}: expected ase.Atoms, got {type(atoms).__name__}")
+        watch = _watcher(progress)
+        self._load(structures, watch)
+        most = self._max_atoms or (_ATOMS_ON_CPU if self.model.device == "cpu" else _ATOMS_ON_GPU)
+        batches = _batches([len(atoms) for atoms in structures], most)
+        room = max((sum(len(structures[k]) for k in batch) for batch in batches), default=0)
+        found = _Collected(len(structures), forces, stress)
+        done = 0
+        # One thread packs the next batch while the model, outside of Python, computes this one.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            upcoming: Future[_Packed] | None = pool.submit(_Packed.of, structures, batches[0]) if batches else None
+            for number, batch in enumerate(batches):
+                assert upcoming is not None
+                packed = upcoming.result()
+                more = number + 1 < len(batches)
+                upcoming = pool.submit(_Packed.of, structures, batches[number + 1]) if more else None
+                self._run(structures, packed, room if len(batches) > 1 else 0, found)
+                done += len(batch)
+                watch("structures evaluated", done, len(structures))
+        return found.evaluation()
+
+    def _load(self, structures: Sequence[Atoms], progress: Progress) -> None:
+        """Loads the model for all elements at once, instead of again and again."""
+        if structures:
+            numbers = np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures]))
+            self._elements.types_of(numbers, progress)
+
+    def _run(self, structures: Sequence[Atoms], packed: _Packed, room: int, found: _Collected) -> None:
+        """A batch; where it fails, its halves: one that asks for too much memory runs in parts, and an error names the
+        structure that it is about."""
+        try:
+            result = self.model.compute_systems(
+                torch.from_numpy(packed.positions),
+                torch.from_numpy(packed.cells),
+                torch.from_numpy(packed.periodic),
+                torch.from_numpy(packed.starts),
+                self._elements.types_of(packed.numbers),
+                skin=0.0,
+                room=room,
+                forces=found.forces is not None,
+                virial=found.stresses is not None,
+            )
+        except ClebschError as error:
+            if len(packed.indices) == 1:
+                raise ClebschError(f"structure {packed.indices[0]}: {error}") from None
+            half = len(packed.indices) // 2
+            for part in (packed.indices[:half], packed.indices[half:]):
+                self._run(structures, _Packed.of(structures, part), 0, found)
+            return
+        found.take(packed, result)
+
+
+class _Collected:
+    """Results of batches, put in their places."""
+
+    def __init__(self, count: int, forces: bool, stress: bool) -> None:
+        self.energies = np.zeros(count)
+        self.atomic: list[Any] = [None] * count
+        self.forces: list[Any] | None = [None] * count if forces else None
+        self.stresses = np.full((count, 6), np.nan) if stress else None
+
+    def take(self, packed: _Packed, result: dict[str, torch.Tensor]) -> None:
+        self.energies[packed.indices] = result["energies"].numpy()
+        bounds = packed.starts.tolist()
+        for values, target in ((result["atomic_energy"], self.atomic), (result.get("forces"), self.forces)):
+            if values is None or target is None:
+                continue
+            array = values.numpy()
+            for place, index in enumerate(packed.indices):
+                target[index] = array[bounds[place] : bounds[place + 1]]
+        if self.stresses is not None:
+            volumes = volumes_of(packed.cells)
+            volumes[volumes == 0] = np.nan
+            self.stresses[packed.indices] = result["virials"].numpy()[:, VOIGT] / -volumes[:, None]
+
+    def evaluation(self) -> Evaluation:
+        return Evaluation(self.energies, self.atomic, self.forces, self.stresses)
+
+
+def _batches(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Indices in batches of at most `most` atoms, or one structure; sizes fall, so that alike are together."""
+    batches: list[list[int]] = []
+    atoms = 0
+    for index in np.argsort(-np.asarray(sizes, dtype=np.int64), kind="stable").tolist():
+        if not batches or atoms + sizes[index] > most:
+            batches.append([])
+            atoms = 0
+        batches[-1].append(index)
+        atoms += sizes[index]
+    return batches
+
+
+def _watcher(progress: Progress | bool) -> Progress:
+    if progress is True:
+        from .cli.progress import Bar
+
+        return Bar()
+    return progress or silent
+
+
+def evaluate(
+    structures: Iterable[Atoms],
+    model: str | os.PathLike[str] | Evaluator,
+    device: str = "auto",
+    forces: bool = True,
+    stress: bool = True,
+    max_atoms: int | None = None,
+    *,
+    dtype: str | None = None,
+    radial: str = "table",
+    types: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    progress: Progress | bool = False,
+) -> Evaluation:
+    """Energies, forces and stresses of structures of any sizes, cells and boundaries, empty ones included.
+
+    structures: ase.Atoms; their calculators and constraints are not looked at.
+    model: path of a model file, or an Evaluator, which keeps a loaded model for many calls and whose other arguments
+        then hold instead of those here.
+    device, dtype, radial, types, threads: as of clebsch.ase.ClebschCalculator.
+    forces, stress: what to compute beside energies.
+    max_atoms: atoms that are computed together at most; a larger structure is computed alone. None: 16,384 on a GPU,
+        512 on the CPU. A batch for which memory runs out is computed in parts.
+    progress: True for a bar on a terminal's stderr, or a function (clebsch.progress.Progress).
+
+    Values are those of the calculator for each structure (float64: to rounding). Raises ClebschError as the calculator
+    does, with the index of the structure.
+    """
+    if isinstance(model, Evaluator):
+        if max_atoms is not None or dtype is not None or types is not None or threads is not None:
+            raise ClebschError("evaluate: expected max_atoms, dtype, types and threads where the Evaluator was made")
+        return model(structures, forces=forces, stress=stress, progress=progress)
+    structures = list(structures)
+    atoms = sum(len(one) for one in structures if isinstance(one, Atoms))
+    recorded = atoms > _RECORDED_BATCHES * (max_atoms or _ATOMS_ON_GPU)
+    evaluator = Evaluator(
+        model, device, dtype, radial=radial, types=types, threads=threads, max_atoms=max_atoms, cuda_graph=recorded
+    )
+    return evaluator(structures, forces=forces, stress=stress, progress=progress)

@@ -1,0 +1,64 @@
+"""Loads libclebsch_multilinear.so, which lies beside libclebsch.so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from .. import library
+from ..errors import ClebschError
+
+_NAME = "libclebsch_multilinear.so"
+_loaded: Path | None = None
+
+
+def require() -> Path:
+    """The loaded library. Raises ClebschError that says why there is none and what to do."""
+    global _loaded
+    if _loaded is None:
+        chosen = os.environ.get("CLEBSCH_MULTILINEAR_LIBRARY")
+        path = Path(chosen) if chosen else library.require().parent / _NAME
+        if not path.is_file():
+            raise ClebschError(
+                f"{_NAME} was not found; looked for {path}. The wheel of clebsch has it; a build of your own makes it "
+                "with `cmake -DCLEBSCH_MULTILINEAR=ON`, as scripts/test does. CLEBSCH_MULTILINEAR_LIBRARY names another"
+            )
+        library.require()
+        try:
+            torch.ops.load_library(str(path))
+        except (OSError, RuntimeError) as error:
+            raise ClebschError(f"{path} could not be loaded: {error}") from error
+        _loaded = path
+    return _loaded
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What the library throws, as ClebschError without torch's stack."""
+    try:
+        yield
+    except ClebschError:
+        raise
+    except RuntimeError as error:
+        raise ClebschError(str(error).split("\nException raised from", 1)[0]) from None
+
+
+def matrix(value: torch.Tensor, name: str) -> torch.Tensor:
+    """`value` as a float64 matrix that the library reads: itself where it is one already."""
+    if not isinstance(value, torch.Tensor):
+        value = torch.as_tensor(value)
+    if value.dim() != 2:
+        raise ClebschError(f"{name}: expected a matrix, got {value.dim()} dimensions")
+    value = value.detach().to(torch.float64)
+    return value if value.layout == torch.sparse_csr else value.contiguous()
+
+
+def signed(seed: int) -> int:
+    """A seed of 64 bits as the signed number that torch passes on."""
+    if not 0 <= seed < 2**64:
+        raise ClebschError(f"seed: expected 0 to 2^64 - 1, got {seed}")
+    return seed - 2**64 if seed >= 2**63 else seed

@@ -1,0 +1,190 @@
+"""Systems on a GPU: lists that are searched there, batches, and ASE with both, against the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from model_cases import diamond, load, model_path, needs, water
+
+ase = pytest.importorskip("ase")
+Atoms = ase.Atoms
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+
+
+def structures(seed: int = 0, elements=("C",)) -> list:
+    """Cells of every kind: cubic, triclinic, slab, wire, open, one atom with and without a cell, none, tiny, large."""
+    random = np.random.default_rng(seed)
+    kinds = [
+        ([7.2, 7.1, 7.3], [1, 1, 1], 60), ([[6, 0, 0], [2.1, 5.5, 0], [-1.4, 0.7, 6.3]], [1, 1, 1], 40),
+        ([8.2, 8.1, 0], [1, 1, 0], 30), ([0, 5.3, 0], [0, 1, 0], 12), ([0, 0, 0], [0, 0, 0], 25),
+        ([2.9, 3.1, 2.7], [1, 1, 1], 1), ([0, 0, 0], [0, 0, 0], 1), ([4, 4, 4], [1, 1, 1], 0),
+        ([3.05, 3.1, 3.2], [1, 1, 1], 2), ([40, 3.1, 4.3], [0, 1, 1], 40), ([21, 22, 23], [1, 1, 1], 1200),
+    ]  # fmt: skip
+    made = []
+    for cell, pbc, count in kinds:
+        atoms = Atoms(random.choice(elements, count), cell=cell, pbc=np.array(pbc, dtype=bool))
+        box = np.where(np.any(atoms.cell.array != 0, axis=1)[:, None], atoms.cell.array, 6 * np.eye(3))
+        # On a disturbed grid, so that no two atoms are in one place, and then somewhere else in the crystal.
+        side = int(np.ceil(max(count, 1) ** (1 / 3)))
+        grid = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), -1).reshape(-1, 3)[:count]
+        places = (grid + 0.2 * random.uniform(-1, 1, grid.shape)) / side + np.array(pbc) * random.integers(-3, 4, 3)
+        atoms.positions[:] = places @ box
+        made.append(atoms)
+    return made
+
+
+def tensors(made: list) -> tuple:
+    starts = np.cumsum([0, *map(len, made)], dtype=np.int32)
+    return (
+        torch.from_numpy(np.concatenate([atoms.positions for atoms in made])),
+        torch.from_numpy(np.array([atoms.cell.array for atoms in made])),
+        torch.from_numpy(np.array([atoms.pbc for atoms in made])),
+        torch.from_numpy(starts),
+    )
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("cutoff", [3.017, 6.031])
+def test_pairs_as_on_the_host(cutoff, device):
+    """As sets; the device's come in the order of wider bins."""
+    for made in (structures(1), structures(2)[:3], structures(3)[6:8], structures(4)[7:8]):
+        found = []
+        for where in (device, "cpu"):
+            search = torch.classes.clebsch.Model.pairs_of_systems
+            pair_ptr, senders, shifts, points = search(*tensors(made), cutoff, where)
+            receivers = torch.repeat_interleave(torch.arange(len(points)), pair_ptr.diff())
+            pairs = torch.cat([receivers[:, None].int(), senders[:, None], shifts], dim=1)
+            assert len(torch.unique(pairs, dim=0)) == len(pairs)
+            found.append({tuple(pair) for pair in pairs.tolist()})
+        assert found[0] == found[1]
+
+
+@pytest.fixture
+def device(request) -> str:
+    chosen = request.config.getoption("--device", "cuda")
+    return "cpu" if chosen == "cpu" else "cuda:0"
+
+
+def largest_error(got, expected) -> float:
+    scale = max(np.sqrt(np.mean(np.concatenate([e.ravel() for e in expected]) ** 2)), 1e-6)
+    return max((float(np.abs(g - e).max(initial=0.0)) for g, e in zip(got, expected, strict=True)), default=0.0) / scale
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("max_atoms", [None, 100, 1300])
+def test_evaluate_as_on_the_cpu(dtype, max_atoms, within):
+    import clebsch
+
+    made = structures(5) + structures(6)
+    on_cpu = clebsch.evaluate(made, model_path(needs("nequip-S")), "cpu", dtype=dtype)
+    on_gpu = clebsch.Evaluator(model_path("nequip-S"), "cuda", dtype, max_atoms=max_atoms)
+    for _ in range(3):  # as they come, recorded, replayed
+        results = on_gpu(made)
+        errors = {
+            "energy": float(np.max(np.abs(results.energies - on_cpu.energies) / np.maximum(1, [len(a) for a in made]))),
+            "forces": largest_error(results.forces, on_cpu.forces),
+            "stress": largest_error([np.nan_to_num(results.stresses)], [np.nan_to_num(on_cpu.stresses)]),
+        }
+        assert (np.isnan(results.stresses) == np.isnan(on_cpu.stresses)).all()
+        loose = {"energy": 10, "forces": 100, "stress": 1000}  # largest errors, of structures with the smallest forces
+        within(errors, {name: factor * TOLERANCE[dtype] for name, factor in loose.items()})
+
+
+def test_many_batches_share_one_recording():
+    import clebsch
+
+    evaluator = clebsch.Evaluator(model_path(needs("nequip-S")), "cuda", "float32", max_atoms=640)
+    made = []
+    for k in range(60):
+        structure = diamond(2, seed=k)
+        made.append(Atoms("C64", structure.positions, cell=[structure.length * (1 + 0.0002 * k)] * 3, pbc=True))
+    evaluator(made)
+    assert evaluator.model.last_run["replayed"] and evaluator.model.last_run["captures"] <= 2
+    before = evaluator.model.last_run["captures"]
+    evaluator(made)
+    assert evaluator.model.last_run["captures"] == before
+
+
+@pytest.mark.sanitize
+def test_small_batches_without_recording(within):
+    import clebsch
+
+    made = structures(7)[:10]
+    expected = clebsch.evaluate(made, model_path(needs("small-nequip")), "cpu", dtype="float64", types={"C": "H"})
+    got = clebsch.Evaluator(
+        model_path("small-nequip"), "cuda", "float64", types={"C": "H"}, max_atoms=90, cuda_graph=False
+    )(made)
+    within({"forces": largest_error(got.forces, expected.forces)}, {"forces": 1e-9})
+
+
+def test_dynamics_and_cell_relaxation_in_ase():
+    """Positions, cells and lists as they change, each step against a calculator that makes a new list on the CPU."""
+    from ase import units
+    from ase.filters import FrechetCellFilter
+    from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
+    from ase.md.verlet import VelocityVerlet
+    from ase.optimize import FIRE
+
+    from clebsch.ase import ClebschCalculator
+
+    path = model_path("water-nequip")
+    structure = water(5)
+    atoms = Atoms(["OH"[int(t)] for t in structure.types], structure.positions, cell=[structure.length] * 3, pbc=True)
+    atoms.calc = ClebschCalculator(path, "cuda", "float64")
+    other = ClebschCalculator(path, "cpu", "float64", skin=0.0)
+    steps = [0]
+
+    def compare():
+        steps[0] += 1
+        if steps[0] % 7:
+            return
+        reference = atoms.copy()
+        reference.calc = other
+        np.testing.assert_allclose(atoms.get_forces(), reference.get_forces(), rtol=0, atol=1e-8)
+        np.testing.assert_allclose(atoms.get_stress(), reference.get_stress(), rtol=0, atol=1e-9)
+
+    MaxwellBoltzmannDistribution(atoms, temperature_K=600, rng=np.random.default_rng(0))
+    dynamics = VelocityVerlet(atoms, timestep=0.5 * units.fs)
+    dynamics.attach(compare)
+    dynamics.run(60)
+    atoms.wrap()
+    relaxation = FIRE(FrechetCellFilter(atoms), logfile=None, maxstep=0.02)
+    relaxation.attach(compare)
+    relaxation.run(fmax=1e-3, steps=40)
+    assert steps[0] >= 90 and 3 <= atoms.calc.model.lists <= 30
+    assert atoms.calc.model.last_run["replayed"]
+
+
+def test_steady_steps_allocate_nothing():
+    from clebsch.ase import ClebschCalculator
+
+    calculator = ClebschCalculator(model_path(needs("nequip-S")), "cuda", "float32")
+    structure = diamond(3)
+    atoms = Atoms("C216", structure.positions, cell=[structure.length] * 3, pbc=True, calculator=calculator)
+    for _ in range(5):
+        atoms.positions[0] += 1e-4
+        atoms.get_forces()
+    before, lists = torch.cuda.memory_stats(), calculator.model.lists
+    for _ in range(10):
+        atoms.positions[0] += 1e-4
+        atoms.get_forces()
+    after = torch.cuda.memory_stats()
+    for key in ("allocation.all.allocated", "segment.all.allocated", "num_device_alloc"):
+        assert after.get(key, 0) == before.get(key, 0), key
+    assert calculator.model.lists == lists
+
+
+def test_edges_that_outgrow_their_room(within):
+    """A structure that is compressed while its list serves."""
+    on_gpu, on_cpu = (load(needs("nequip-S"), where, "float64") for where in ("cuda", "cpu"))
+    structure = diamond(3)
+    types, starts = torch.zeros(216, dtype=torch.int32), torch.tensor([0, 216], dtype=torch.int32)
+    periodic = torch.ones(1, 3, dtype=torch.bool)
+    for scale in (1.1, 1.09, 1.0, 0.93, 0.9, 1.05):
+        positions = torch.from_numpy(structure.positions * scale)
+        cells = torch.eye(3, dtype=torch.float64)[None] * structure.length * scale
+        given = (positions, cells, periodic, starts, types)
+        got, expected = (model.compute_systems(*given, skin=3.0) for model in (on_gpu, on_cpu))
+        scale_of = float(expected["forces"].square().mean().sqrt())
+        within({"forces": float((got["forces"] - expected["forces"]).abs().max()) / scale_of}, {"forces": 1e-9})

@@ -1,0 +1,125 @@
+"""clebsch.evaluate: every structure as the calculator has it, whatever else is in its batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ase import Atoms
+
+import cases
+import clebsch
+import structures
+from clebsch.batch import _batches
+from clebsch.errors import ClebschError
+
+pytestmark = pytest.mark.usefixtures("needs_library")
+
+CASE = "zbl-cutoffs"
+
+
+def mixed() -> list[Atoms]:
+    """Sizes and boundaries of every kind, empty structures, single atoms, cells smaller than the cutoff."""
+    made = [structures.ALL[name](cases.TYPES) for name in structures.ALL]
+    made += [structures.periodic(cases.TYPES, seed, 2) for seed in (11, 12)]
+    made += [Atoms(), Atoms(cell=[3, 3, 3], pbc=True), Atoms("O", cell=[30, 30, 30], pbc=True)]
+    far = structures.triclinic(cases.TYPES, 13)
+    far.positions += 40 * far.cell[0] - 3 * far.cell[2]
+    return [*made, far, Atoms("OH", [[0, 0, 0], [900.0, 0, 0]])]
+
+
+@pytest.mark.parametrize("max_atoms", [1, 20, 1000])
+def test_as_the_calculator(max_atoms, exported):
+    from clebsch.ase import ClebschCalculator
+
+    all_of_them = mixed()
+    calculator = ClebschCalculator(exported(CASE), dtype="float64", device="cpu")
+    told = []
+    results = clebsch.evaluate(
+        all_of_them, exported(CASE), "cpu", max_atoms=max_atoms, dtype="float64",
+        progress=lambda what, done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert len(results) == len(all_of_them) and told[-1] == (len(all_of_them), len(all_of_them))
+    for index, atoms in enumerate(all_of_them):
+        atoms.calc = calculator
+        one = results[index]
+        scale = max(np.abs(atoms.get_forces()).max(initial=0.0), 1.0)
+        assert one["energy"] == pytest.approx(atoms.get_potential_energy(), rel=1e-12, abs=1e-12), index
+        np.testing.assert_allclose(one["forces"], atoms.get_forces(), rtol=0, atol=1e-12 * scale, err_msg=str(index))
+        np.testing.assert_allclose(one["energies"], atoms.get_potential_energies(), rtol=1e-12, atol=1e-12)
+        if atoms.cell.rank == 3:
+            stress = atoms.get_stress()
+            np.testing.assert_allclose(one["stress"], stress, rtol=0, atol=1e-12 * max(1.0, np.abs(stress).max()))
+        else:
+            assert "stress" not in one and np.isnan(results.stresses[index]).all()
+
+
+def test_stress_by_finite_differences(exported):
+    atoms = structures.triclinic(cases.TYPES)
+    step, strained = 1e-5, []
+    for a, b in ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1)):
+        for sign in (1, -1):
+            strain = np.eye(3)
+            strain[a, b] += 0.5 * sign * step
+            strain[b, a] += 0.5 * sign * step
+            other = atoms.copy()
+            other.set_cell(atoms.cell @ strain, scale_atoms=True)
+            strained.append(other)
+    results = clebsch.evaluate([atoms, *strained], exported(CASE), "cpu", dtype="float64", radial="exact")
+    energies = results.energies[1:].reshape(6, 2)
+    expected = (energies[:, 0] - energies[:, 1]) / (2 * step * atoms.get_volume())
+    np.testing.assert_allclose(results.stresses[0], expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+def test_what_is_asked_for(exported):
+    evaluator = clebsch.Evaluator(exported(CASE), "cpu", max_atoms=30)
+    chosen = mixed()[:3]
+    whole, energies = evaluator(chosen), clebsch.evaluate(chosen, evaluator, forces=False, stress=False)
+    assert energies.forces is None and energies.stresses is None and set(energies[0]) == {"energy", "energies"}
+    np.testing.assert_array_equal(whole.energies, energies.energies)
+    none = evaluator([])
+    assert len(none) == 0 and none.forces == [] and none.stresses.shape == (0, 6)
+    with pytest.raises(ClebschError, match="where the Evaluator was made"):
+        clebsch.evaluate(chosen, evaluator, max_atoms=3)
+    with pytest.raises(ClebschError, match="max_atoms: expected at least 1, got 0"):
+        clebsch.Evaluator(exported(CASE), max_atoms=0)
+
+
+def test_errors_name_the_structure(exported):
+    chosen = mixed()
+    chosen[4].positions[0, 1] = np.inf
+    with pytest.raises(ClebschError, match=r"structure 4: expected finite positions.*atom 0"):
+        clebsch.evaluate(chosen, exported(CASE), "cpu")
+    chosen[4] = Atoms("OAu")
+    with pytest.raises(ClebschError, match="elements among O, H, C, got Au"):
+        clebsch.evaluate(chosen, exported(CASE), "cpu")
+    chosen[4] = "water"
+    with pytest.raises(ClebschError, match="structure 4: expected ase.Atoms, got str"):
+        clebsch.evaluate(chosen, exported(CASE), "cpu")
+
+
+def test_memory_that_runs_out_halves_the_batch(exported, monkeypatch):
+    evaluator = clebsch.Evaluator(exported(CASE), "cpu", dtype="float64")
+    chosen = mixed()
+    expected = evaluator(chosen)
+    compute, sizes = evaluator.model.compute_systems, []
+
+    def short_of_memory(positions, *rest, **options):
+        sizes.append(len(positions))
+        if len(positions) > 40:
+            raise ClebschError("out of memory")
+        return compute(positions, *rest, **options)
+
+    monkeypatch.setattr(evaluator.model, "compute_systems", short_of_memory)
+    results = evaluator(chosen)
+    assert max(sizes) > 40
+    np.testing.assert_allclose(results.energies, expected.energies, rtol=1e-12)
+
+
+def test_batches_are_full_and_alike():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(0, 200, 500).tolist()
+    made = _batches(sizes, 1000)
+    assert sorted(k for batch in made for k in batch) == list(range(500))
+    totals = [sum(sizes[k] for k in batch) for batch in made]
+    assert max(totals) <= 1000 and min(totals[:-1]) > 1000 - 200
+    assert _batches([5000, 3, 2], 1000) == [[0], [1, 2]] and _batches([], 10) == []

@@ -1,0 +1,173 @@
+"""clebsch.sampling in Python: laws, draws, changes, errors, the product law, CP-ALS, what `import clebsch` loads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from clebsch import ClebschError, library
+from clebsch.sampling import KhatriRaoSampler, ProductLawSampler, RowSampler, _library, cp_als
+
+BUILT = library.load().path is not None and (library.load().path.parent / _library._NAME).is_file()
+pytestmark = pytest.mark.skipif(not BUILT, reason="libclebsch_multilinear.so was not built (CLEBSCH_MULTILINEAR)")
+
+
+def factors(rows, columns: int, seed: int = 1) -> list[torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, columns, dtype=torch.float64, generator=random) for size in rows]
+
+
+def product(matrices: list[torch.Tensor]) -> torch.Tensor:
+    """The Khatri-Rao product, first factor slowest."""
+    result = matrices[0]
+    for u in matrices[1:]:
+        result = (result[:, None] * u[None]).reshape(-1, u.shape[1])
+    return result
+
+
+def leverages(matrix: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.qr(matrix)[0].square().sum(1)
+
+
+@pytest.mark.parametrize("rows", [(30,), (7, 9), (4, 5, 6), (3, 3, 4, 3)])
+def test_law_rows_and_weights(rows):
+    u = factors(rows, 4)
+    sampler = KhatriRaoSampler(u, leaf_rows=2)
+    expected = leverages(product(u))
+    torch.testing.assert_close(sampler.law(), expected / 4, rtol=0, atol=1e-12)
+    drawn = sampler.draw(500, seed=3)
+    assert drawn.rank == 4 and drawn.indices.shape == (500, len(rows))
+    torch.testing.assert_close(sampler.scores(drawn.indices) * drawn.weights * 500, torch.full((500,), 4.0).double())
+    torch.testing.assert_close(drawn.rows, torch.stack([v[drawn.indices[:, k]] for k, v in enumerate(u)]).prod(0))
+    again = KhatriRaoSampler(u, leaf_rows=2).draw(500, seed=3)
+    assert torch.equal(drawn.indices, again.indices) and torch.equal(drawn.weights, again.weights)
+    assert not torch.equal(drawn.indices, sampler.draw(500, seed=4).indices)
+    # The first samples are the same, however many there are.
+    assert torch.equal(sampler.draw(100, seed=3).indices, drawn.indices[:100])
+
+
+def test_exclusion_and_changes():
+    u = factors((5, 6, 7), 3)
+    sampler = KhatriRaoSampler(u)
+    for left_out in range(3):
+        rest = [v for k, v in enumerate(u) if k != left_out]
+        torch.testing.assert_close(sampler.law(left_out), leverages(product(rest)) / 3, rtol=0, atol=1e-12)
+        assert bool((sampler.draw(10, exclude=left_out).indices[:, left_out] == -1).all())
+    sampler.set(1, 4, 2, 5.0)
+    assert u[1][4, 2] == 5.0
+    torch.testing.assert_close(sampler.law(), leverages(product(u)) / 3, rtol=0, atol=1e-12)
+    new = factors((9,), 3, seed=5)[0]
+    sampler.set_factor(2, new)
+    torch.testing.assert_close(sampler.law(), leverages(product([*u[:2], new])) / 3, rtol=0, atol=1e-12)
+    assert sampler.bytes() > 0
+
+
+def test_sparse_factors():
+    u = factors((40, 30), 3)
+    u[0][torch.rand(40, 3, generator=torch.Generator().manual_seed(2)) < 0.7] = 0
+    dense, sparse = KhatriRaoSampler(u), KhatriRaoSampler([u[0].to_sparse_csr(), u[1]])
+    torch.testing.assert_close(dense.law(), sparse.law(), rtol=0, atol=1e-13)
+    assert torch.equal(dense.draw(1000, seed=1).indices, sparse.draw(1000, seed=1).indices)
+
+
+def test_row_sampler():
+    u = factors((50,), 4)[0]
+    h = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    sampler = RowSampler(u, leaf_rows=3)
+    expected = (u @ h).square()
+    torch.testing.assert_close(sampler.law(h), expected / expected.sum())
+    uniforms = torch.ops.clebsch.philox_uniform(1, 0, 0, 20000)
+    index = sampler.draw(h.expand(20000, 4), uniforms)
+    # Inversion: rows are in the order of the uniform numbers.
+    assert torch.equal(index, torch.searchsorted(sampler.law(h).cumsum(0), uniforms, right=True).clamp(max=49))
+
+
+def test_product_law():
+    u = factors((4, 5), 3)
+    u[0][2] *= 20
+    own = [leverages(v) / 3 for v in u]
+    law = (own[0][:, None] * own[1][None]).reshape(-1)
+    plain, hybrid = ProductLawSampler(u), ProductLawSampler(u, hybrid=True)
+    drawn = plain.draw(20000, seed=1)
+    at = drawn.indices[:, 0] * 5 + drawn.indices[:, 1]
+    torch.testing.assert_close(drawn.weights, 1 / (20000 * law[at]))
+    found = torch.bincount(at, minlength=20).double() / 20000
+    assert (found - law).abs().max() < 0.012
+    # Certain rows with weight 1, the others from what is left of the law.
+    drawn = hybrid.draw(16, seed=2)
+    at = drawn.indices[:, 0] * 5 + drawn.indices[:, 1]
+    certain = (law >= 1 / 16).nonzero()[:, 0]
+    assert set(at[: len(certain)].tolist()) == set(certain.tolist())
+    assert bool((drawn.weights[: len(certain)] == 1).all())
+    assert len(drawn.weights) == 16 and not set(at[len(certain) :].tolist()) & set(certain.tolist())
+    # Unbiased: the mean of many sums is A'A.
+    matrix, mean = product(u), torch.zeros(3, 3).double()
+    for seed in range(400):
+        one = hybrid.draw(16, seed=seed)
+        mean += (one.rows * one.weights[:, None]).T @ one.rows / 400
+    gram = matrix.T @ matrix
+    assert (mean - gram).abs().max() < 0.1 * gram.diagonal().max()
+    # Where certain rows are all of the law nothing is drawn, and nothing waits.
+    single = [torch.tensor([[1.0], [0.0]]).double(), torch.tensor([[2.0]]).double()]
+    assert ProductLawSampler(single, hybrid=True).draw(5).weights.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("sampler", ["exact", "product"])
+def test_cp_als_finds_a_planted_tensor(sampler):
+    u = factors((8, 9, 7), 3, seed=4)
+    asked = []
+
+    def entries(indices: torch.Tensor) -> torch.Tensor:
+        asked.append(len(indices))
+        return torch.stack([v[indices[:, k]] for k, v in enumerate(u)]).prod(0).sum(1)
+
+    counts = []
+    tensor = cp_als((8, 9, 7), entries, 3, 40, rounds=30, seed=2, sampler=sampler,
+                    watch=lambda _, __, known: counts.append(known))  # fmt: skip
+    every = torch.tensor(list(itertools.product(range(8), range(9), range(7))))
+    expected = entries(every)
+    assert (tensor.at(every) - expected).norm() < 1e-5 * expected.norm()
+    assert abs(tensor.norm() - float(expected.norm())) < 1e-4 * float(expected.norm())
+    assert counts == sorted(counts) and counts[-1] == sum(asked[:-1]) <= 8 * 9 * 7
+
+
+def test_errors():
+    u = factors((5, 6), 3)
+    for call, words in (
+        (lambda: KhatriRaoSampler([u[0], u[1][:, :2]]), "factor 1 has 2 columns, the others 3"),
+        (lambda: KhatriRaoSampler([]), "at least one factor"),
+        (lambda: KhatriRaoSampler([u[0] * float("nan")]), "row 0, column 0"),
+        (lambda: KhatriRaoSampler([u[0], u[1] * 0]).draw(1), "rank 0: every row"),
+        (lambda: KhatriRaoSampler(u).draw(0), "count: expected a positive number"),
+        (lambda: KhatriRaoSampler(u).draw(1, exclude=2), "exclude: expected a factor of 0 to 1"),
+        (lambda: KhatriRaoSampler(u).draw(1, seed=-1), "seed: expected 0"),
+        (lambda: KhatriRaoSampler(u).scores(torch.tensor([[0, 6]])), "a row of 0 to 5 of factor 1, got 6"),
+        (lambda: KhatriRaoSampler(u[:1]).draw(1, exclude=0), "the only factor"),
+        (lambda: cp_als((4, 4), lambda i: i[:, 0] * float("inf"), 2, 4), "entries: expected finite values"),
+        (lambda: cp_als((4,), lambda i: i, 2, 4), "two modes"),
+    ):
+        with pytest.raises(ClebschError, match=words):
+            call()
+
+
+def test_import_loads_nothing_and_a_missing_library_says_how_to_get_it(tmp_path):
+    code = (
+        "import sys, clebsch\n"
+        "assert 'torch' not in sys.modules and 'clebsch.sampling' not in sys.modules\n"
+        "import torch\n"
+        "from clebsch.sampling import KhatriRaoSampler\n"
+        "assert 'libclebsch_multilinear' not in open('/proc/self/maps').read()\n"
+        "try: KhatriRaoSampler([torch.ones(2, 2)])\n"
+        "except clebsch.ClebschError as error: print(error)\n"
+    )
+    missing = tmp_path / "none.so"
+    environ = {"CLEBSCH_LIBRARY": str(library.load().path), "CLEBSCH_MULTILINEAR_LIBRARY": str(missing)}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True,
+                          env=os.environ | environ | {"PYTHONPATH": str(library._PACKAGE.parent)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(missing) in done.stdout and "CLEBSCH_MULTILINEAR=ON" in done.stdout

@@ -1,0 +1,137 @@
+// The sampler's CUDA kernels in the emulator, against the sampler of the CPU: Gram matrices and draws for numbers of
+// columns that take every kernel, entries that are set, numbers out of the usual range, errors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "core/errors.h"
+#include "multilinear/sampling/device_khatri_rao_sampler.h"
+#include "multilinear/sampling/khatri_rao_sampler.h"
+#include "sampling_support.h"
+
+namespace clebsch::testing {
+namespace {
+
+using namespace sampling;
+
+/// Device memory is the host's, filled with what is no number.
+Memory allocate(std::size_t bytes) {
+  void* memory = std::malloc(bytes + 1);
+  std::memset(memory, 0xff, bytes);
+  return Memory(memory, std::free);
+}
+
+struct Both {
+  std::vector<OwnFactor> numbers;
+  std::vector<Factor> host;
+  std::vector<DeviceFactor> device;
+  explicit Both(std::vector<OwnFactor> factors) : numbers(std::move(factors)) {
+    for (OwnFactor& one : numbers) {
+      host.push_back(one.view());
+      device.push_back({one.numbers.data(), one.rows, one.columns});
+    }
+  }
+};
+
+void compare_draws(KhatriRaoSampler& host, DeviceKhatriRaoSampler& device, int64_t count, int exclude, uint64_t seed) {
+  const auto factors = static_cast<size_t>(host.factors()), columns = static_cast<size_t>(host.columns());
+  const auto samples = static_cast<size_t>(count);
+  std::vector<int64_t> index(samples * factors, -1), other(index);
+  std::vector<double> rows(samples * columns, NAN), weights(samples, NAN), other_rows(rows), other_weights(weights);
+  std::vector<double> scores(samples, NAN);
+  const int rank = host.draw(count, exclude, seed, index.data(), rows.data(), weights.data());
+  EXPECT_EQ(device.draw(count, exclude, seed, other.data(), other_rows.data(), other_weights.data(), nullptr), rank);
+  EXPECT_EQ(device.scores(index.data(), count, exclude, scores.data(), nullptr), rank);
+  size_t same = 0;
+  for (size_t s = 0; s < samples; ++s) {
+    if (!std::equal(&index[s * factors], &index[(s + 1) * factors], &other[s * factors])) continue;
+    ++same;
+    ASSERT_NEAR(weights[s], other_weights[s], 1e-8 * weights[s]) << s;
+    ASSERT_NEAR(scores[s] * static_cast<double>(count) * weights[s], rank, 1e-8 * rank) << s;
+    for (size_t c = 0; c < columns; ++c) {
+      ASSERT_NEAR(rows[s * columns + c], other_rows[s * columns + c], 1e-12 * std::fabs(rows[s * columns + c]));
+    }
+  }
+  EXPECT_GE(static_cast<double>(same), 0.9999 * static_cast<double>(count));
+}
+
+TEST(EmulatedSampling, AsOnTheCpu) {
+  std::mt19937_64 random(5);
+  // columns, rows of the first factor, rows of a leaf, samples
+  struct Case {
+    int columns;
+    int64_t rows, leaf_rows, count;
+  };
+  for (const Case& c :
+       {Case{1, 9, 0, 40}, Case{3, 100, 2, 70}, Case{7, 37, 1, 33}, Case{16, 300, 0, 40}, Case{33, 120, 5, 20},
+        Case{40, 60, 0, 20}, Case{50, 140, 8, 60}, Case{66, 90, 7, 12}, Case{94, 100, 9, 12}, Case{132, 80, 20, 12}}) {
+    SCOPED_TRACE(c.columns);
+    std::vector<OwnFactor> factors{normal_factor(c.rows, c.columns, random), normal_factor(11, c.columns, random)};
+    if (c.columns > 40) factors[1] = normal_factor(c.columns + 7, c.columns, random);
+    Both both(factors);
+    KhatriRaoSampler host(both.host, c.leaf_rows);
+    DeviceKhatriRaoSampler device(both.device, c.leaf_rows, allocate, nullptr);
+    for (int k = 0; k < 2; ++k) {
+      const std::vector<double> expected = host.tree(k).unit_gram(), got = device.tree(k).unit_gram();
+      for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-12);
+    }
+    compare_draws(host, device, c.count, -1, 17);
+    if (c.columns < 40) compare_draws(host, device, c.count, 0, 3);
+  }
+}
+
+TEST(EmulatedSampling, ThreeFactorsAndChanges) {
+  std::mt19937_64 random(7);
+  Both both({normal_factor(64, 4, random), normal_factor(33, 4, random), normal_factor(5, 4, random)});
+  KhatriRaoSampler host(both.host, 3);
+  std::vector<OwnFactor> copies = both.numbers;
+  Both of_device(copies);
+  DeviceKhatriRaoSampler device(of_device.device, 3, allocate, nullptr);
+  compare_draws(host, device, 60, -1, 1);
+  compare_draws(host, device, 60, 1, 1);
+  for (int k = 0; k < 20; ++k) {
+    const auto row = static_cast<int64_t>(random() % 33);
+    const auto column = static_cast<int>(random() % 4);
+    const double value = std::normal_distribution<double>()(random);
+    host.set(1, row, column, value);
+    device.set(1, row, column, value, nullptr);
+  }
+  EXPECT_EQ(both.numbers[1].numbers, of_device.numbers[1].numbers);
+  compare_draws(host, device, 60, -1, 2);
+  OwnFactor other = normal_factor(70, 4, random);
+  host.set_factor(2, other.view());
+  device.set_factor(2, {other.numbers.data(), other.rows, other.columns}, nullptr);
+  compare_draws(host, device, 60, -1, 3);
+}
+
+TEST(EmulatedSampling, NumbersOutOfRangeAndDeficientFactors) {
+  std::mt19937_64 random(9);
+  OwnFactor large = normal_factor(40, 3, random), small = normal_factor(20, 3, random),
+            equal = normal_factor(20, 3, random);
+  for (double& number : large.numbers) number *= 1e150;
+  for (int64_t i = 0; i < 20; ++i) {
+    small.at(i, 1) *= 1e-150;
+    equal.at(i, 2) = equal.at(i, 0);
+  }
+  for (int c = 0; c < 3; ++c) small.at(7, c) = 0;
+  for (const auto& factors : {std::vector<OwnFactor>{large, small}, std::vector<OwnFactor>{equal}}) {
+    Both both(factors);
+    KhatriRaoSampler host(both.host, 2);
+    DeviceKhatriRaoSampler device(both.device, 2, allocate, nullptr);
+    compare_draws(host, device, 50, -1, 4);
+  }
+  large.at(31, 2) = std::numeric_limits<double>::infinity();
+  Both bad({small, large});
+  try {
+    DeviceKhatriRaoSampler sampler(bad.device, 0, allocate, nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "KhatriRaoSampler: factor 1: expected finite numbers, got inf in row 31, column 2");
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::testing

@@ -1,0 +1,26 @@
+// The sampler's CUDA files by NVRTC, for a new and an old architecture. No GPU is needed.
+#include <gtest/gtest.h>
+
+#include "multilinear/sampling/device_kernels.h"
+#include "nvrtc_needed.h"
+
+namespace clebsch::testing {
+namespace {
+
+TEST(SamplingKernels, CompileWithoutSpills) {
+  CLEBSCH_NEEDS_NVRTC();
+  for (const std::string& name : sampling::device_sources()) {
+    for (const int arch : {75, 90}) {
+      if (arch == 75 && name != "build_tree") continue;  // the only one that differs, but for the same products
+      const cuda::Cubin cubin = sampling::compile_source(name, arch, cuda::CubinCache(""));
+      EXPECT_FALSE(cubin.code.empty());
+      for (const cuda::KernelResources& kernel : cubin.kernels) {
+        // A few numbers outside of the loops.
+        EXPECT_LE(kernel.spill_bytes, arch == 90 ? 200 : 100000) << kernel.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::testing
