@@ -1,10 +1,12 @@
 """The torch-sim model: as the calculator, torch-sim's own checks, batched relaxation and dynamics.
 
-Skipped without torch-sim, which with its needs is 90 MB and larger than the rest of the environment but torch: `pip
-install torch-sim-atomistic` to run it.
+All but one are skipped without torch-sim, which with its needs is 90 MB, more than the rest of the environment but torch:
+`pip install torch-sim-atomistic` to run them.
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 import pytest
@@ -12,8 +14,12 @@ import torch
 
 import cases
 import structures
+from clebsch.errors import ClebschError
 
-ts = pytest.importorskip("torch_sim", reason="torch-sim is not installed: pip install torch-sim-atomistic")
+try:
+    import torch_sim as ts
+except ImportError:
+    ts = None
 pytestmark = pytest.mark.usefixtures("needs_library")
 
 CASE = "zbl-cutoffs"
@@ -21,6 +27,8 @@ CASE = "zbl-cutoffs"
 
 @pytest.fixture
 def model(exported):
+    if ts is None:
+        pytest.skip("torch-sim is not installed: pip install torch-sim-atomistic")
     from clebsch.torchsim import ClebschModel
 
     return ClebschModel(exported(CASE), "cpu", precision="float64")
@@ -29,6 +37,14 @@ def model(exported):
 def periodic_ones():
     made = [structures.periodic(cases.TYPES, 3, 2), structures.triclinic(cases.TYPES)]
     return [*made, structures.tiny_cell(cases.TYPES)]
+
+
+def test_without_torch_sim(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_sim", None)
+    monkeypatch.delitem(sys.modules, "torch_sim.models.interface", raising=False)
+    monkeypatch.delitem(sys.modules, "clebsch.torchsim", raising=False)
+    with pytest.raises(ClebschError, match="pip install torch-sim-atomistic"):
+        import clebsch.torchsim  # noqa: F401
 
 
 def test_as_the_calculator(model, exported):
@@ -51,6 +67,7 @@ def test_as_the_calculator(model, exported):
 
 
 def test_its_own_checks(exported):
+    pytest.importorskip("torch_sim", reason="torch-sim is not installed: pip install torch-sim-atomistic")
     from torch_sim.models.interface import validate_model_outputs
 
     from clebsch.torchsim import ClebschModel
