@@ -1,7 +1,7 @@
 """The torch-sim model: as the calculator, torch-sim's own checks, batched relaxation and dynamics.
 
-All but one are skipped without torch-sim, which with its needs is 90 MB, more than the rest of the environment but torch:
-`pip install torch-sim-atomistic` to run them.
+All but one are skipped without torch-sim, which with its needs is 90 MB, more than the rest of the environment but
+torch: `pip install torch-sim-atomistic` to run them.
 """
 
 from __future__ import annotations
