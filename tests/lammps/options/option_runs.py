@@ -18,7 +18,8 @@ import numpy as np
 from lammps_runs import MPI_ENVIRONMENT, System, several
 from option_reference import DESCRIPTIONS, Atoms, LennardJones, Values, reference_of, write_model
 from option_row import Place, Row, Story, Term
-from option_rows import LISTS, bonds
+from option_rows import LISTS
+from option_systems import bonds
 
 #: Of thermo_style, all of which a run prints at its end.
 BOX = ("xlo", "xhi", "ylo", "yhi", "zlo", "zhi", "xy", "xz", "yz")
