@@ -106,14 +106,18 @@ def gas(atoms: int, seed: int = 0) -> Structure:
     return Structure(random.uniform(0, 1.5 * max(atoms, 1) ** (1 / 3), (atoms, 3)), 0.0, random.integers(0, 2, atoms))
 
 
-def needs(name: str) -> str:
-    """The name, where its model file is there; skips the test elsewhere, or fails it with CLEBSCH_REQUIRE_GPU=1."""
+def lacks(reason: str) -> None:
+    """Skips the test for want of what the reason names; with CLEBSCH_REQUIRE_GPU=1 it fails."""
     import pytest
 
+    (pytest.fail if os.environ.get("CLEBSCH_REQUIRE_GPU", "") not in ("", "0") else pytest.skip)(reason)
+
+
+def needs(name: str) -> str:
+    """The name, where its model file is there; elsewhere the test is over as by lacks()."""
     path = model_path(name)
     if not path.exists():
-        reason = f"no model file {path.name} in CLEBSCH_GPU_MODELS: `benchmarks/run models` makes it"
-        (pytest.fail if os.environ.get("CLEBSCH_REQUIRE_GPU", "") not in ("", "0") else pytest.skip)(reason)
+        lacks(f"no model file {path.name} in CLEBSCH_GPU_MODELS: `benchmarks/run models` makes it")
     return name
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_cases import ROOT, model_path, needs
+from model_cases import ROOT, lacks, model_path, needs
 
 #: Atoms, and the spacing of their grid in Angstrom.
 SYSTEMS = {
@@ -52,7 +52,7 @@ def steps(model: str, device: str, dtype: str, graph: bool) -> list[dict]:
 @pytest.mark.parametrize("model", list(SYSTEMS))
 def test_two_halves(model, dtype, graph, device, within):
     if not program().exists():
-        pytest.skip("no program exchange_steps (CLEBSCH_EXCHANGE_STEPS)")
+        lacks("no program exchange_steps (CLEBSCH_EXCHANGE_STEPS)")
     needs(model)
     if device == "cpu" and model in ("nequip-M", "mace-M"):
         pytest.skip("rehearsed on the CPU with small models alone")

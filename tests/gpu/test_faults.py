@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks/md"))
 import engine  # noqa: E402
+from model_cases import lacks  # noqa: E402
 from test_md import Variant, input_of, missing, styles  # noqa: E402
 
 from cases import BASES, CASES  # noqa: E402
@@ -30,7 +31,7 @@ CXX = os.environ.get("CXX", "c++")
 def compiled(source: str, folder: Path) -> Path:
     """A library of a source beside this file."""
     if shutil.which(CXX) is None:
-        pytest.skip(f"no C++ compiler '{CXX}' (CXX)")
+        lacks(f"no C++ compiler '{CXX}' (CXX)")
     library = folder / f"lib{source}.so"
     words = [CXX, "-std=c++17", "-shared", "-fPIC", "-o", library, Path(__file__).with_name(f"{source}.cpp"), "-ldl"]
     subprocess.run(words, check=True)
@@ -89,7 +90,7 @@ COPY = ("copy:20", "run 0\n", "illegal memory access")
 )
 def test_one_rank(preloaded, tmp_path, name, way, fault, before, said):
     if why := missing(name, 2):
-        pytest.skip(why)
+        lacks(why)
     before += f"shell putenv CLEBSCH_GPU_FAULT=1:{fault}\n"
     seconds, output = started(tmp_path, styles()[name], way, before, ["env", f"LD_PRELOAD={preloaded}"], {})
     assert seconds < LIMIT, output
@@ -102,7 +103,7 @@ def test_a_rank_that_hangs_in_nccl(hung_nccl, tmp_path, name, way):
     """Rank 1 lives and sends nothing. The other one's stream waits for it until its communicator is aborted; clebsch/kk
     also asks the ranks for a verdict on each step, and whichever wait is over first speaks."""
     if why := missing(name, 2):
-        pytest.skip(why)
+        lacks(why)
     if torch.cuda.device_count() < 2:
         pytest.skip("NCCL needs a GPU a rank, there is one GPU")
     nccl = Path(torch.__file__).parents[1] / "nvidia/nccl/lib/libnccl.so.2"
