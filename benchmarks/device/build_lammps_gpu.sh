@@ -19,7 +19,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 verb=${1:-}
 shift || true
-lammps='' kokkos='' mpi='' sources='' host='' out='' work=/tmp/lammps-gpu arch=HOPPER90 jobs=$(nproc) only=''
+lammps='' kokkos='' mpi='' sources='' host='' out='' work=/tmp/lammps-gpu arch=HOPPER90 only=''
+# nproc reads OMP_NUM_THREADS, which says nothing of compilers.
+jobs=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 while (($#)); do
   case $1 in
     --lammps) lammps=$(realpath "$2") ;;
