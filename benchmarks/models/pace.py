@@ -1,4 +1,4 @@
-"""Kernels that are off by default, in one run: each is compared with float64 first, then timed, kernel by kernel.
+"""Ways of the kernels, the default among them, in one run: each is compared with float64 first, then timed, kernel by kernel.
 
     python benchmarks/models/pace.py OUT.json [--variants NAME ...] [--cases NAME ...] [--seconds 140]
 
@@ -29,16 +29,17 @@ from clebsch.runtime import Model  # noqa: E402
 
 #: Name -> text of CLEBSCH_CUDA_INTERACTION, of CLEBSCH_CUDA_LINEAR, orders in which it differs from others.
 VARIANTS = {
-    "default": ("", "", ("fixed", "atomic")),
-    "integers": ("integers=1", "", ("fixed",)),
-    "tensor": ("", "tensor=1", ("fixed", "atomic")),
-    "both": ("integers=1", "tensor=1", ("fixed",)),
-    "horner": ("integers=1,horner=1", "tensor=1", ("fixed", "atomic")),
+    "before": ("integers=0,horner=0,lanes=0", "tensor=0", ("fixed", "atomic")),
+    "integers": ("integers=1,horner=0,lanes=0", "tensor=0", ("fixed",)),
+    "tensor": ("integers=0,horner=0,lanes=0", "tensor=1", ("fixed", "atomic")),
+    "both": ("integers=1,horner=0,lanes=0", "tensor=1", ("fixed",)),
+    "horner": ("integers=1,horner=1,lanes=0", "tensor=1", ("fixed", "atomic")),
     "lanes": ("integers=1,horner=1,lanes=1", "tensor=1", ("fixed", "atomic")),
     "horner2": ("integers=1,horner=2,lanes=1", "tensor=1", ("fixed", "atomic")),
+    "default": ("", "", ("fixed", "atomic")),
 }
 #: Variants of all cases but the first.
-FEW = ("default", "tensor", "both", "lanes")
+FEW = ("before", "both", "lanes", "default")
 #: Name -> model, cells of eight atoms along an edge, variants, whether kernels are shown one by one.
 CASES = {
     "MACE-M 8000": ("mace-M", 10, tuple(VARIANTS), True),
@@ -152,7 +153,7 @@ def main() -> int:
             failed += 1
             continue
         structure = diamond(options.cells or cells)
-        choose("default")
+        choose("before")
         exact = Model(path, device="cpu", dtype="float64", threads=torch.get_num_threads())
         graph = structure.graph(exact.r_max)
         reference = exact.compute(*graph)["forces"].double()

@@ -1,4 +1,4 @@
-// dX as sums of integers (kernels/fixed_point.h; integers=1), with the launcher: right, the same bits whatever the
+// dX as sums of integers (kernels/fixed_point.h), with the launcher: right, the same bits whatever the
 // order of the edges and the unit of the gradient, and not a number where an integer cannot hold it.
 #include <numeric>
 

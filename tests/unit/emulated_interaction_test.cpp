@@ -87,7 +87,9 @@ void test_pieces_and_lanes(const std::string& name, int degree) {
   ASSERT_TRUE(kernels.forward.schedule.horner && kernels.atomic.schedule.horner);
   ASSERT_EQ(kernels.atomic.schedule.lanes, sizeof(T) == 4);
   std::mt19937_64 random(reference::fresh_seed());
-  for (int pieces : {1, 24}) {
+  // A single piece has coefficients so much larger than its values that powers of the place lose a digit in fp32.
+  for (int pieces : {sizeof(T) == 4 ? 8 : 1, 24}) {
+    SCOPED_TRACE(pieces);
     Case<T>(kernels, small_graph(random, 3, 4, 6, degree, 2, 3), 2, 5, pieces).compare(tolerance<T>(), 33, 2);
   }
 }

@@ -137,15 +137,18 @@ TEST_F(EmulatedLinearTensor, StoresOfTwoNumbers) {
   check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 33, 0, -1);
 }
 
-TEST(LinearOnTensorCores, OnlyWhereAsked) {
+TEST(LinearOnTensorCores, WithWideTilesUnlessToldOtherwise) {
   const cuda::DeviceLimits limits = cuda::limits_of_architecture(90);
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits));
+  const auto chosen = [&](bool wide) { return cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits, wide); };
+  EXPECT_TRUE(chosen(true) && !chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=1", 1);
-  EXPECT_TRUE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits));
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits));
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75)));
+  EXPECT_TRUE(chosen(true) && chosen(false));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits, true));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75), true));
+  setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
+  EXPECT_FALSE(chosen(true) || chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "blocks=1", 1);
-  EXPECT_THROW(cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits), Error);
+  EXPECT_THROW(chosen(true), Error);
   unsetenv("CLEBSCH_CUDA_LINEAR");
 }
 

@@ -27,15 +27,20 @@ constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
-/// With integers=1, sums of dX in a fixed order are integers in fp32: no rows of edges are kept. In fp64 integers would
-/// lose digits. Not the default before it has been measured (docs/notebook/pace.md).
-InteractionOutputs with_sums(InteractionOutputs wanted, Scalar scalar, const ScheduleOptions& options) {
-  wanted.fixed_point = wanted.x && wanted.deterministic && scalar == Scalar::f32 && options.integers > 0;
+/// The most bytes of integer sums: no more than slabs take.
+constexpr int64_t kLargestSumsBytes = kLargestSlabBytes;
+
+/// Sums of dX in a fixed order are integers in fp32: no rows of edges are kept. In fp64 integers would lose digits, and
+/// for a great many nodes they would take more memory than slabs.
+InteractionOutputs with_sums(InteractionOutputs wanted, const Problem& problem, Scalar scalar,
+                             const ScheduleOptions& options, int64_t nodes) {
+  wanted.fixed_point = wanted.x && wanted.deterministic && scalar == Scalar::f32 && options.integers != 0 &&
+                       FixedPoint::workspace(nodes, problem.in1.dim()) <= kLargestSumsBytes;
   return wanted;
 }
 
 int index_of(const InteractionOutputs& wanted) {
-  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic);
+  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic) + 8 * wanted.fixed_point;
 }
 
 /// Of the environment, whatever it says about splines: the tables that are given decide.
@@ -51,8 +56,7 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
                                         const std::optional<InteractionOutputs>& wanted, const DeviceLimits& limits,
                                         const ScheduleOptions& options, const CubinCache& cache, bool density) {
   const auto plan = [&](const ScheduleOptions& chosen) {
-    return wanted ? interaction_backward_source(problem, scalar, with_sums(*wanted, scalar, options), limits, chosen,
-                                                density && wanted->edge_vec)
+    return wanted ? interaction_backward_source(problem, scalar, *wanted, limits, chosen, density && wanted->edge_vec)
                   : interaction_forward_source(problem, scalar, limits, chosen, density);
   };
   CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
@@ -75,6 +79,7 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
   }
   const auto problem = cached_problem(call.problem);
   const ScheduleOptions options = options_for(call.splines);
+  if (wanted) wanted = with_sums(*wanted, *problem, call.scalar, options, 1);
   if (call.splines) label += " splines";
   return {{label + " " + scalar_name(call.scalar), call.problem,
            [problem, scalar = call.scalar, wanted, limits, options, density](const CubinCache& cache) {
@@ -83,7 +88,7 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
              std::vector<CompiledPart> parts{
                  {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
                  {std::move(made.sums), "", kReductionThreads, 1}};
-             if (wanted && with_sums(*wanted, scalar, options).fixed_point)
+             if (wanted && wanted->fixed_point)
                parts.push_back({compile_fixed("fixed_point", limits.arch, cache), "", kFixedPointThreads, 1});
              return parts;
            }}};
@@ -111,7 +116,7 @@ Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, 
 const Interaction::Variant& Interaction::variant(int index) const {
   return *variants_.get(index, [&] {
     std::optional<InteractionOutputs> wanted;
-    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0};
+    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
     const CompiledInteraction made =
         compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard(), density_);
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
@@ -197,19 +202,20 @@ void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t spl
   }
 }
 
-int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const {
-  if (!wanted.x || !wanted.deterministic) return 0;
-  if (with_sums(wanted, scalar_, options_).fixed_point)
-    return FixedPoint::workspace(operands.nodes, problem_->in1.dim());
+int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& outputs) const {
+  if (!outputs.x || !outputs.deterministic) return 0;
+  const InteractionOutputs wanted = with_sums(outputs, *problem_, scalar_, options_, operands.nodes);
+  if (wanted.fixed_point) return FixedPoint::workspace(operands.nodes, problem_->in1.dim());
   const Slab chosen = slab(variant(index_of(wanted)).schedule, operands);
   return operands.edges == 0 ? 0 : chosen.edges * chosen.edge_bytes;
 }
 
-void Interaction::backward(const InteractionOperands& operands, const InteractionOutputs& wanted, const void* grad_out,
+void Interaction::backward(const InteractionOperands& operands, const InteractionOutputs& outputs, const void* grad_out,
                            void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const {
-  if (!wanted.x && !wanted.edge_vec) return;
+  if (!outputs.x && !outputs.edge_vec) return;
   check(operands);
-  const bool fixed_point = with_sums(wanted, scalar_, options_).fixed_point;
+  const InteractionOutputs wanted = with_sums(outputs, *problem_, scalar_, options_, operands.nodes);
+  const bool fixed_point = wanted.fixed_point;
   const bool in_order = wanted.x && wanted.deterministic, by_sender = in_order && !fixed_point;
   require(!in_order || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");

@@ -51,15 +51,16 @@ class Interaction {
 
   /// Bytes of scratch memory a call needs; depends on capacities alone.
   int64_t forward_workspace(const InteractionOperands& operands, int64_t out_rows) const;
-  int64_t backward_workspace(const InteractionOperands& operands, const InteractionOutputs& wanted) const;
+  int64_t backward_workspace(const InteractionOperands& operands, const InteractionOutputs& outputs) const;
 
   /// out (out_rows, out.dim()), every row written. Asynchronous on the stream, no host synchronisation; bitwise the
   /// same from run to run.
   void forward(const InteractionOperands& operands, int64_t out_rows, void* out, void* workspace, Stream stream) const;
   /// grad_out (>= graph_rows, out.dim()). Overwrites grad_x (nodes, in1.dim()) and grad_edge_vec (E,3) as far as
-  /// `wanted`; vectors beyond row_ptr[graph_rows] are not touched. grad_edge_vec is bitwise the same from run to run,
-  /// grad_x if wanted.deterministic, which needs the transpose.
-  void backward(const InteractionOperands& operands, const InteractionOutputs& wanted, const void* grad_out,
+  /// `outputs`; vectors beyond row_ptr[graph_rows] are not touched. grad_edge_vec is bitwise the same from run to run,
+  /// grad_x if outputs.deterministic, which needs the transpose: in fp32 by sums of integers, or by slabs for so many
+  /// nodes that their sums would take more memory. outputs.fixed_point is not read.
+  void backward(const InteractionOperands& operands, const InteractionOutputs& outputs, const void* grad_out,
                 void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 // Sums that do not depend on the order of their terms: 64-bit integers that count quanta, a power of two chosen from
-// the data. For dX where CLEBSCH_CUDA_INTERACTION has integers=1. Here are the numbers that the kernels, their
-// launchers and generated sources agree upon.
+// the data. For dX in fp32 in a fixed order. Here are the numbers that the kernels, their launchers and generated
+// sources agree upon.
 
 namespace clebsch::cuda {
 

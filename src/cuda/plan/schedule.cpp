@@ -189,8 +189,9 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.pass = pass;
   schedule.scalar = scalar;
   schedule.spline = has_table(pass) && options.spline > 0;
-  schedule.horner = has_table(pass) && !schedule.spline && options.horner >= (is_forward(pass) ? 2 : 1);
-  schedule.lanes = pass == Pass::table_backward && scalar == Scalar::f32 && options.lanes > 0;
+  const int horner = options.horner >= 0 ? options.horner : scalar == Scalar::f32 ? 1 : 0;
+  schedule.horner = has_table(pass) && !schedule.spline && horner >= (is_forward(pass) ? 2 : 1);
+  schedule.lanes = pass == Pass::table_backward && scalar == Scalar::f32 && options.lanes != 0;
   name_kinds(schedule, std::move(best.units));
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;

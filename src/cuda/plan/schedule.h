@@ -33,11 +33,12 @@ struct ScheduleOptions {
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
   int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
-  // These three await their measurement (docs/notebook/pace.md) and are off unless asked for.
-  int integers = -1;  ///< 1: with a table in fp32, dX in a fixed order by sums of integers, not by slabs
-  int horner = -1;    ///< with a table's pieces: 1, backward their own coefficients by Horner's scheme; 2, forward too
-  int lanes = -1;     ///< 1: with a table in fp32, backward sums over lanes through shared memory, not by shuffles
-  int stages = -1;    ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
+  int integers = -1;  ///< 0: with a table in fp32, dX in a fixed order by slabs, not by sums of integers
+  /// With a table's pieces: 1 (in fp32 unless told otherwise), backward their own coefficients by Horner's scheme; 2,
+  /// forward too; 0, neither.
+  int horner = -1;
+  int lanes = -1;   ///< 0: with a table in fp32, backward sums over lanes by shuffles, not through shared memory
+  int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
