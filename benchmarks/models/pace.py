@@ -1,4 +1,4 @@
-"""Ways of the kernels, the default among them, in one run: each is compared with float64 first, then timed, kernel by kernel.
+"""Ways of the kernels, the default among them, in one run: each compared with float64, then timed, kernel by kernel.
 
     python benchmarks/models/pace.py OUT.json [--variants NAME ...] [--cases NAME ...] [--seconds 140]
 

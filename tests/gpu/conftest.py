@@ -263,7 +263,7 @@ def within(record_property):
 
     def check(errors: dict[str, float], limits: float | dict[str, float]) -> None:
         for name, error in errors.items():
-            record_property(f"error {name}", error)
+            record_property(f"error {name}", float(error))  # numpy's own numbers do not pass between processes
         limit_of = limits if isinstance(limits, dict) else dict.fromkeys(errors, limits)
         over = {name: f"{e:.1e} > {limit_of[name]:.0e}" for name, e in errors.items() if not e <= limit_of[name]}
         assert not over, f"{over}; all: " + ", ".join(f"{name} {e:.1e}" for name, e in errors.items())

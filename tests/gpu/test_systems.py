@@ -66,6 +66,13 @@ def device(request) -> str:
     return "cpu" if chosen == "cpu" else "cuda:0"
 
 
+@pytest.fixture(params=["device", "host"])
+def lists(request, monkeypatch) -> str:
+    """Where the neighbours of one system are found; of several it is always the device."""
+    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1" if request.param == "device" else "0")
+    return request.param
+
+
 def largest_error(got, expected) -> float:
     scale = max(np.sqrt(np.mean(np.concatenate([e.ravel() for e in expected]) ** 2)), 1e-6)
     return max((float(np.abs(g - e).max(initial=0.0)) for g, e in zip(got, expected, strict=True)), default=0.0) / scale
@@ -73,7 +80,7 @@ def largest_error(got, expected) -> float:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("max_atoms", [None, 100, 1300])
-def test_evaluate_as_on_the_cpu(dtype, max_atoms, within):
+def test_evaluate_as_on_the_cpu(dtype, max_atoms, within, lists):
     import clebsch
 
     made = structures(5) + structures(6)
@@ -118,7 +125,7 @@ def test_small_batches_without_recording(within):
     within({"forces": largest_error(got.forces, expected.forces)}, {"forces": 1e-9})
 
 
-def test_dynamics_and_cell_relaxation_in_ase():
+def test_dynamics_and_cell_relaxation_in_ase(lists):
     """Positions, cells and lists as they change, each step against a calculator that makes a new list on the CPU."""
     from ase import units
     from ase.filters import FrechetCellFilter
@@ -156,26 +163,27 @@ def test_dynamics_and_cell_relaxation_in_ase():
     assert atoms.calc.model.last_run["replayed"]
 
 
-def test_steady_steps_allocate_nothing():
+def test_steady_steps_allocate_nothing(monkeypatch):
     from clebsch.ase import ClebschCalculator
 
+    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1")
     calculator = ClebschCalculator(model_path(needs("nequip-S")), "cuda", "float32")
     structure = diamond(3)
     atoms = Atoms("C216", structure.positions, cell=[structure.length] * 3, pbc=True, calculator=calculator)
     for _ in range(5):
         atoms.positions[0] += 1e-4
         atoms.get_forces()
-    before, lists = torch.cuda.memory_stats(), calculator.model.lists
+    before, made = torch.cuda.memory_stats(), calculator.model.lists
     for _ in range(10):
         atoms.positions[0] += 1e-4
         atoms.get_forces()
     after = torch.cuda.memory_stats()
     for key in ("allocation.all.allocated", "segment.all.allocated", "num_device_alloc"):
         assert after.get(key, 0) == before.get(key, 0), key
-    assert calculator.model.lists == lists
+    assert calculator.model.lists == made
 
 
-def test_edges_that_outgrow_their_room(within):
+def test_edges_that_outgrow_their_room(within, lists):
     """A structure that is compressed while its list serves."""
     on_gpu, on_cpu = (load(needs("nequip-S"), where, "float64") for where in ("cuda", "cpu"))
     structure = diamond(3)
