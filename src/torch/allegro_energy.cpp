@@ -10,7 +10,7 @@
 #include "cpu/allegro.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::allegro_energy_op {
 namespace {
 
 constexpr const char* kOp = "allegro_energy";
@@ -190,4 +190,4 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
 }
 TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("allegro_energy", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::allegro_energy_op

@@ -11,7 +11,7 @@
 #include "torch/cuda_tensors.h"
 #include "torch/index_check.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::allegro_energy_on_cuda {
 namespace {
 
 constexpr const char* kOp = "allegro_energy (cuda)";
@@ -104,4 +104,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("allegro_energy_backward", backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::allegro_energy_on_cuda

@@ -12,7 +12,7 @@
 #include "torch/edge_embedding_gradient.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::edge_embedding_op {
 namespace {
 
 constexpr const char* kOp = "edge_embedding";
@@ -239,4 +239,4 @@ TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
   library.impl("edge_embedding_backward", backward_autograd);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::edge_embedding_op

@@ -12,7 +12,7 @@
 #include "torch/index_check.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::edge_embedding_on_cuda {
 namespace {
 
 constexpr const char* kOp = "edge_embedding (cuda)";
@@ -116,4 +116,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("edge_embedding_double_backward", double_backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::edge_embedding_on_cuda

@@ -13,7 +13,7 @@
 #include "torch/exact_radial.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::interaction_op {
 namespace {
 
 constexpr const char* kOp = "interaction";
@@ -183,4 +183,4 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
 }
 TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("interaction", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::interaction_op

@@ -17,7 +17,7 @@
 #include "torch/index_check.h"
 #include "torch/interaction_density.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::interaction_on_cuda {
 namespace {
 
 constexpr const char* kOp = "interaction (cuda)";
@@ -174,4 +174,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("interaction_backward", backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::interaction_on_cuda

@@ -27,6 +27,9 @@ std::shared_ptr<const Problem> density_problem(const char* op, std::string_view 
   return problem;
 }
 
+}  // namespace clebsch::ops
+
+namespace clebsch::ops::interaction_density_op {
 namespace {
 
 constexpr const char* kOp = "interaction_density";
@@ -199,4 +202,4 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
 }
 TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("interaction_density", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::interaction_density_op

@@ -8,7 +8,7 @@
 #include "torch/linear_maps.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::linear_op {
 namespace {
 
 constexpr const char* kOp = "linear";
@@ -82,4 +82,4 @@ TORCH_LIBRARY_IMPL(clebsch, CPU, library) { library.impl("linear", forward_cpu);
 TORCH_LIBRARY_IMPL(clebsch, Meta, library) { library.impl("linear", forward_meta); }
 TORCH_LIBRARY_IMPL(clebsch, AutogradCPU, library) { library.impl("linear", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::linear_op

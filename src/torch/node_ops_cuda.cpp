@@ -21,7 +21,7 @@
 #include "torch/index_check.h"
 #include "torch/linear_maps.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::nodes_on_cuda {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -208,4 +208,4 @@ TORCH_LIBRARY_IMPL(clebsch, AutogradCUDA, library) {
   library.impl("gate", gate_autograd);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::nodes_on_cuda

@@ -10,7 +10,7 @@
 #include "core/errors.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::pair_repulsion_op {
 namespace {
 
 constexpr const char* kOp = "pair_repulsion";
@@ -123,4 +123,4 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
 }
 TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("pair_repulsion", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::pair_repulsion_op

@@ -9,7 +9,7 @@
 #include "torch/cuda_tensors.h"
 #include "torch/index_check.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::pair_repulsion_on_cuda {
 namespace {
 
 constexpr const char* kOp = "pair_repulsion (cuda)";
@@ -70,4 +70,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("pair_repulsion_backward", backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::pair_repulsion_on_cuda

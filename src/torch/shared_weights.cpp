@@ -17,8 +17,6 @@
 namespace clebsch::ops {
 namespace {
 
-constexpr const char* kOp = "tensor_product_conv";
-
 /// Where an original block stands in its merged array [2l+1][stride].
 struct BlockPlace {
   int64_t start = 0, channel = 0, mul = 0, stride = 0;
@@ -93,7 +91,8 @@ at::Tensor conv_with_shared_weights(const at::Tensor& x, const at::Tensor& harmo
   const auto plan = shared_plan(std::string(problem));
   const std::vector<Path>& paths = plan->problem.paths;
   require(weights.dim() == 1 && weights.size(0) == plan->problem.weight_count,
-          "clebsch::{}: expected shared weights of shape ({},), got a tensor of {} dimensions and {} elements", kOp,
+          "clebsch::tensor_product_conv: expected shared weights of shape ({},), got a tensor of {} dimensions and {} "
+          "elements",
           plan->problem.weight_count, weights.dim(), weights.numel());
   const at::Tensor none = at::zeros_symint({harmonics.sym_size(0), 0}, harmonics.options().requires_grad(false));
   const at::Tensor sums = call_conv(x, harmonics, none, graph, layer, plan->weightless);

@@ -10,7 +10,7 @@
 #include "torch/linear_maps.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::species_linear_op {
 namespace {
 
 constexpr const char* kOp = "species_linear";
@@ -127,4 +127,4 @@ TORCH_LIBRARY_IMPL(clebsch, CPU, library) { library.impl("species_linear", forwa
 TORCH_LIBRARY_IMPL(clebsch, Meta, library) { library.impl("species_linear", forward_meta); }
 TORCH_LIBRARY_IMPL(clebsch, AutogradCPU, library) { library.impl("species_linear", forward_autograd); }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::species_linear_op

@@ -9,7 +9,7 @@
 #include "torch/symmetric_contraction.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::symmetric_contraction_op {
 namespace {
 
 constexpr const char* kOp = "symmetric_contraction";
@@ -139,4 +139,4 @@ TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
   library.impl("symmetric_contraction_double_backward", double_backward_meta);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::symmetric_contraction_op

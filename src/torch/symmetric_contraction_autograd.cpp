@@ -9,7 +9,7 @@
 #include "core/errors.h"
 #include "torch/symmetric_contraction.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::symmetric_contraction_gradients {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -179,4 +179,4 @@ TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
   library.impl("symmetric_contraction_double_backward", double_backward_autograd);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::symmetric_contraction_gradients

@@ -15,7 +15,7 @@
 #include "torch/symmetric_contraction.h"
 #include "torch/symmetric_gradient.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::symmetric_contraction_on_cuda {
 namespace {
 
 constexpr const char* kOp = "symmetric_contraction (cuda)";
@@ -128,4 +128,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("symmetric_contraction_double_backward", double_backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::symmetric_contraction_on_cuda

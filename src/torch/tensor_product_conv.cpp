@@ -15,7 +15,7 @@
 #include "torch/shared_weights.h"
 #include "torch/tensors.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::tensor_product_conv_op {
 namespace {
 
 constexpr const char* kOp = "tensor_product_conv";
@@ -193,4 +193,4 @@ TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
   library.impl("tensor_product_conv_backward", backward_autograd);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::tensor_product_conv_op

@@ -14,7 +14,7 @@
 #include "torch/cuda_tensors.h"
 #include "torch/shared_weights.h"
 
-namespace clebsch::ops {
+namespace clebsch::ops::tensor_product_conv_on_cuda {
 namespace {
 
 constexpr const char* kOp = "tensor_product_conv (cuda)";
@@ -143,4 +143,4 @@ TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("tensor_product_conv_backward", backward_cuda);
 }
 
-}  // namespace clebsch::ops
+}  // namespace clebsch::ops::tensor_product_conv_on_cuda

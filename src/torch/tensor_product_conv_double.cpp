@@ -17,12 +17,11 @@
 namespace clebsch::ops {
 namespace {
 
-constexpr const char* kOp = "tensor_product_conv";
 using Incoming = std::optional<at::Tensor>;
 
 /// The problem without its weightless paths, "" when nothing is left: the part that is linear in W.
 std::string weighted_part(const std::string& text) {
-  Problem problem = *conv_problem(kOp, text, false);
+  Problem problem = *conv_problem("tensor_product_conv", text, false);
   const auto end =
       std::remove_if(problem.paths.begin(), problem.paths.end(), [](const Path& p) { return !p.weighted; });
   if (end == problem.paths.end()) return text;
