@@ -49,7 +49,7 @@ def ghost_cutoff(run) -> float:
 def test_ranks(lammps, allegro, boundary):
     """1, 2 and 4 ranks, newton on and off, folded ghosts or not: the same to 1e-10 in every quantity."""
     system = random_system(boundary=boundary, tilt=(2.0, -1.5, 1.0) if boundary == "p p p" else (0.0, 0.0, 0.0))
-    reference = lammps.evaluate(system, allegro)
+    reference = lammps.reference(system, allegro)
     assert np.abs(reference.forces()).max() > 1e-3
     assert_same(lammps.evaluate(system, allegro, newton="off"), reference)
     one = lammps.evaluate(system, allegro, style="comm ghost")
@@ -83,7 +83,7 @@ def test_three_layers_against_upstream_and_ase(lammps, tmp_path):
     want = upstream.evaluate(model, atoms)
     atomic, forces, virial = (np.asarray(a, dtype=float) for a in (want.atomic, want.forces, want.virial))
     assert np.sqrt(np.mean(forces**2)) > 0.1
-    reference = lammps.evaluate(system, path, style="radial exact")
+    reference = lammps.reference(system, path, style="radial exact")
     for ranks, newton in ((1, "on"), (2, "on"), (4, "off")):
         run = lammps.evaluate(system, path, style="radial exact", ranks=ranks, newton=newton)
         assert_same(run, reference)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kokkos_style import LMP, PLUGIN
 from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
+from test_halo import usual
 from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
 from test_types import CHANGE, at_a_corner, overlay
@@ -21,11 +22,11 @@ def on_device(run):
     return run
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", usual(SYSTEMS, "triclinic", "small", "slab"))
 def test_systems(lammps, kokkos, model, name):
     """Folded ghosts on one rank, ghost expansion on several; threads; newton on and off."""
     system = SYSTEMS[name]()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     assert_same(on_device(kokkos.evaluate(system, model)), reference)
     assert_same(kokkos.evaluate(system, model, threads=2, newton="off"), reference)
     if name in ("triclinic", "small"):
@@ -35,7 +36,7 @@ def test_systems(lammps, kokkos, model, name):
 
 
 def test_float32(lammps, kokkos, model):
-    reference = lammps.evaluate(random_system(), model, style="dtype float32")
+    reference = lammps.reference(random_system(), model, style="dtype float32")
     for ranks in (1, 2):
         run = kokkos.evaluate(random_system(), model, style="dtype float32", ranks=ranks)
         assert_same(run, reference, tolerance=1e-5)
@@ -48,7 +49,7 @@ def test_mace(lammps, kokkos, tmp_path):
     mace_environment.run("mace_export.py", "save", "residual", str(tmp_path))
     model = str(tmp_path / "residual.pt")
     system = random_system(tilt=(2.0, -1.5, 1.0), seed=2)
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     for ranks, newton, threads in ((1, "on", 2), (1, "off", 1), (2, "on", 1), (4, "off", 1)):
         assert_same(kokkos.evaluate(system, model, ranks=ranks, newton=newton, threads=threads), reference)
     half = lammps.evaluate(system, model, style="dtype float32")
@@ -57,7 +58,7 @@ def test_mace(lammps, kokkos, tmp_path):
 
 def test_allegro(lammps, kokkos, tmp_path):
     model = tiny_model(tmp_path, "dtype=float64", script="tiny_allegro.py")
-    reference = lammps.evaluate(random_system(), model)
+    reference = lammps.reference(random_system(), model)
     for ranks, newton in ((1, "on"), (2, "off")):
         assert_same(kokkos.evaluate(random_system(), model, ranks=ranks, newton=newton), reference)
 
@@ -70,7 +71,7 @@ def test_hybrid_overlay(lammps, kokkos, model, ranks):
         f"pair_style hybrid/overlay clebsch lj/cut 5.0\npair_coeff * * clebsch {model} O H\n"
         "pair_coeff * * lj/cut 0.01 2.0\n"
     )
-    reference = lammps.evaluate(system, model, pair=pair)
+    reference = lammps.reference(system, model, pair=pair)
     assert_same(kokkos.evaluate(system, model, pair=pair, ranks=ranks), reference)
     mixed = pair.replace("hybrid/overlay", "hybrid/overlay/kk").replace("lj/cut", "lj/cut/kk")
     assert_same(kokkos.evaluate(system, model, pair=mixed, ranks=ranks, suffix=False), reference)
@@ -86,7 +87,7 @@ def test_hybrid_with_null(lammps, kokkos, model, newton):
         f"pair_style hybrid clebsch clebsch lj/cut 3.0\npair_coeff * * clebsch 1 {model} O NULL\n"
         f"pair_coeff * * clebsch 2 {model} NULL H\npair_coeff 1 2 lj/cut 0.01 1.5\n",
     ):
-        reference = lammps.evaluate(system, model, pair=pair)
+        reference = lammps.reference(system, model, pair=pair)
         for ranks in (1, 2):
             assert_same(kokkos.evaluate(system, model, pair=pair, ranks=ranks, newton=newton), reference)
 
@@ -95,12 +96,12 @@ def test_hybrid_with_null(lammps, kokkos, model, newton):
 def test_types_change(lammps, kokkos, model, ranks, newton):
     """`set type` before `run pre no`: of atoms and of their ghosts, to NULL and, which must stop, from it."""
     rest = {"ranks": ranks, "newton": newton}
-    reference = lammps.evaluate(at_a_corner(1), model)
+    reference = lammps.reference(at_a_corner(1), model)
     run = kokkos.evaluate(at_a_corner(2), model, run=CHANGE.format(1), **rest)
     assert_same(on_device(run), reference)
     names = {"type_names": ("O", "H", "Ar")}
     pair = overlay(model, "")
-    reference = lammps.evaluate(at_a_corner(3, **names), model, pair=pair)
+    reference = lammps.reference(at_a_corner(3, **names), model, pair=pair)
     run = kokkos.evaluate(at_a_corner(2, **names), model, pair=pair, run=CHANGE.format(3), **rest)
     assert_same(run, reference)
     lost = kokkos.evaluate(at_a_corner(3, **names), model, pair=pair, run=CHANGE.format(1), check=False, **rest)
@@ -125,7 +126,7 @@ def test_trajectories(lammps, kokkos, repulsive_model, ranks):
     system = random_system(atoms=40, spacing=1.4, tilt=(1.0, 0.5, -0.5), seed=9)
     npt = DYNAMICS + "fix 1 all npt temp 600 600 0.01 iso 0 0 0.1\n"
     for after, run in ((npt, "run 60"), ("min_style cg\n", "minimize 0 0 8 16")):
-        reference = lammps.evaluate(system, repulsive_model, after=after, run=run)
+        reference = lammps.reference(system, repulsive_model, after=after, run=run)
         run = kokkos.evaluate(system, repulsive_model, ranks=ranks, after=after, run=run)
         assert_same(run, reference, tolerance=1e-8)
         for axis in "xyz":
@@ -140,7 +141,7 @@ def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
     after = "neighbor 2.5 bin\nneigh_modify every 100 delay 100 check no\nthermo 1\n"
     after += f"fix 1 all deform 1 {scaled} remap x\n"
     rest = {"after": after, "run": "run 8"}
-    reference = lammps.evaluate(system, model, **rest)
+    reference = lammps.reference(system, model, **rest)
     run = kokkos.evaluate(system, model, ranks=ranks, **rest)
     assert "Neighbor list builds = 0" in run.output, run.output
     assert_same(run, reference)
@@ -175,7 +176,7 @@ def test_isolated_and_no_atoms(lammps, kokkos, model, ranks):
 def test_runs_in_one_process(lammps, kokkos, model):
     """`run 0` again, `clear` and another system, and both plugins side by side."""
     system = random_system()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     commands = kokkos.header(system) + f"pair_style clebsch\npair_coeff * * {model} O H\nneighbor 0.5 bin\n"
     dump = "dump atoms all custom 1 atoms.dump id type x y z fx fy fz\ndump_modify atoms sort id format float %.17g\n"
     plain = f'plugin load "{Path(PLUGIN).parents[1] / "clebschplugin.so"}"\n'
@@ -229,7 +230,7 @@ def test_tiled(lammps, kokkos, model):
 def test_names(lammps, kokkos, model, tmp_path):
     """clebsch/kk/host and /device, the plain style beside them, and what happens without `-k on`."""
     system = random_system()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     for style in ("clebsch", "clebsch/kk", "clebsch/kk/host", "clebsch/kk/device"):
         pair = f"pair_style {style}\npair_coeff * * {model} O H\n"
         assert_same(kokkos.evaluate(system, model, pair=pair, suffix=False), reference)

@@ -30,7 +30,7 @@ def halo(kokkos, system, model, ranks, style="comm halo", **rest):
 def test_systems(lammps, kokkos, model, name):
     """One rank folds; 2, 3, 4 exchange; newton on and off, which send forces in different ways."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     assert_same(kokkos.evaluate(system, model, style="comm halo"), reference, ROUNDING)
     for ranks, newton, threads in ((2, "on", 1), (2, "off", 2), (3, "off", 1), (4, "on", 1)):
         assert_same(halo(kokkos, system, model, ranks, newton=newton, threads=threads), reference, ROUNDING)
@@ -39,7 +39,7 @@ def test_systems(lammps, kokkos, model, name):
 @pytest.mark.parametrize("name", usual(["triclinic", "small", "slab"], "small"))
 def test_mace(lammps, kokkos, mace_model, name):
     system = SYSTEMS[name]()
-    reference = lammps.evaluate(system, mace_model)
+    reference = lammps.reference(system, mace_model)
     for ranks, newton in ((2, "off"), (3, "on"), (4, "off")):
         assert_same(halo(kokkos, system, mace_model, ranks, newton=newton), reference, ROUNDING)
 
@@ -49,7 +49,7 @@ def test_mace(lammps, kokkos, mace_model, name):
 def test_gather(lammps, kokkos, model, name, newton):
     """Collective calls, in which ranks without atoms take part; forces go to their owners by messages all the same."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     run = halo(kokkos, system, model, 3, style="comm gather", newton=newton)
     assert "comm gather through" in run.output
     assert_same(run, reference, ROUNDING)
@@ -66,7 +66,7 @@ def test_as_the_plain_style(lammps, kokkos, model):
 def test_tiled(lammps, kokkos, model, newton):
     """comm_style tiled, whose communication LAMMPS has on the host alone; a box of one cutoff of ghosts."""
     system = random_system(atoms=140, lengths=(17.0, 12.0, 12.0), boundary="p f f", seed=7)
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     tiled = dict(before="comm_style tiled", after="fix balance all balance 1 1.0 rcb\n", newton=newton)
     assert_same(halo(kokkos, system, model, 3, **tiled), reference, ROUNDING)
 
@@ -77,7 +77,7 @@ def test_communication_by_kernels(lammps, kokkos, model, comm, newton):
     """LAMMPS's communication as on a GPU whose memory MPI can reach: kernels pack owners, types and forces."""
     package = f"package kokkos newton {newton} neigh half comm device\n"
     system = random_system()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     run = kokkos.evaluate(system, model, ranks=3, style=f"comm {comm}", before=package, newton=newton)
     assert_same(run, reference, ROUNDING if comm == "halo" else 1e-10)
     run = kokkos.evaluate(at_a_corner(2), model, ranks=3, before=package, newton=newton, run=CHANGE.format(1))
@@ -86,7 +86,7 @@ def test_communication_by_kernels(lammps, kokkos, model, comm, newton):
 
 def test_single_precision(lammps, kokkos, model):
     system = random_system()
-    reference = lammps.evaluate(system, model, style="dtype float32")
+    reference = lammps.reference(system, model, style="dtype float32")
     run = halo(kokkos, system, model, 3, style="comm halo dtype float32", newton="off")
     rms = np.sqrt(np.mean(reference.forces() ** 2))
     assert np.sqrt(np.mean((run.forces() - reference.forces()) ** 2)) < 2e-6 * rms
@@ -100,16 +100,16 @@ def test_same_bits(kokkos, model):
     assert np.array_equal(first.forces(), second.forces()) and first.values == second.values
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("newton", usual(["on", "off"], "off"))
 def test_types_change(lammps, kokkos, model, newton):
     """`set type` before `run pre no`: of atoms and of their ghosts, to NULL and, which must stop, from it. Ranks make a
     new plan together, although one of them alone has seen a reason."""
-    reference = lammps.evaluate(at_a_corner(1), model)
+    reference = lammps.reference(at_a_corner(1), model)
     run = halo(kokkos, at_a_corner(2), model, 3, run=CHANGE.format(1), newton=newton)
     assert_same(run, reference, ROUNDING)
     names = {"type_names": ("O", "H", "Ar")}
     pair = overlay(model, "comm halo")
-    reference = lammps.evaluate(at_a_corner(3, **names), model, pair=pair)
+    reference = lammps.reference(at_a_corner(3, **names), model, pair=pair)
     run = halo(kokkos, at_a_corner(2, **names), model, 3, pair=pair, run=CHANGE.format(3), newton=newton)
     assert_same(run, reference)
     lost = kokkos.evaluate(
@@ -118,7 +118,7 @@ def test_types_change(lammps, kokkos, model, newton):
     assert lost.returncode != 0 and "got a list without 1 of them at step 1" in " ".join(lost.output.split())
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("newton", usual(["on", "off"], "off"))
 def test_two_models(lammps, kokkos, model, mace_model, newton):
     """A communicator for each; one with deep ghosts beside one that needs none of them."""
     system = random_system(atoms=40)
@@ -126,7 +126,7 @@ def test_two_models(lammps, kokkos, model, mace_model, newton):
         "pair_style hybrid/overlay clebsch comm {} clebsch comm {}\n"
         f"pair_coeff * * clebsch 1 {model} O H\npair_coeff * * clebsch 2 {mace_model} O H\n"
     )
-    reference = lammps.evaluate(system, model, pair=pair.format("auto", "auto"))
+    reference = lammps.reference(system, model, pair=pair.format("auto", "auto"))
     for ways in (("halo", "halo"), ("ghost", "halo")):
         run = kokkos.evaluate(system, model, ranks=3, pair=pair.format(*ways), newton=newton)
         assert_same(run, reference)
@@ -139,11 +139,11 @@ def test_two_models(lammps, kokkos, model, mace_model, newton):
         ("barostat", "fix 1 all npt temp 600 600 0.01 aniso 0 0 0.1\n"),
     ],
 )
-@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("newton", usual(["on", "off"], "off"))
 def test_trajectories(lammps, kokkos, repulsive_model, name, more, newton):
     """Domains that move, boxes that change, atoms that cross: 40 steps end at the same positions."""
     system = slab() if name == "shift" else random_system(seed=8, spacing=1.3)
-    reference = lammps.evaluate(
+    reference = lammps.reference(
         system, repulsive_model, after=DYNAMICS + more.replace("fix balance", "# fix"), run="run 40"
     )
     run = halo(kokkos, system, repulsive_model, 3, after=DYNAMICS + more, run="run 40", newton=newton)
@@ -151,7 +151,7 @@ def test_trajectories(lammps, kokkos, repulsive_model, name, more, newton):
     assert_same_end(run, reference)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", usual([2, 4], 4))
 def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
     """A box that shrinks under one neighbour list: ranks need more room for their edges at different steps, and all do
     these steps again together."""
@@ -161,13 +161,13 @@ def test_edges_outgrow_their_room(lammps, kokkos, model, ranks):
         f"fix 1 all deform 1 {' '.join(f'{axis} scale 0.8' for axis in 'xyz')} remap x\n"
     )
     rest = {"after": after, "run": "run 8", "before": "processors * 1 1"}
-    reference = lammps.evaluate(system, model, **rest)
+    reference = lammps.reference(system, model, **rest)
     run = halo(kokkos, system, model, ranks, **rest)
     assert "Neighbor list builds = 0" in run.output, run.output
     assert_same(run, reference, ROUNDING)
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
+@pytest.mark.parametrize("newton", usual(["on", "off"], "off"))
 def test_the_log_counts_rows_messages_and_bytes(kokkos, model, newton):
     """As of the plain style; with newton off forces go back with the features, a message and 24 bytes a node."""
     system = random_system(atoms=90, lengths=(22.0, 6.5, 7.0), seed=3)
@@ -185,7 +185,7 @@ def test_the_log_counts_rows_messages_and_bytes(kokkos, model, newton):
 def test_allegro(lammps, kokkos, allegro_model, name):
     """No features to exchange. With newton off forces take the exchange; with newton on LAMMPS has them anyway."""
     system = SYSTEMS[name]()
-    reference = lammps.evaluate(system, allegro_model)
+    reference = lammps.reference(system, allegro_model)
     for ranks in (2, 3, 4):
         run = kokkos.evaluate(system, allegro_model, ranks=ranks, newton="off")
         assert "halo: ranks exchange forces of ghosts" in run.output
@@ -196,11 +196,11 @@ def test_allegro(lammps, kokkos, allegro_model, name):
         assert_same(run, reference, ROUNDING)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", usual([1, 3], 3))
 def test_allegro_trajectory(lammps, kokkos, allegro_model, ranks):
     system = random_system(seed=8, spacing=1.6)
     after = DYNAMICS.replace("600", "100") + "fix 1 all nve\n"
-    reference = lammps.evaluate(system, allegro_model, after=after, run="run 40")
+    reference = lammps.reference(system, allegro_model, after=after, run="run 40")
     run = kokkos.evaluate(system, allegro_model, ranks=ranks, after=after, run="run 40", newton="off")
     assert_same_end(run, reference)
 
@@ -216,7 +216,7 @@ def test_the_style_is_given_again(lammps, kokkos, model):
     """Another kind of communication with the same model, and the other plugin's style on the host."""
     again = "run 0\npair_style clebsch comm {}\nrun 0"
     system = random_system()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     for first, second in (("halo", "ghost"), ("ghost", "halo")):
         run = kokkos.evaluate(system, model, ranks=2, style=f"comm {first}", run=again.format(second), newton="off")
         assert_same(run, reference)

@@ -36,7 +36,7 @@ def exact(**rest):
 def test_exact_positions(lammps, mixed, model, rest):
     """Energy, forces and virials, which are sums in double, are those of the plain style."""
     system = exact(**rest)
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     for ranks, newton, threads in ((1, "on", 2), (1, "off", 1), (2, "on", 1), (4, "off", 1)):
         run = mixed.evaluate(system, model, ranks=ranks, newton=newton, threads=threads)
         assert "pair clebsch/kk" in run.output and "kokkos_device" in run.output, run.output
@@ -47,9 +47,9 @@ def test_exact_positions(lammps, mixed, model, rest):
 def test_rounded_positions(lammps, mixed, model):
     """Elsewhere the answer is that of the rounded positions, up to the rounding of periodic images in LAMMPS."""
     system = random_system(tilt=(2.0, -1.5, 1.0), seed=2)
-    exact_reference = lammps.evaluate(system, model)
+    exact_reference = lammps.reference(system, model)
     system.positions = system.positions.astype(np.float32).astype(float)
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     for ranks in (1, 2):
         run = mixed.evaluate(system, model, ranks=ranks)
         worst = assert_same(run, reference, tolerance=1e-5)
@@ -58,7 +58,7 @@ def test_rounded_positions(lammps, mixed, model):
 
 
 def test_float32_model(lammps, mixed, model):
-    reference = lammps.evaluate(exact(), model, style="dtype float32")
+    reference = lammps.reference(exact(), model, style="dtype float32")
     assert_same(mixed.evaluate(exact(), model, style="dtype float32"), reference, tolerance=1e-5)
 
 
@@ -73,7 +73,7 @@ def test_trajectory(lammps, mixed, repulsive_model):
     """Molecular dynamics follows that in double, and conserves energy to what a float of the velocities allows."""
     system = random_system(atoms=40, spacing=1.4, seed=9)
     after = "velocity all create 600 4711 loop geom\ntimestep 0.0001\nfix 1 all nve\n"
-    reference = lammps.evaluate(system, repulsive_model, after=after, run="run 100")
+    reference = lammps.reference(system, repulsive_model, after=after, run="run 100")
     for ranks in (1, 2):
         run = mixed.evaluate(system, repulsive_model, ranks=ranks, after=after, run="run 100")
         assert run.values["etotal"] == pytest.approx(reference.values["etotal"], rel=1e-5)

@@ -30,7 +30,7 @@ def test_ranks(lammps, mace_model):
     """Two message passing layers: ghosts two cutoffs deep; newton on and off; tables and exact radial functions."""
     system = random_system(tilt=(2.0, -1.5, 1.0), seed=2)
     for style in ("", "radial exact"):
-        reference = lammps.evaluate(system, mace_model, style=style)
+        reference = lammps.reference(system, mace_model, style=style)
         assert np.abs(reference.forces()).max() > 1e-3
         for ranks, newton in ((1, "off"), (2, "on"), (4, "off")):
             assert_same(lammps.evaluate(system, mace_model, style=style, ranks=ranks, newton=newton), reference)
@@ -40,7 +40,7 @@ def test_ranks(lammps, mace_model):
 def test_density_agnesi_zbl(lammps, mpa_model):
     """The options of MACE-MPA and OMAT together: pair-dependent tables for the elements in use, densities and ZBL."""
     system = random_system(seed=5, spacing=1.5, type_names=("Si", "O"))
-    reference = lammps.evaluate(system, mpa_model)
+    reference = lammps.reference(system, mpa_model)
     assert np.abs(reference.forces()).max() > 1e-2
     for ranks, newton in ((1, "off"), (2, "on"), (4, "off")):
         assert_same(lammps.evaluate(system, mpa_model, ranks=ranks, newton=newton), reference)

@@ -40,5 +40,5 @@ def test_groups(lammps, model, command, ranks):
     pair = (
         f"pair_style hybrid/overlay clebsch zero 4.0\npair_coeff * * clebsch {model} NULL H NULL\npair_coeff * * zero\n"
     )
-    reference = lammps.evaluate(rest, model, pair=pair)
+    reference = lammps.reference(rest, model, pair=pair)
     assert_same(lammps.evaluate(rest, model, ranks=ranks, pair=pair, after=group(rest, command)), reference)

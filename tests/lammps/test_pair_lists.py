@@ -19,7 +19,7 @@ def systems() -> dict:
 def test_one_step(lammps, model, name):
     """Folded ghosts on one rank, ghosts as nodes on one and on two, newton on and off."""
     system = systems()[name]
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     assert_same(lammps.evaluate(system, model, style=PADDED), reference)
     assert_same(lammps.evaluate(system, model, style=f"{PADDED} comm ghost"), reference)
     assert_same(lammps.evaluate(system, model, style=PADDED, ranks=2, newton="off"), reference)
@@ -30,7 +30,7 @@ def test_many_steps(lammps, repulsive_model, ranks):
     """Lists that hold for some steps, then change; two runs, and types that have changed between them."""
     system = random_system(atoms=40, seed=9)
     after = DYNAMICS + "run 40\nset atom 3 type 1\n"
-    reference = lammps.evaluate(system, repulsive_model, after=after, run="run 20")
+    reference = lammps.reference(system, repulsive_model, after=after, run="run 20")
     run = lammps.evaluate(system, repulsive_model, style=PADDED, ranks=ranks, after=after, run="run 20")
     assert_same(run, reference, tolerance=1e-6)
     lists = [int(line.split("=")[1]) for line in run.output.splitlines() if "Neighbor list builds" in line]
@@ -47,7 +47,7 @@ def test_some_types_belong_to_another_style(lammps, model):
             "pair_coeff * 3 lj/cut 0.01 1.0\n"
         )
 
-    reference = lammps.evaluate(system, model, pair=pair(""))
+    reference = lammps.reference(system, model, pair=pair(""))
     assert_same(lammps.evaluate(system, model, pair=pair(PADDED)), reference)
 
 

@@ -28,7 +28,7 @@ def test_ranks(lammps, model, name, record_property):
     """1 rank folds ghosts onto owners; 2, 3, 4 ranks exchange features (to rounding) or, as 1 with `comm ghost`, expand
     ghosts; newton on and off."""
     system = SYSTEMS[name]()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     assert np.abs(reference.forces()).max() > 1e-3
     worst = assert_same(lammps.evaluate(system, model, style="comm ghost"), reference)
     for ranks, newton, comm in (
@@ -49,7 +49,7 @@ def test_ranks(lammps, model, name, record_property):
 def test_tiled(lammps, model, newton):
     """comm_style tiled with a recursive bisection."""
     system = random_system(atoms=140, lengths=(17.0, 12.0, 12.0), boundary="p f f", seed=7)
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     tiled = dict(before="comm_style tiled", after="fix balance all balance 1 1.0 rcb\n", newton=newton)
     for ranks in (1, 3):
         assert_same(lammps.evaluate(system, model, ranks=ranks, **tiled), reference)
@@ -59,7 +59,7 @@ def test_trajectory_with_balance(lammps, repulsive_model):
     """Rebuilds, migration and fix balance: 40 steps end at the same positions on 1 and 4 ranks."""
     system = slab()
     dynamics = "velocity all create 600 4711 loop geom\nfix 1 all nve\ntimestep 0.00005\n"
-    reference = lammps.evaluate(system, repulsive_model, after=dynamics, run="run 40")
+    reference = lammps.reference(system, repulsive_model, after=dynamics, run="run 40")
     balance = dynamics + "fix balance all balance 5 1.0 shift x 10 1.02\n"
     run = lammps.evaluate(system, repulsive_model, ranks=4, after=balance, run="run 40")
     assert_same(run, reference, tolerance=1e-8)

@@ -77,7 +77,7 @@ def test_two_models(lammps, model, repulsive_model, ranks):
 def test_elements_in_any_order(lammps, model):
     """pair_coeff maps types by name; two types may have the same name."""
     system = random_system()
-    reference = lammps.evaluate(system, model)
+    reference = lammps.reference(system, model)
     swapped = System(system.cell, system.positions, 3 - system.types, type_names=("H", "O"))
     assert_same(lammps.evaluate(swapped, model), reference)
     split = System(system.cell, system.positions, system.types.copy(), type_names=("O", "H", "H"))
@@ -216,7 +216,7 @@ def test_changing_box_without_setup(lammps, repulsive_model, newton):
     dynamics = "velocity all create 300 5 loop geom\nfix 1 all npt temp 300 300 0.002 iso 0 0 0.02\ntimestep 0.00005\n"
     system = random_system(atoms=60, lengths=(9, 9, 12), spacing=1.4)
     runs = "run 20\nrun 20 pre no"
-    reference = lammps.evaluate(system, repulsive_model, after=dynamics, run=runs)
+    reference = lammps.reference(system, repulsive_model, after=dynamics, run=runs)
     run = lammps.evaluate(system, repulsive_model, ranks=2, newton=newton, after=dynamics, run=runs)
     assert_same(run, reference, tolerance=1e-6)
 
@@ -257,5 +257,5 @@ def test_atoms_come_and_go(lammps, model):
     table = run.table()
     positions = np.stack([table[axis] for axis in "xyz"], axis=1)
     rest = System(system.cell, positions, table["type"].astype(int))
-    reference = lammps.evaluate(rest, model)
+    reference = lammps.reference(rest, model)
     assert abs(run.values["pe"] - reference.values["pe"]) < 1e-10 * max(1, abs(reference.values["pe"]))

@@ -18,7 +18,7 @@ def at_a_corner(kind=2, **rest):
 @pytest.mark.parametrize("ranks, newton", [(1, "on"), (1, "off"), (2, "on"), (3, "off")])
 def test_set_type(lammps, model, style, ranks, newton):
     """Of an atom and of its ghosts: cutoffs depend on the ordered pair of types."""
-    reference = lammps.evaluate(at_a_corner(1), model)
+    reference = lammps.reference(at_a_corner(1), model)
     old = lammps.evaluate(at_a_corner(2), model)
     assert abs(reference.values["pe"] - old.values["pe"]) > 1e-2
     run = lammps.evaluate(at_a_corner(2), model, style=style, ranks=ranks, newton=newton, run=CHANGE.format(1))
@@ -42,7 +42,7 @@ def test_types_of_no_model(lammps, model, style, ranks):
     """An atom may leave the model; one that LAMMPS's list does not hold stops the run."""
     names = {"type_names": ("O", "H", "Ar")}
     pair = overlay(model, style)
-    reference = lammps.evaluate(at_a_corner(3, **names), model, pair=pair)
+    reference = lammps.reference(at_a_corner(3, **names), model, pair=pair)
     assert_same(
         lammps.evaluate(at_a_corner(2, **names), model, pair=pair, ranks=ranks, run=CHANGE.format(3)), reference
     )
