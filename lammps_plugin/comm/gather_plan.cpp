@@ -3,12 +3,34 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/deadline.h"
 
 namespace clebsch_lammps {
+namespace {
+
+/// Rows that ranks tell each other.
+struct Told {
+  explicit Told(std::size_t ranks) : sent(ranks, 0), sent_starts(ranks, 0), got(ranks, 0), got_starts(ranks, 0) {}
+  std::vector<int> sent, sent_starts, got, got_starts;  ///< by rank
+  std::vector<int> rows, sources;                       ///< sent, and got
+};
+
+void tell_rows([[maybe_unused]] MPI_Comm world, [[maybe_unused]] double seconds, [[maybe_unused]] Told& told) {
+#ifndef MPI_STUBS
+  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
+  MPI_Ialltoallv(told.rows.data(), told.sent.data(), told.sent_starts.data(), MPI_INT, told.sources.data(),
+                 told.got.data(), told.got_starts.data(), MPI_INT, world, &pending[0].request);
+  wait_for(pending, 0, seconds, "rows of atoms to gather");
+#endif
+}
+
+}  // namespace
 
 GatherPlan make_gather_plan(MPI_Comm world, const HaloPlan& halo, double seconds) {
   GatherPlan plan;
@@ -25,23 +47,25 @@ GatherPlan make_gather_plan(MPI_Comm world, const HaloPlan& halo, double seconds
                              "; use comm halo");
 
   // Owners know the rows; who has copies of them asked by local index.
-  std::vector<int> sent(plan.ranks, 0), sent_starts(plan.ranks, 0), got(plan.ranks, 0), got_starts(plan.ranks, 0);
+  auto told = std::make_unique<Told>(static_cast<std::size_t>(plan.ranks));
   for (const HaloPeer& peer : halo.to) {
-    sent[peer.rank] = peer.count;
-    sent_starts[peer.rank] = peer.first;
+    told->sent[peer.rank] = peer.count;
+    told->sent_starts[peer.rank] = peer.first;
   }
   for (const HaloPeer& peer : halo.from) {
-    got[peer.rank] = peer.count;
-    got_starts[peer.rank] = peer.first;
+    told->got[peer.rank] = peer.count;
+    told->got_starts[peer.rank] = peer.first;
   }
-  plan.rows = halo.rows;
-  plan.sources.resize(static_cast<std::size_t>(halo.remote));
-#ifndef MPI_STUBS
-  std::vector<PendingMessage> pending(1, {MPI_REQUEST_NULL, -1});
-  MPI_Ialltoallv(plan.rows.data(), sent.data(), sent_starts.data(), MPI_INT, plan.sources.data(), got.data(),
-                 got_starts.data(), MPI_INT, world, &pending[0].request);
-  wait_for(pending, 0, seconds, "rows of atoms to gather");
-#endif
+  told->rows = halo.rows;
+  told->sources.resize(static_cast<std::size_t>(halo.remote));
+  try {
+    tell_rows(world, seconds, *told);
+  } catch (...) {
+    static_cast<void>(told.release());  // MPI may still write there when a rank comes late
+    throw;
+  }
+  plan.rows = std::move(told->rows);
+  plan.sources = std::move(told->sources);
   for (const HaloPeer& peer : halo.from)
     for (int k = peer.first; k < peer.first + peer.count; ++k) plan.sources[k] += peer.rank * plan.padded;
   plan.places.resize(plan.rows.size());

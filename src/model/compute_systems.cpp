@@ -91,12 +91,14 @@ void Model::compute(const SystemsView& systems, const SystemsOptions& options, c
   Impl& model = *impl_;
   const bool gpu = listed_on_gpu(model, systems);
   const int threads = model.threads > 0 ? model.threads : at::get_num_threads();
-  if (model.systems_version != model.pairs_version) model.systems.forget();  // another list has come in between
+  // Another list has come in between, or the environment says now that pairs are to be found elsewhere.
+  if (model.systems_version != model.pairs_version || model.systems_on_gpu != gpu) model.systems.forget();
   if (!model.systems.update(systems, model.metadata.shown.r_max, options.skin, gpu ? kDeviceBins : kHostBins,
                             threads)) {
     model.systems_version = -1;  // until the list is taken
     take_list(model, gpu, threads);
     model.systems_version = model.pairs_version;
+    model.systems_on_gpu = gpu;
     ++model.lists;
   }
   const SystemsView& points = model.systems.points();

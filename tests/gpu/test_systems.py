@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -196,3 +200,89 @@ def test_edges_that_outgrow_their_room(within, lists):
         got, expected = (model.compute_systems(*given, skin=3.0) for model in (on_gpu, on_cpu))
         scale_of = float(expected["forces"].square().mean().sqrt())
         within({"forces": float((got["forces"] - expected["forces"]).abs().max()) / scale_of}, {"forces": 1e-9})
+
+
+def test_lists_found_elsewhere_from_one_step_to_the_next(monkeypatch):
+    """What the environment says counts at once, also while the last list would serve."""
+    from clebsch.ase import ClebschCalculator
+
+    structure = diamond(2)
+    atoms = Atoms("C64", structure.positions, cell=[structure.length] * 3, pbc=True)
+    atoms.calc = ClebschCalculator(model_path(needs("nequip-S")), "cuda", "float64")
+    expected = None
+    for where in "101100":
+        monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", where)
+        atoms.calc.results.clear()
+        forces = atoms.get_forces()
+        expected = forces if expected is None else expected
+        np.testing.assert_allclose(forces, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.sanitize(tools=("memcheck", "initcheck"))
+def test_two_calculators_of_carbon(monkeypatch):
+    """float32 with a skin beside float64 without one, on the shipped model: an H200 ended this in
+    cudaErrorInvalidAddressSpace once. The 12 neighbours just outside of the cutoff come in as atoms move, so that edges
+    outgrow their room, and the second list, with a skin, outgrows the first one's. Under memcheck it names the kernel.
+    """
+    from ase import units
+    from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
+    from ase.md.verlet import VelocityVerlet
+
+    from clebsch.ase import ClebschCalculator
+
+    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1")
+    path = model_path("carbon-mace")
+    exact = ClebschCalculator(path, "cuda", "float64", skin=0.0)
+    structure = diamond(2)
+    atoms = Atoms("C64", structure.positions, cell=[structure.length] * 3, pbc=True)
+    atoms.calc = ClebschCalculator(path, "cuda", "float32")
+    MaxwellBoltzmannDistribution(atoms, temperature_K=300, rng=np.random.default_rng(0))
+    dynamics = VelocityVerlet(atoms, timestep=1.0 * units.fs)
+    for steps in (1, 1, 1, 9, 12):
+        dynamics.run(steps)
+        torch.cuda.synchronize()
+        other = atoms.copy()
+        other.calc = exact
+        error = np.sqrt(np.mean((atoms.get_forces() - other.get_forces()) ** 2) / np.mean(other.get_forces() ** 2))
+        torch.cuda.synchronize()
+        assert error < 1e-4
+        assert all(calculator.model.time_device(2) > 0 for calculator in (atoms.calc, exact))
+
+
+BROKEN = """
+import sys
+import numpy as np
+import torch
+from ase import Atoms
+from clebsch import ClebschError
+from clebsch.ase import ClebschCalculator
+
+places = 1.9 * np.stack(np.meshgrid(*[np.arange(3)] * 3), -1).reshape(-1, 3)
+atoms = Atoms("C27", places + np.random.default_rng(0).uniform(0, 0.2, (27, 3)), cell=[5.7] * 3, pbc=True)
+atoms.calc = ClebschCalculator(sys.argv[1], "cuda", "float32")
+for _ in range(3):
+    atoms.positions[0] += 1e-3
+    atoms.get_forces()
+torch.zeros(4, device="cuda")[torch.tensor([9], device="cuda")]  # an assertion on the device
+try:
+    torch.cuda.synchronize()
+except RuntimeError:
+    pass
+atoms.positions[0] += 1e-3
+try:
+    atoms.get_forces()
+except ClebschError as error:
+    print("told:", str(error).splitlines()[0])
+del atoms
+print("over")
+"""
+
+
+@pytest.mark.parametrize("lists", ["0", "1"])
+def test_a_broken_device_ends_no_process(lists):
+    """Destructors of a model on a device that has failed leave its memory where it is: torch throws when it frees."""
+    environ = os.environ | {"CLEBSCH_DEVICE_LISTS": lists}
+    command = [sys.executable, "-W", "ignore", "-c", BROKEN, model_path(needs("nequip-S"))]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200)
+    assert "told:" in done.stdout and "over" in done.stdout, done
+    assert "terminate called" not in done.stderr and done.returncode == 0, done

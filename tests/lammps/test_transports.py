@@ -120,6 +120,16 @@ def test_faults_end_the_wait(transports, fault, reason):
     assert reason in text and "not ended\n" not in text, text
 
 
+def test_what_a_late_rank_writes_into():
+    """A rank that gave up a plan has not freed what MPI still receives into while it says why."""
+    program = BINARIES / "late_rank"
+    if not program.exists():
+        pytest.skip("built without MPI")
+    command = [*several(2), program]
+    done = subprocess.run(command, env={**os.environ, **MPI_ENVIRONMENT}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "fine" in done.stdout, done
+
+
 def test_measure(transports, tmp_path):
     """The program of the benchmark compares all transports with each other."""
     status, text = transports(2, "measure", tmp_path / "times.jsonl")

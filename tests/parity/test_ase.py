@@ -246,6 +246,22 @@ def test_an_error_leaves_a_calculator_that_works(exported):
         np.testing.assert_allclose(atoms.get_forces(), forces, rtol=0, atol=1e-9)
 
 
+def test_what_fails_leaves_no_results_of_other_atoms(calculator):
+    """Where calculate is called by itself, as wrappers of calculators do, nobody else clears them."""
+    atoms, broken = (with_calculator("triclinic", calculator) for _ in range(2))
+    atoms.get_forces()
+    broken.positions[1, 2] = np.nan
+    for _ in range(2):
+        with pytest.raises(ClebschError, match="for atom 1"):
+            calculator.calculate(broken, ["energy"])
+        assert calculator.results == {}
+    broken.positions[1, 2] = 1e200
+    with pytest.raises(ClebschError, match="for atom 1"):
+        calculator.calculate(broken, ["energy"])
+    with pytest.raises(ClebschError, match="for atom 1"):
+        broken.get_potential_energy()
+
+
 def test_a_refused_list_leaves_the_one_before(exported):
     from clebsch.runtime import Model
 

@@ -84,6 +84,15 @@ def test_what_is_asked_for(exported):
         clebsch.Evaluator(exported(CASE), max_atoms=0)
 
 
+def test_no_structures_for_a_model_that_is_not_loaded(exported, monkeypatch):
+    """A model of many types is loaded for the elements that turn up."""
+    import clebsch.element_model
+
+    monkeypatch.setattr(clebsch.element_model, "_MANY_TYPES", 2)
+    none = clebsch.evaluate([], exported(CASE), "cpu")
+    assert len(none) == 0 and none.atomic_energies == [] and none.stresses.shape == (0, 6)
+
+
 def test_errors_name_the_structure(exported):
     chosen = mixed()
     chosen[4].positions[0, 1] = np.inf

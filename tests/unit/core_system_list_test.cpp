@@ -170,6 +170,27 @@ TEST(SystemList, RefusesWhatIsNoSystem) {
   Systems flat;
   flat.add(1, {1e-4, 0, 0, 0, 5, 0, 0, 0, 5}, {1, 1, 1}, random);
   expect_refused(flat, "not much smaller than the cutoff");
+  Systems vanishing;  // squares of its reciprocal vectors are beyond the largest number
+  vanishing.add(1, {1e-200, 0, 0, 0, 5, 0, 0, 0, 5}, {1, 1, 1}, random);
+  expect_refused(vanishing, "not much smaller than the cutoff");
+}
+
+TEST(SystemList, AtomsAsFarAwayAsNumbersGo) {
+  std::mt19937_64 random(7);
+  for (const std::array<double, 9>& cell : {std::array<double, 9>{}, {0.01, 0, 0, 0, 0.01, 0, 0, 0, 0.01}}) {
+    Systems systems;
+    systems.add(40, cell, {0, 0, 0}, random);
+    for (int d = 0; d < 3; ++d) {
+      systems.positions[d] = 1e308;
+      systems.positions[3 + d] = -1e308;
+    }
+    SystemList list;
+    EXPECT_FALSE(list.update(systems.view(), kCutoff, 1.0, 2, 1));
+    FoundPairs found;
+    find_pairs(list.grid(), list.points(), 1, found);
+    EXPECT_EQ(found.row_ptr[2], 0);  // nobody is near the first two, and all others are near each other
+    EXPECT_TRUE(same_pairs(found_pairs(found), all_pairs(list.points(), kCutoff)));
+  }
 }
 
 }  // namespace

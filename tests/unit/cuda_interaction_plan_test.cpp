@@ -2,12 +2,14 @@
 // cuda_compile_test.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 
 #include "core/errors.h"
 #include "core/problem/named_problems.h"
 #include "cuda/interaction/interaction_source.h"
+#include "cuda/kernels/fixed_point.h"
 #include "cuda/plan/device_limits.h"
 
 namespace clebsch::cuda {
@@ -38,6 +40,30 @@ TEST(CudaInteractionPlan, ModelsKeepMultiprocessorsBusy) {
       }
     }
   }
+}
+
+/// Sums of 2^16 edges' terms stay within 64 bits, also where several tiles add to one number for an edge.
+TEST(CudaInteractionPlan, IntegersHoldTheSumsOfAllTiles) {
+  int cut = 0;
+  for (const NamedProblem& named : named_problems()) {
+    const auto problem = cached_problem(named.problem);
+    if (!problem->radial) continue;
+    InteractionOutputs outputs{true, true, true};
+    outputs.fixed_point = true;
+    ScheduleOptions options;
+    options.registers = 60;  // cuts units by paths
+    const KernelSource kernel = interaction_backward_source(*problem, Scalar::f32, outputs, {}, options);
+    const int parts = max_input_parts(*problem, kernel.schedule);
+    cut += parts > 1;
+    size_t found = 0;
+    for (size_t at = 0; (at = kernel.source.find(")) s.bad[", at)) != std::string::npos; ++at, ++found) {
+      const size_t number = kernel.source.rfind("< ", at) + 2;
+      // Fewer than 2^16 terms leave room for the rounding of the number in the source.
+      EXPECT_LE(std::stod(kernel.source.substr(number)) * parts * 65535, std::ldexp(1.0, 63)) << named.name;
+    }
+    EXPECT_GT(found, 0) << named.name;
+  }
+  EXPECT_GT(cut, 0);
 }
 
 /// Everything the generator is asked for in the registry has a plan that names each path and slice once.

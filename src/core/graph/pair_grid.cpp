@@ -17,6 +17,9 @@ constexpr int32_t kBlock = 128;
 
 int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
+/// A whole number of 0 to `last`: `value` without its fraction, and `last` for what is no number.
+int32_t whole(double value, double last) { return static_cast<int32_t>(std::max(0.0, std::min(last, value))); }
+
 /// A bin number beyond the cell, as a bin and the image of the cell that it is in; false when there is none.
 struct Image {
   int32_t bin, shift;
@@ -113,8 +116,7 @@ void PairGrid::plan(const SystemsView& view, int system, int fineness) {
     g.periodic[k] = view.periodic[3 * system + k] != 0;
     extent[k] = (high - low) / steep;
     box.low[k] = low;
-    const double bins = std::floor(extent[k] * fineness / cutoff);
-    g.bins[k] = static_cast<int32_t>(std::clamp(bins, 1.0, 1024.0));
+    g.bins[k] = std::max(1, whole(extent[k] * fineness / cutoff, 1024));
     box.by[k] = high > low ? 1.0 / (high - low) : 0.0;
   }
   const int64_t most = std::max<int64_t>(64, 2 * int64_t{to - from});
@@ -124,7 +126,7 @@ void PairGrid::plan(const SystemsView& view, int system, int fineness) {
   }
   for (int k = 0; k < 3; ++k) {
     const double reach = extent[k] > 0 ? std::ceil(cutoff * g.bins[k] / extent[k]) : 0.0;
-    if (g.periodic[k] && !(reach / g.bins[k] < kLargestShift - 1)) {
+    if (g.periodic[k] && !(extent[k] > 0 && reach / g.bins[k] < kLargestShift - 1)) {
       fail("expected a cell not much smaller than the cutoff of {} Angstrom, got one of {} Angstrom across", cutoff,
            extent[k]);
     }
@@ -147,7 +149,7 @@ void PairGrid::sort(const SystemsView& view, int system) {
     int32_t bin[3];
     for (int k = 0; k < 3; ++k) {
       const double coordinate = x[0] * box.inverse[k] + x[1] * box.inverse[3 + k] + x[2] * box.inverse[6 + k];
-      bin[k] = static_cast<int32_t>(std::clamp((coordinate - box.low[k]) * box.by[k], 0.0, g.bins[k] - 1.0));
+      bin[k] = whole((coordinate - box.low[k]) * box.by[k], g.bins[k] - 1.0);
     }
     own[i - from] = (bin[2] * g.bins[1] + bin[1]) * g.bins[0] + bin[0];
     ++start[own[i - from]];

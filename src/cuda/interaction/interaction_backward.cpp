@@ -147,7 +147,9 @@ class InteractionBackward : IncomingGradient {
       for (int i = 0; i < problem_.in1[block].ir.dim(); ++i)
         size += fmt::format("{}fabsf(d{})", size.empty() ? "" : " + ", input_name(t, block, i));
     }
-    w_.line("if (!({} < {})) s.bad[{}] = 1;", size, context_.number(std::ldexp(1.0, kTermExponent)), kSenderAgain);
+    // Of an edge as many terms go to one number as tiles read its input block.
+    const double most = std::ldexp(1.0, kTermExponent) / max_input_parts(problem_, schedule_);
+    w_.line("if (!({} < {})) s.bad[{}] = 1;", size, context_.number(most), kSenderAgain);
   }
 
   void skipped_edges(const UnitKind& kind) {

@@ -6,8 +6,8 @@
 namespace clebsch::cuda {
 
 /// The quantum is such that the largest number of the data is 2^kLargestExponent to 2^(kLargestExponent + 1) quanta.
-/// A term may have fewer than 2^kTermExponent quanta and a sum fewer than 2^kTermsExponent terms, so that no sum
-/// leaves 64 bits.
+/// A term, or where several units add to one number for an edge, these together, may have fewer than
+/// 2^kTermExponent quanta and a sum fewer than 2^kTermsExponent terms, so that no sum leaves 64 bits.
 constexpr int kLargestExponent = 36, kTermExponent = 47, kTermsExponent = 16;
 
 /// Device pointers. `largest` and `bad` and `sums` must be zero before the first kernel.

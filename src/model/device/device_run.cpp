@@ -47,15 +47,6 @@ DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
   stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
-DeviceRun::~DeviceRun() {
-  try {
-    const DeviceScope scope(model_.device.device, stream_);
-    synchronize();
-    release();
-  } catch (...) {  // a broken device has nothing left to wait for
-  }
-}
-
 void DeviceRun::synchronize() const {
   if (stream_) stream_->synchronize();
 }
@@ -70,13 +61,6 @@ void DeviceRun::forget_recording() {
   graph_.reset();
   if (segments_) segments_->forget();
   warm_steps_ = 0;
-}
-
-void DeviceRun::release() {
-  forget_recording();
-  buffers_.reset();
-  points_.reset();
-  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
 }
 
 void DeviceRun::prepare_for(bool points, bool exchanged) {

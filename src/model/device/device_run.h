@@ -57,6 +57,9 @@ class DeviceRun {
   void forget_recording();
   /// Gives back all memory.
   void release();
+  /// Frees nothing: when a device is broken, torch's functions that free pinned memory throw, and destructors of
+  /// tensors may not, so the process would end.
+  void leave_behind();
   /// Says where the next step's edges come from, positions and a pair list or else an uploaded graph, and whether
   /// features are exchanged.
   void prepare_for(bool points, bool exchanged);

@@ -29,6 +29,7 @@ class NcclRanks : public Nccl {
     watch_ = std::make_unique<NcclWatch>(comm_, device, deadline_seconds);
   }
   ~NcclRanks() override {
+    leave_turn();
     const bool ended = watch_->ended();
     watch_.reset();
     if (ended) return;
@@ -40,7 +41,7 @@ class NcclRanks : public Nccl {
   }
 
   void begin() override {
-    turn_ = watch_->take_turn();
+    take_turn();
     check_nccl(nccl_.group_start(), "ncclGroupStart");
   }
   void send(const void* data, std::size_t bytes, int rank, void* stream) override {
@@ -57,7 +58,7 @@ class NcclRanks : public Nccl {
   }
   void all_gather(void* slots, std::size_t bytes, void* stream) override {
     const cuda::DeviceTurn turn(device_);
-    turn_ = watch_->take_turn();
+    take_turn();
     const char* mine = static_cast<const char*>(slots) + bytes * static_cast<std::size_t>(rank_);
     check_nccl(nccl_.all_gather(mine, slots, bytes, cuda::kNcclBytes, comm_, stream), "ncclAllGather");
     watch_->note(stream);
@@ -66,10 +67,18 @@ class NcclRanks : public Nccl {
   void check() const override { watch_->check(); }
 
  private:
+  void leave_turn() {
+    if (turn_.owns_lock()) turn_.unlock();
+  }
+  /// A group of calls that ended with an exception may have kept its turn: this thread would wait for itself.
+  void take_turn() {
+    leave_turn();
+    turn_ = watch_->take_turn();
+  }
   /// The watch's reason comes first: after it has ended the communicator, calls fail without a good one.
   void check_nccl(int result, const char* what) {
     if (result == 0) return;
-    if (turn_.owns_lock()) turn_.unlock();
+    leave_turn();
     watch_->check();
     cuda::check_nccl(result, what, comm_);
   }

@@ -38,6 +38,7 @@ struct Model::Impl {
   SystemList systems;                                       ///< of compute() of systems
   FoundPairs found;                                         ///< its pairs, on the CPU
   int64_t systems_version = -1;                             ///< `pairs_version` of its list; -1: there is none
+  bool systems_on_gpu = false;                              ///< whether that list's pairs are there
   int64_t lists = 0;                                        ///< how many there were
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;

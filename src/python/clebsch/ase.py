@@ -161,6 +161,7 @@ class ClebschCalculator(Calculator):
         properties: Sequence[str] = ("energy",),
         system_changes: Sequence[str] = all_changes,
     ) -> None:
+        self.results = {}  # those of other atoms, should this fail
         if atoms is not None:
             self._hold(atoms)
         atoms = self.atoms

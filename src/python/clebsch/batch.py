@@ -123,15 +123,17 @@ class Evaluator:
             if not isinstance(atoms, Atoms):
                 raise ClebschError(f"structure {index}: expected ase.Atoms, got {type(atoms).__name__}")
         watch = _watcher(progress)
+        found = _Collected(len(structures), forces, stress)
+        if not structures:  # a model of many types may not be loaded yet
+            return found.evaluation()
         self._load(structures, watch)
         most = self._max_atoms or (_ATOMS_ON_CPU if self.model.device == "cpu" else _ATOMS_ON_GPU)
         batches = _batches([len(atoms) for atoms in structures], most)
-        room = max((sum(len(structures[k]) for k in batch) for batch in batches), default=0)
-        found = _Collected(len(structures), forces, stress)
+        room = max(sum(len(structures[k]) for k in batch) for batch in batches)
         done = 0
         # One thread packs the next batch while the model, outside of Python, computes this one.
         with ThreadPoolExecutor(max_workers=1) as pool:
-            upcoming: Future[_Packed] | None = pool.submit(_Packed.of, structures, batches[0]) if batches else None
+            upcoming: Future[_Packed] | None = pool.submit(_Packed.of, structures, batches[0])
             for number, batch in enumerate(batches):
                 assert upcoming is not None
                 packed = upcoming.result()
@@ -144,9 +146,8 @@ class Evaluator:
 
     def _load(self, structures: Sequence[Atoms], progress: Progress) -> None:
         """Loads the model for all elements at once, instead of again and again."""
-        if structures:
-            numbers = np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures]))
-            self._elements.types_of(numbers, progress)
+        numbers = np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures]))
+        self._elements.types_of(numbers, progress)
 
     def _run(self, structures: Sequence[Atoms], packed: _Packed, room: int, found: _Collected) -> None:
         """A batch; where it fails, its halves: one that asks for too much memory runs in parts, and an error names the

@@ -1,0 +1,36 @@
+// Giving back what a DeviceRun has, on a device that works and on one that is broken.
+#include "model/device/device_run.h"
+#include "model/device/device_scope.h"
+
+namespace clebsch {
+
+DeviceRun::~DeviceRun() {
+  try {
+    const DeviceScope scope(model_.device.device, stream_);
+    synchronize();
+    release();
+    search_.reset();
+  } catch (...) {  // a broken device has nothing left to wait for
+    leave_behind();
+  }
+}
+
+void DeviceRun::leave_behind() {
+  static_cast<void>(last_.release());
+  static_cast<void>(segments_.release());
+  static_cast<void>(graph_.release());
+  static_cast<void>(buffers_.release());
+  static_cast<void>(points_.release());
+  static_cast<void>(search_.release());
+  for (at::Tensor* tensor : {&results_, &staged_results_, &extra_, &staged_extra_})
+    static_cast<void>(tensor->unsafeReleaseTensorImpl());
+}
+
+void DeviceRun::release() {
+  forget_recording();
+  buffers_.reset();
+  points_.reset();
+  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+}
+
+}  // namespace clebsch
