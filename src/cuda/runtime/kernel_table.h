@@ -44,6 +44,18 @@ struct KernelResult {
   std::string error;                ///< with the compiler's log; "" when all is well
 };
 
+/// One kernel of a module as it was compiled.
+struct KernelUse {
+  std::string name;  ///< its entry in the module
+  KernelResources resources;
+  int threads = 0;       ///< a block; 0: not planned
+  double occupancy = 0;  ///< theoretical, 0 to 1; 0 where threads are not planned
+  bool main = false;     ///< in the module that the job is named after, not in a helper's
+};
+
+/// Every kernel of a result, those of the main module first.
+std::vector<KernelUse> kernels_of(const KernelResult& result, const DeviceLimits& limits);
+
 /// Kernels of a call on a device with these limits; empty for ops that are not generated. Throws Error for a problem
 /// that is not valid.
 std::vector<KernelJob> kernel_jobs(const OpCall& call, const DeviceLimits& limits);

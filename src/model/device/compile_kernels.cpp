@@ -89,6 +89,11 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
         report.spill_bytes += kernel.spill_bytes;
       }
     }
+    for (const cuda::KernelUse& use : cuda::kernels_of(result, limits)) {
+      const cuda::KernelResources& kernel = use.resources;
+      report.entries.push_back(
+          {use.name, kernel.registers, kernel.spill_bytes, kernel.shared_bytes, use.threads, use.occupancy});
+    }
     reports.push_back(std::move(report));
   }
   return reports;
