@@ -40,7 +40,7 @@ struct Model::Impl {
   int64_t systems_version = -1;                             ///< `pairs_version` of its list; -1: there is none
   int64_t lists = 0;                                        ///< how many there were
   // Buffers of compute(), kept between calls.
-  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
+  std::vector<int32_t> col_ptr, col_edge, col_counts, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;
 };
 
