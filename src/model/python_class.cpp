@@ -9,6 +9,7 @@
 
 #include "core/errors.h"
 #include "core/problem/named_problems.h"
+#include "model/keep_plan.h"
 #include "model/model.h"
 #include "model/python_progress.h"
 #include "model/python_rows.h"
@@ -306,6 +307,10 @@ const auto kRegistration =
         .def_static("kernel_cache_problem", [](const std::string& folder) { return kernel_cache_problem(folder); })
         .def_static("kernel_cache_refusal", [](const std::string& folder) { return kernel_cache_refusal(folder); })
         .def_static("kernel_cache_folder", []() { return kernel_cache_folder(); })
+        .def_static("keep_plan",
+                    [](const std::string& folder, const std::string& option, const std::string& dtype,
+                       const std::string& problem,
+                       const std::string& plan) { return keep_plan(folder, option, dtype, problem, plan); })
         .def_static("kernel_architectures",
                     []() {
                       const std::vector<int> archs = kernel_architectures();

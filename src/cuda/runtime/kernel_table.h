@@ -20,6 +20,7 @@ struct OpCall {
   std::vector<bool> mask;     ///< of a derivative: which gradients are wanted; else empty
   bool deterministic = true;  ///< the graph has its transpose
   bool splines = false;       ///< of an interaction: it reads its tables as splines
+  std::string plan = {};      ///< of an interaction or convolution: plan_text(); "": the environment's
 };
 
 /// Machine code that one kernel's launcher loads, and how it is launched.
