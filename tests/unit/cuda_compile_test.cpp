@@ -83,7 +83,9 @@ TEST_P(CudaCompile, KernelsFitTheDeviceWithoutSpills) {
         const BlockUse use{part.threads, kernel.registers, kernel.shared_bytes};
         EXPECT_LE(part.threads, 1024) << text;
         EXPECT_GE(resident_blocks(limits, use), part.min_blocks) << text;
-        if (!is_double(names[i])) EXPECT_GE(occupancy(limits, use), kLeastOccupancy) << text;
+        if (!is_double(names[i])) {
+          EXPECT_GE(occupancy(limits, use), kLeastOccupancy) << text;
+        }
       }
     }
     const KernelResources& kernel = results[i].parts.front().cubin.kernels.front();
