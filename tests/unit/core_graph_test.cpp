@@ -73,7 +73,7 @@ TEST(Graph, PassesOfSeveralThreadsGiveTheSameNumbers) {
   // Few nodes and many edges, as many nodes as edges, senders that most edges share, none at all.
   const struct {
     int rows, nodes, edges;
-  } sizes[] = {{300, 400, 60001}, {20000, 60000, 60000}, {5, 1, 30000}, {9, 9, 12}, {3, 3, 0}};
+  } sizes[] = {{300, 400, 60001}, {20000, 60000, 60000}, {1, 1, 30000}, {9, 9, 12}, {3, 3, 0}};
   for (const auto& size : sizes) {
     Graph graph = build(random_edges(4, size.rows, size.nodes, size.edges), 1, size.rows, size.nodes);
     std::vector<int32_t> col_ptr, col_edge, counts, receivers(size.edges);
