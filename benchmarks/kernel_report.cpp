@@ -1,16 +1,19 @@
 // Plans and compiles the kernels of the named problems and prints a JSON report: registers, stack, spills, shared
-// memory, threads and blocks that were planned for. Needs NVRTC but no GPU.
+// memory, threads and blocks that were planned for, theoretical occupancy. Needs NVRTC but no GPU.
 //
-//   kernel_report [--arch A,B] [--problem NAME] [--kernel TEXT] [--plans] > kernels.json
+//   kernel_report [--arch A,B] [--problem NAME] [--kernel TEXT | --list FILE] [--plans] > kernels.json
 //   kernel_report --source --problem NAME --kernel TEXT [--arch A]        the CUDA source of the first that matches
 //
-// --arch: 80,90,120 unless given. --kernel: those whose label holds the text. --plans: schedules in words,
-// and seconds of planning and compiling (0 for what the cache holds).
+// --arch: 80,90,120 unless given. --kernel: those whose label holds the text. --list: those that a line of the file
+// "PROBLEM KERNEL" names, such as tests/unit/data/kernel_subset.txt. --plans: schedules in words, and seconds of
+// planning and compiling (0 for what the cache holds).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,13 +30,15 @@ using namespace clebsch::cuda;
 struct Choice {
   std::vector<int> archs;
   std::string problem, kernel;
+  std::set<std::string> listed;  ///< empty: all
   bool plans = false, source = false;
 };
 
 std::vector<NamedJob> chosen_jobs(const Choice& choice, int arch) {
   std::vector<NamedJob> jobs;
   for (NamedJob& named : registry_jobs(limits_of_architecture(arch))) {
-    const bool wanted = choice.problem.empty() || choice.problem == named.problem;
+    const bool wanted = (choice.problem.empty() || choice.problem == named.problem) &&
+                        (choice.listed.empty() || choice.listed.count(named.problem + " " + named.job.label));
     if (wanted && named.job.label.find(choice.kernel) != std::string::npos) jobs.push_back(std::move(named));
   }
   return jobs;
@@ -46,6 +51,18 @@ int print_source(const Choice& choice) {
     return 0;
   }
   fail("no kernel of '{}' whose label holds '{}'", choice.problem, choice.kernel);
+}
+
+/// Lines "PROBLEM KERNEL"; '#' begins a comment.
+std::set<std::string> read_list(const std::string& path) {
+  std::ifstream file(path);
+  require(file.good(), "--list: the file {} cannot be read", path);
+  std::set<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line[0] != '#') lines.insert(line);
+  }
+  require(!lines.empty(), "--list: the file {} names no kernel", path);
+  return lines;
 }
 
 std::string quoted(const std::string& text) {
@@ -97,7 +114,16 @@ int report(const Choice& choice) {
         ", \"registers\": {}, \"shared\": {}, \"stack\": {}, \"spill\": {}, \"threads\": {}, \"blocks\": {}", registers,
         shared, stack, spill, part.threads, part.min_blocks);
     if (choice.plans) lines += fmt::format(", \"seconds\": {:.1f}, \"plan\": {}", result.seconds, quoted(part.plan));
-    lines += "}";
+    std::string entries;
+    for (const KernelUse& use : kernels_of(result, limits_of_architecture(archs[i]))) {
+      const KernelResources& k = use.resources;
+      entries += fmt::format(
+          "{}{{\"name\": {}, \"registers\": {}, \"spill_bytes\": {}, \"shared_bytes\": {}, \"threads\": {}, "
+          "\"occupancy\": {}}}",
+          entries.empty() ? "" : ", ", quoted(use.name), k.registers, k.spill_bytes, k.shared_bytes, use.threads,
+          use.occupancy);
+    }
+    lines += fmt::format(", \"entries\": [{}]}}", entries);
   }
   std::printf("{\"nvrtc\": %s, \"count\": %zu, \"spilling_in_fp32\": %zu, \"refused\": %zu,\n\"kernels\": [%s\n]}\n",
               quoted(nvrtc_version()).c_str(), results.size(), spilling, refused, lines.c_str());
@@ -112,11 +138,12 @@ Choice parse(int argc, char** argv) {
       (option == "--plans" ? choice.plans : choice.source) = true;
       continue;
     }
-    require((option == "--arch" || option == "--problem" || option == "--kernel") && i + 1 < argc,
-            "expected --arch A,B, --problem NAME, --kernel TEXT, --plans or --source, got '{}'", option);
+    require((option == "--arch" || option == "--problem" || option == "--kernel" || option == "--list") && i + 1 < argc,
+            "expected --arch A,B, --problem NAME, --kernel TEXT, --list FILE, --plans or --source, got '{}'", option);
     const std::string value = argv[++i];
     if (option == "--problem") choice.problem = value;
     if (option == "--kernel") choice.kernel = value;
+    if (option == "--list") choice.listed = read_list(value);
     for (size_t at = 0; option == "--arch" && at < value.size(); at = value.find(',', at) + 1) {
       choice.archs.push_back(std::atoi(value.c_str() + at));
       if (value.find(',', at) == std::string::npos) break;

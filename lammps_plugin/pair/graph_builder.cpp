@@ -12,6 +12,13 @@
 
 namespace clebsch_lammps {
 
+namespace {
+
+/// Edges that are worth a thread of their own: fewer take less time than it takes to wake one.
+constexpr int kEdgesOfAThread = 4096;
+
+}  // namespace
+
 void GraphBuilder::set_types(const std::vector<int>& model_type, const std::vector<double>& pair_cutoffs, int types,
                              int layers) {
   model_type_ = model_type;
@@ -34,7 +41,7 @@ void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, cons
   const auto rows = [&](int begin, int end) {
     const int edge_begin = graph_.row_ptr.back();
     add_rows(list, type, begin, end, threads);
-    number_senders(owner, edge_begin, graph_.row_ptr.back());
+    number_senders(owner, edge_begin, graph_.row_ptr.back(), threads);
   };
   if (remote) {
     nodes_.append(layers_, *remote);
@@ -48,7 +55,9 @@ void GraphBuilder::build(const LAMMPS_NS::NeighList* list, const int* type, cons
   graph_.n_nodes = nodes_.nodes();
   graph_.types.resize(graph_.n_nodes);
   for (int node = 0; node < graph_.n_nodes; ++node) graph_.types[node] = model_type_[type[atoms()[node]]];
-  graph_.finish();
+  // The model makes receivers and transpose, where it runs and by all threads.
+  graph_.receivers.clear();
+  graph_.col_ptr.clear();
 }
 
 void GraphBuilder::add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* type) {
@@ -109,16 +118,36 @@ void GraphBuilder::add_rows(const LAMMPS_NS::NeighList* list, const int* type, i
   }
 }
 
-void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end) {
-  for (int e = edge_begin; e < edge_end; ++e) {
-    const int j = owner ? owner[graph_.senders[e]] : graph_.senders[e];
-    if (owner && (j < 0 || nodes_.find(j) < 0))
-      stop_rank(lmp,
-                "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
-                "index " +
-                    std::to_string(graph_.senders[e]) + "; please report this");
-    graph_.senders[e] = nodes_.number(j);
+void GraphBuilder::number_senders(const int* owner, int edge_begin, int edge_end, int threads) {
+  std::int32_t* senders = graph_.senders.data();
+  // Nodes are numbered in the order of their first edge. Threads, each in a range of edges, replace atoms by nodes and
+  // keep the edges to atoms without a number, which are numbered range by range: that order, whatever the ranges.
+  const std::int64_t edges = edge_end - edge_begin;
+  const int parts = static_cast<int>(std::clamp<std::int64_t>(edges / kEdgesOfAThread, 1, std::max(threads, 1)));
+  if (unnumbered_.size() < static_cast<std::size_t>(parts)) unnumbered_.resize(parts);
+#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
+  for (int part = 0; part < parts; ++part) {
+    std::vector<int>& found = unnumbered_[part];
+    found.clear();
+    const int end = edge_begin + static_cast<int>(edges * (part + 1) / parts);
+    for (int e = edge_begin + static_cast<int>(edges * part / parts); e < end; ++e) {
+      const int j = owner ? owner[senders[e]] : senders[e];
+      const int node = j < 0 ? -1 : nodes_.find(j);
+      if (node < 0)
+        found.push_back(e);
+      else
+        senders[e] = node;
+    }
   }
+  for (int part = 0; part < parts; ++part)
+    for (const int e : unnumbered_[part]) {
+      if (owner)
+        stop_rank(lmp,
+                  "Pair style clebsch: expected the owner of every neighbor in the neighbor list, got none for local "
+                  "index " +
+                      std::to_string(senders[e]) + "; please report this");
+      senders[e] = nodes_.number(senders[e]);
+    }
 }
 
 ClosestPair GraphBuilder::closest_pair() const {
@@ -136,9 +165,9 @@ ClosestPair GraphBuilder::closest_pair() const {
 }
 
 double GraphBuilder::memory_usage() const {
-  const std::size_t ints = graph_.row_ptr.capacity() + graph_.senders.capacity() + graph_.receivers.capacity() +
-                           graph_.col_ptr.capacity() + graph_.col_edge.capacity() + graph_.types.capacity() +
-                           nodes_.capacity();
+  std::size_t ints =
+      graph_.row_ptr.capacity() + graph_.senders.capacity() + graph_.types.capacity() + nodes_.capacity();
+  for (const std::vector<int>& edges : unnumbered_) ints += edges.capacity();
   return static_cast<double>(ints * sizeof(int) + graph_.edge_vec.capacity() * sizeof(double));
 }
 

@@ -30,8 +30,7 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   void build(const LAMMPS_NS::NeighList* list, const int* type, const int* owner, const std::vector<int>* remote,
              int threads);
 
-  /// Whether graphs come with their transpose; a GPU makes its own. Yes by default.
-  void set_transpose(bool wanted) { graph_.with_transpose = wanted; }
+  /// Without receivers and transpose, which the model makes.
   const clebsch::Graph& graph() const { return graph_; }
   /// LAMMPS's index of each node.
   const std::vector<int>& atoms() const { return nodes_.atoms(); }
@@ -43,7 +42,7 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
  private:
   void add_owned_nodes(const LAMMPS_NS::NeighList* list, const int* type);
   void add_rows(const LAMMPS_NS::NeighList* list, const int* type, int begin, int end, int threads);
-  void number_senders(const int* owner, int edge_begin, int edge_end);
+  void number_senders(const int* owner, int edge_begin, int edge_end, int threads);
 
   std::vector<int> model_type_;
   std::vector<double> cutoff_squared_;  ///< (ntypes+1, ntypes+1) [centre][neighbour], by LAMMPS type
@@ -51,6 +50,7 @@ class GraphBuilder : protected LAMMPS_NS::Pointers {
   int layers_ = 1;
   clebsch::Graph graph_;
   NodeNumbering nodes_;
+  std::vector<std::vector<int>> unnumbered_;  ///< edges to atoms without a number, by range of edges
 };
 
 }  // namespace clebsch_lammps

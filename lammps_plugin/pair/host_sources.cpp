@@ -22,7 +22,6 @@ class Source : public HostSource, protected LAMMPS_NS::Pointers {
       : Pointers(lmp), model_(std::move(model)), model_type_(model_type), builder_(lmp) {
     const auto& meta = model_->metadata();
     builder_.set_types(model_type, meta.pair_cutoffs, static_cast<int>(meta.type_names.size()), meta.layers);
-    builder_.set_transpose(model_->device() == "cpu");
   }
 
  protected:

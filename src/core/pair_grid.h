@@ -37,7 +37,7 @@ class PairGrid {
 
  private:
   void plan(const SystemsView& view, int system, int fineness);
-  void sort(const SystemsView& view, int system);
+  void sort(const SystemsView& view, int system, int threads);
   struct Box {
     double inverse[9], low[3], by[3];  ///< a bin is floor((coordinate - low) * by)
   };

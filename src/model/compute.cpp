@@ -18,6 +18,10 @@
 #include "model/run/impl.h"
 #include "model/run/segments.h"
 
+#ifdef CLEBSCH_HAS_CUDA
+#include "cuda/runtime/tuned_plans.h"
+#endif
+
 namespace clebsch {
 
 Outputs run_forward(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
@@ -331,7 +335,13 @@ const Metadata& Model::metadata() const { return impl_->metadata.shown; }
 Dtype Model::dtype() const { return impl_->dtype; }
 const std::vector<double>& Model::isolated_energies() const { return impl_->isolated_energies; }
 std::string Model::device() const { return impl_->device.device.str(); }
-std::vector<std::string> Model::take_messages() { return std::exchange(impl_->messages, {}); }
+std::vector<std::string> Model::take_messages() {
+  std::vector<std::string> messages = std::exchange(impl_->messages, {});
+#ifdef CLEBSCH_HAS_CUDA
+  for (std::string& message : cuda::take_plan_messages()) messages.push_back(std::move(message));
+#endif
+  return messages;
+}
 RunReport Model::last_run() const {
   RunReport report = impl_->run ? impl_->run->report() : RunReport{};
   report.lists = impl_->lists;

@@ -112,6 +112,14 @@ struct KernelOptions {
   Progress progress;         ///< of kernels; may be empty
 };
 
+/// One entry of the modules of a KernelReport.
+struct KernelEntry {
+  std::string name;
+  int registers = 0, spill_bytes = 0;  ///< a thread
+  int shared_bytes = 0, threads = 0;   ///< a block
+  double occupancy = 0;  ///< theoretical: warps that a multiprocessor holds over those that it could, 0 to 1
+};
+
 /// A GPU kernel of a model as it was compiled. Resources are those of the main kernel; helpers are compiled with it.
 struct KernelReport {
   std::string kernel, problem, plan;  ///< op, gradients and number type; text form; schedule in words
@@ -122,6 +130,7 @@ struct KernelReport {
   int files = 0, stored = 0;           ///< modules, and how many of them the cache folder has
   bool cached = false;                 ///< nothing had to be compiled
   double seconds = 0;
+  std::vector<KernelEntry> entries;  ///< every kernel that is launched, helpers last
 };
 /// How the last step on a device went; times in milliseconds, all of one compute().
 struct RunReport {

@@ -9,6 +9,7 @@
 
 #include "core/errors.h"
 #include "core/problem/named_problems.h"
+#include "model/keep_plan.h"
 #include "model/model.h"
 #include "model/python_progress.h"
 #include "model/python_rows.h"
@@ -123,6 +124,15 @@ class PythonModel : public torch::CustomClassHolder {
     for (const KernelReport& r :
          model_->compile_kernels({static_cast<int>(arch), cache_folder, list_only, static_cast<int>(threads),
                                   PythonProgress::writer(watcher)})) {
+      nlohmann::json entries = nlohmann::json::array();
+      for (const KernelEntry& entry : r.entries) {
+        entries.push_back({{"name", entry.name},
+                           {"registers", entry.registers},
+                           {"spill_bytes", entry.spill_bytes},
+                           {"shared_bytes", entry.shared_bytes},
+                           {"threads", entry.threads},
+                           {"occupancy", entry.occupancy}});
+      }
       list.push_back({{"kernel", r.kernel},
                       {"problem", r.problem},
                       {"plan", r.plan},
@@ -134,7 +144,8 @@ class PythonModel : public torch::CustomClassHolder {
                       {"files", r.files},
                       {"stored", r.stored},
                       {"cached", r.cached},
-                      {"seconds", r.seconds}});
+                      {"seconds", r.seconds},
+                      {"entries", std::move(entries)}});
     }
     return list.dump();
   }
@@ -157,7 +168,7 @@ class PythonModel : public torch::CustomClassHolder {
     const bool on_gpu = model_->device() != "cpu";
     const int threads = std::min(at::get_num_threads(), kCopyThreads);
     if (!on_gpu || !fill([&](auto... arguments) { return graph_.refer_to_sorted(arguments..., threads); })) {
-      graph_.with_transpose = !on_gpu;
+      graph_.with_transpose = false;  // made where the model runs, on the CPU by all threads
       fill([&](auto... arguments) { return graph_.assign(arguments...), true; });
     }
     model_->compute(graph_.view(), {forces, virial, atom_virial, centroid_virial, outputs}, result_);
@@ -296,6 +307,10 @@ const auto kRegistration =
         .def_static("kernel_cache_problem", [](const std::string& folder) { return kernel_cache_problem(folder); })
         .def_static("kernel_cache_refusal", [](const std::string& folder) { return kernel_cache_refusal(folder); })
         .def_static("kernel_cache_folder", []() { return kernel_cache_folder(); })
+        .def_static("keep_plan",
+                    [](const std::string& folder, const std::string& option, const std::string& dtype,
+                       const std::string& problem,
+                       const std::string& plan) { return keep_plan(folder, option, dtype, problem, plan); })
         .def_static("kernel_architectures",
                     []() {
                       const std::vector<int> archs = kernel_architectures();

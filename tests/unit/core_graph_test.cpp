@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "core/errors.h"
+#include "core/graph_passes.h"
 
 namespace clebsch {
 namespace {
@@ -65,6 +67,57 @@ TEST(Graph, TransposeListsEveryEdgeOnce) {
     }
   }
   EXPECT_EQ(seen, std::vector<int>(150, 1));
+}
+
+TEST(Graph, PassesOfSeveralThreadsGiveTheSameNumbers) {
+  // Few nodes and many edges, as many nodes as edges, senders that most edges share, none at all.
+  const struct {
+    int rows, nodes, edges;
+  } sizes[] = {{300, 400, 60001}, {20000, 60000, 60000}, {1, 1, 30000}, {9, 9, 12}, {3, 3, 0}};
+  for (const auto& size : sizes) {
+    Graph graph = build(random_edges(4, size.rows, size.nodes, size.edges), 1, size.rows, size.nodes);
+    std::vector<int32_t> col_ptr, col_edge, counts, receivers(size.edges);
+    for (const int threads : {1, 2, 3, 7, 64}) {
+      transpose_graph(graph.view(), threads, col_ptr, col_edge, counts);
+      EXPECT_EQ(col_ptr, graph.col_ptr) << size.edges << " edges, " << threads << " threads";
+      EXPECT_EQ(col_edge, graph.col_edge) << size.edges << " edges, " << threads << " threads";
+      EXPECT_LE(counts.size(), static_cast<size_t>(size.edges));
+      std::fill(receivers.begin(), receivers.end(), -1);
+      fill_receivers(graph.view(), threads, receivers.data());
+      EXPECT_EQ(receivers, graph.receivers);
+      EXPECT_TRUE(all_finite(graph.edge_vec.data(), 3 * size.edges, threads));
+      EXPECT_TRUE(all_below(graph.senders.data(), size.edges, size.nodes, threads));
+      validate_graph(graph.view(), 1, threads);
+    }
+  }
+}
+
+TEST(Graph, PassesOfSeveralThreadsFindTheOneBadNumber) {
+  const int edges = 50000;
+  Graph graph = build(random_edges(5, 90, 100, edges), 90, 90, 100);
+  graph.col_ptr.clear();
+  for (const int threads : {1, 2, 5}) {
+    for (const int at : {0, 16383, 25000, edges - 1}) {
+      for (const double bad : {NAN, INFINITY, -INFINITY}) {
+        const double kept = std::exchange(graph.edge_vec[3 * at + 1], bad);
+        EXPECT_FALSE(all_finite(graph.edge_vec.data(), 3 * edges, threads));
+        graph.edge_vec[3 * at + 1] = kept;
+      }
+      for (const int bad : {-1, 100}) {
+        const int kept = std::exchange(graph.senders[at], bad);
+        EXPECT_FALSE(all_below(graph.senders.data(), edges, 100, threads));
+        EXPECT_THROW(validate_graph(graph.view(), 1, threads), Error);
+        graph.senders[at] = kept;
+      }
+    }
+  }
+}
+
+TEST(Graph, ReceiversThatAreNotThereAreNotShown) {
+  Graph graph = build(random_edges(6, 5, 5, 30), 5, 5, 5);
+  graph.receivers.clear();
+  EXPECT_EQ(graph.view().receivers, nullptr);
+  validate_graph(graph.view(), 1);
 }
 
 TEST(Graph, EmptyOneAtomIsolatedAndAsymmetric) {

@@ -137,6 +137,22 @@ TEST(SystemList, ManyAtomsInOneCell) {
   EXPECT_EQ(found.shifts, again.shifts);
 }
 
+TEST(SystemList, BinsOfALargeSystemAreTheSameForAnyNumberOfThreads) {
+  std::mt19937_64 random(3);
+  Systems systems;
+  systems.add(6000, {40, 0, 0, 5, 41, 0, 1, -3, 39}, {1, 1, 0}, random, 2);
+  PairGrid one, team;
+  one.build(systems.view(), 4.0, 2, 1);
+  for (const int threads : {2, 3, 8}) {
+    team.build(systems.view(), 4.0, 2, threads);
+    EXPECT_EQ(team.order, one.order);
+    EXPECT_EQ(team.bin_of, one.bin_of);
+    EXPECT_EQ(team.bin_start, one.bin_start);
+    EXPECT_EQ(team.system_of, one.system_of);
+    EXPECT_EQ(team.sorted, one.sorted);
+  }
+}
+
 void expect_refused(const Systems& systems, const std::string& word) {
   SystemList list;
   try {

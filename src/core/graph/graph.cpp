@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/errors.h"
+#include "core/graph_passes.h"
 
 namespace clebsch {
 namespace {
@@ -17,17 +18,10 @@ void require_index(int64_t value, int64_t count, const char* what, int64_t edge)
 
 /// Whether all of values[0..count) are in [0, bound). The loop has no branch, so that it vectorises; when the answer is
 /// no, the caller looks for the culprit one by one.
-template <typename Index>
-bool all_below(const Index* values, int64_t count, int64_t bound) {
+bool all_below(const int64_t* values, int64_t count, int64_t bound) {
   bool inside = true;
   for (int64_t e = 0; e < count; ++e) inside &= values[e] >= 0 && values[e] < bound;
   return inside;
-}
-
-bool all_finite(const double* values, int64_t count) {
-  double probe[4] = {0, 0, 0, 0};  // four sums, so that additions overlap; 0 * infinity is not a number
-  for (int64_t k = 0; k < count; ++k) probe[k & 3] += values[k] * 0.0;
-  return probe[0] + probe[1] + probe[2] + probe[3] == 0;
 }
 
 // ptr[0] = 0, never falling, last value `total` (or at most `total` when the total is a capacity).
@@ -54,7 +48,7 @@ void Graph::assign(int32_t n_local_, int32_t n_rows_, int32_t n_nodes_, int64_t 
   require(layers >= 0, "graph: expected a number of layers of at least 0, got {}", layers);
   // Everything is checked before anything is changed, so that a refused graph leaves the last one whole.
   const bool sound =
-      all_below(receiver, edges, n_rows_) && all_below(sender, edges, n_nodes_) && all_finite(vectors, 3 * edges);
+      all_below(receiver, edges, n_rows_) && all_below(sender, edges, n_nodes_) && all_finite(vectors, 3 * edges, 1);
   for (int64_t e = 0; !sound && e < edges; ++e) {
     require_index(receiver[e], n_rows_, "a receiver", e);
     require_index(sender[e], n_nodes_, "a sender", e);
@@ -156,7 +150,7 @@ GraphView Graph::view() const {
   v.n_layers = static_cast<int32_t>(layer_rows.size());
   v.row_ptr = row_ptr.data();
   v.senders = senders.data();
-  v.receivers = vectors_ ? nullptr : receivers.data();
+  v.receivers = vectors_ || receivers.size() != senders.size() ? nullptr : receivers.data();
   const bool transposed = col_ptr.size() == static_cast<size_t>(n_nodes) + 1 && !row_ptr.empty();
   v.col_ptr = transposed ? col_ptr.data() : nullptr;
   v.col_edge = transposed ? col_edge.data() : nullptr;
@@ -178,7 +172,9 @@ void transpose_graph(const GraphView& graph, std::vector<int32_t>& col_ptr, std:
   col_ptr[0] = 0;
 }
 
-void validate_graph(const GraphView& graph, int types_count) {
+void validate_graph(const GraphView& graph, int types_count) { validate_graph(graph, types_count, 1); }
+
+void validate_graph(const GraphView& graph, int types_count, int threads) {
   check_counts(graph.n_local, graph.n_rows, graph.n_nodes);
   require(graph.n_edges >= 0 && graph.n_edges <= kMaxEdges, "graph: expected 0 to {} edges, got {}", kMaxEdges,
           graph.n_edges);
@@ -186,7 +182,7 @@ void validate_graph(const GraphView& graph, int types_count) {
   require_offsets(graph.row_ptr, graph.n_rows, graph.n_edges, false, "row_ptr");
   const int64_t edges = graph.row_ptr[graph.n_rows];
   require(edges == 0 || graph.senders != nullptr, "graph: expected senders, got none");
-  if (!all_below(graph.senders, edges, graph.n_nodes)) {
+  if (!all_below(graph.senders, edges, graph.n_nodes, threads)) {
     for (int64_t e = 0; e < edges; ++e) require_index(graph.senders[e], graph.n_nodes, "a sender", e);
   }
   if (graph.receivers != nullptr) {

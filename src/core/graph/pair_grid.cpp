@@ -14,6 +14,8 @@ namespace {
 
 /// Candidates whose distances are computed together.
 constexpr int32_t kBlock = 128;
+/// Atoms of one system beyond which several threads sort them into bins.
+constexpr int32_t kAtomsOfATeam = 4096;
 
 int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
@@ -135,7 +137,7 @@ void PairGrid::plan(const SystemsView& view, int system, int fineness) {
   }
 }
 
-void PairGrid::sort(const SystemsView& view, int system) {
+void PairGrid::sort(const SystemsView& view, int system, int threads) {
   const SystemGrid& g = systems[system];
   const Box& box = boxes_[system];
   const int32_t from = view.starts[system], to = view.starts[system + 1];
@@ -144,6 +146,7 @@ void PairGrid::sort(const SystemsView& view, int system) {
   std::fill_n(start, count, 0);
   // bin_of is of atoms first, and of places in the order in the end.
   std::vector<int32_t> own(static_cast<std::size_t>(to - from));
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && to - from > kAtomsOfATeam)
   for (int32_t i = from; i < to; ++i) {
     const double* x = view.positions + 3 * int64_t{i};
     int32_t bin[3];
@@ -152,9 +155,9 @@ void PairGrid::sort(const SystemsView& view, int system) {
       bin[k] = whole((coordinate - box.low[k]) * box.by[k], g.bins[k] - 1.0);
     }
     own[i - from] = (bin[2] * g.bins[1] + bin[1]) * g.bins[0] + bin[0];
-    ++start[own[i - from]];
     system_of[i] = system;
   }
+  for (const int32_t bin : own) ++start[bin];
   int32_t place = from;
   for (int32_t bin = 0; bin < count; ++bin) place += std::exchange(start[bin], place);
   std::vector<int32_t> next(start, start + count);
@@ -162,7 +165,10 @@ void PairGrid::sort(const SystemsView& view, int system) {
     const std::size_t at = static_cast<std::size_t>(next[own[i - from]]++);
     order[at] = i;
     bin_of[at] = own[i - from];
-    std::copy_n(view.positions + 3 * int64_t{i}, 3, &sorted[3 * at]);
+  }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && to - from > kAtomsOfATeam)
+  for (int32_t k = from; k < to; ++k) {
+    std::copy_n(view.positions + 3 * int64_t{order[k]}, 3, &sorted[3 * static_cast<std::size_t>(k)]);
   }
 }
 
@@ -189,7 +195,7 @@ void PairGrid::build(const SystemsView& view, double cutoff_, int fineness, int 
   bin_start.resize(static_cast<std::size_t>(bins) + 1);
   bin_start.back() = view.atoms;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && view.count > 8)
-  for (int32_t s = 0; s < view.count; ++s) error.run([&] { sort(view, s); });
+  for (int32_t s = 0; s < view.count; ++s) error.run([&] { sort(view, s, view.count > 8 ? 1 : threads); });
   error.rethrow();
 }
 

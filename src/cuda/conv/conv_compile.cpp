@@ -4,7 +4,9 @@
 #include "core/errors.h"
 #include "cuda/conv/tensor_product_conv.h"
 #include "cuda/emit/reductions.h"
+#include "cuda/plan/environment.h"
 #include "cuda/plan/path_terms.h"
+#include "cuda/plan/plan_text.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "cuda/runtime/kernel_table.h"
 
@@ -86,7 +88,9 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
   const auto problem = cached_problem(call.problem);
   const bool twice = std::holds_alternative<DoubleBackwardOutputs>(pass);
   if (twice && !fuses_double_backward(*problem, call.scalar)) return {};  // made of the other passes
-  const ScheduleOptions options = schedule_options("CLEBSCH_CUDA_SCHEDULE");
+  constexpr const char* kVariable = "CLEBSCH_CUDA_SCHEDULE";
+  const ScheduleOptions options =
+      parse_schedule_options(kVariable, call.plan.empty() ? environment_text(kVariable) : call.plan);
   std::vector<KernelJob> jobs;
   for (const ConvPart& part : conv_parts(problem)) {
     jobs.push_back({label + (part.uvw ? " uvw " : " ") + scalar_name(call.scalar), call.problem,

@@ -5,6 +5,8 @@
 #include "core/errors.h"
 #include "cuda/emit/reductions.h"
 #include "cuda/plan/environment.h"
+#include "cuda/plan/plan_text.h"
+#include "cuda/runtime/tuned_plans.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -42,9 +44,11 @@ int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 std::shared_ptr<const TensorProductConv> TensorProductConv::make(const std::shared_ptr<const Problem>& problem,
                                                                  Scalar scalar) {
-  return one_a_device<TensorProductConv>(
-      [&] { return new TensorProductConv(problem, scalar, schedule_options(kVariable)); }, problem.get(), scalar,
-      environment_text(kVariable));
+  const auto make = [&] {
+    const ScheduleOptions options = parse_schedule_options(kVariable, plan_text(kVariable, scalar, problem->str()));
+    return new TensorProductConv(problem, scalar, options);
+  };
+  return one_a_device<TensorProductConv>(make, problem.get(), scalar, environment_text(kVariable));
 }
 
 TensorProductConv::TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options)

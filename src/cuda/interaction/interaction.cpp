@@ -11,8 +11,10 @@
 #include "cuda/emit/reductions.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/plan/environment.h"
+#include "cuda/plan/plan_text.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "cuda/runtime/kernel_table.h"
+#include "cuda/runtime/tuned_plans.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -43,9 +45,9 @@ int index_of(const InteractionOutputs& wanted) {
   return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic) + 8 * wanted.fixed_point;
 }
 
-/// Of the environment, whatever it says about splines: the tables that are given decide.
-ScheduleOptions options_for(bool splines) {
-  ScheduleOptions options = schedule_options(kVariable);
+/// Of a plan's text, whatever it says about splines: the tables that are given decide.
+ScheduleOptions options_for(bool splines, const std::string& plan) {
+  ScheduleOptions options = parse_schedule_options(kVariable, plan);
   options.spline = splines ? 1 : 0;
   return options;
 }
@@ -78,7 +80,8 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
                          wanted->x && !wanted->deterministic ? " atomic" : "");
   }
   const auto problem = cached_problem(call.problem);
-  const ScheduleOptions options = options_for(call.splines);
+  const ScheduleOptions options =
+      options_for(call.splines, call.plan.empty() ? environment_text(kVariable) : call.plan);
   if (wanted) wanted = with_sums(*wanted, *problem, call.scalar, options, 1);
   if (call.splines) label += " splines";
   return {{label + " " + scalar_name(call.scalar), call.problem,
@@ -102,8 +105,11 @@ bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
                                                      bool splines, bool density) {
-  return one_a_device<Interaction>([&] { return new Interaction(problem, scalar, options_for(splines), density); },
-                                   problem.get(), scalar, splines, density, environment_text(kVariable));
+  const auto make = [&] {
+    return new Interaction(problem, scalar, options_for(splines, plan_text(kVariable, scalar, problem->str())),
+                           density);
+  };
+  return one_a_device<Interaction>(make, problem.get(), scalar, splines, density, environment_text(kVariable));
 }
 
 Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density)

@@ -10,9 +10,11 @@ std::string environment_text(const char* variable) {
   return text ? text : "";
 }
 
-std::vector<EnvironmentItem> environment_items(const char* variable) {
+std::vector<EnvironmentItem> environment_items(const char* variable) { return plan_items(environment_text(variable)); }
+
+std::vector<EnvironmentItem> plan_items(const std::string& text) {
   std::vector<EnvironmentItem> items;
-  std::istringstream all(environment_text(variable));
+  std::istringstream all(text);
   for (std::string item; std::getline(all, item, ',');) {
     const size_t equals = item.find('=');
     const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);

@@ -13,5 +13,7 @@ struct EnvironmentItem {
   int value = 0;           ///< 0 without one
 };
 std::vector<EnvironmentItem> environment_items(const char* variable);
+/// The same of a text, such as a plan that was measured.
+std::vector<EnvironmentItem> plan_items(const std::string& text);
 
 }  // namespace clebsch::cuda

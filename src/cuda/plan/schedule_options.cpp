@@ -3,7 +3,7 @@
 
 #include "core/errors.h"
 #include "cuda/plan/environment.h"
-#include "cuda/plan/schedule.h"
+#include "cuda/plan/plan_text.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -26,15 +26,19 @@ constexpr Name kNames[] = {
 }  // namespace
 
 ScheduleOptions schedule_options(const char* variable) {
+  return parse_schedule_options(variable, environment_text(variable));
+}
+
+ScheduleOptions parse_schedule_options(const std::string& source, const std::string& text) {
   ScheduleOptions options;
-  for (const EnvironmentItem& item : environment_items(variable)) {
+  for (const EnvironmentItem& item : plan_items(text)) {
     const Name* found =
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return item.name == n.name; });
     require(found != std::end(kNames),
             "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages, spline, "
             "integers, "
             "horner or lanes, got '{}'",
-            variable, item.name);
+            source, item.name);
     options.*found->option = item.value;
   }
   return options;

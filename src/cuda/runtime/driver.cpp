@@ -33,6 +33,7 @@ struct Driver {
   Result (*device_count)(int*);
   Result (*device_attribute)(int*, int, Device);
   Result (*device_uuid)(unsigned char*, Device);
+  Result (*device_name)(char*, int, Device);
   Result (*context_current)(Context*);
   Result (*context_set)(Context);
   Result (*context_device)(Device*);
@@ -51,6 +52,7 @@ Driver::Driver()
       device_count(library.function<decltype(device_count)>("cuDeviceGetCount")),
       device_attribute(library.function<decltype(device_attribute)>("cuDeviceGetAttribute")),
       device_uuid(library.function<decltype(device_uuid)>("cuDeviceGetUuid_v2")),
+      device_name(library.function<decltype(device_name)>("cuDeviceGetName")),
       context_current(library.function<decltype(context_current)>("cuCtxGetCurrent")),
       context_set(library.function<decltype(context_set)>("cuCtxSetCurrent")),
       context_device(library.function<decltype(context_device)>("cuCtxGetDevice")),
@@ -128,6 +130,12 @@ const DeviceLimits& device_limits(int device) {
     found = known.emplace(device, limits).first;
   }
   return found->second;
+}
+
+std::string device_name(int device) {
+  char name[256] = {0};
+  check(driver().device_name(name, sizeof(name) - 1, device), "cuDeviceGetName");
+  return name;
 }
 
 std::string device_uuid(int device) {

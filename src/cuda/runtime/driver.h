@@ -19,6 +19,8 @@ bool driver_available(std::string* reason = nullptr);
 int current_device();
 /// Limits of a device, queried once. Throws Error when there is no such device.
 const DeviceLimits& device_limits(int device);
+/// What a device is called, e.g. "NVIDIA H200". Throws Error when there is no such device.
+std::string device_name(int device);
 /// The identity of a device, unlike that of any other device on any host: "GPU-" and its UUID (for a MIG slice the
 /// slice's). Throws Error when there is no such device.
 std::string device_uuid(int device);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/errors.h"
+#include "cuda/plan/occupancy.h"
 #include "cuda/runtime/kernel_compiler.h"
 
 namespace clebsch::cuda {
@@ -69,6 +70,19 @@ std::vector<KernelResult> compile_jobs(const std::vector<KernelJob>& jobs, const
   };
   in_threads(jobs.size(), threads, work, report);
   return results;
+}
+
+std::vector<KernelUse> kernels_of(const KernelResult& result, const DeviceLimits& limits) {
+  std::vector<KernelUse> uses;
+  for (size_t part = 0; part < result.parts.size(); ++part) {
+    const int threads = result.parts[part].threads;
+    for (const KernelResources& kernel : result.parts[part].cubin.kernels) {
+      KernelUse use{kernel.name, kernel, threads, 0, part == 0};
+      if (threads > 0) use.occupancy = occupancy(limits, {threads, kernel.registers, kernel.shared_bytes});
+      uses.push_back(std::move(use));
+    }
+  }
+  return uses;
 }
 
 void require_compiled(const std::vector<KernelResult>& results) {

@@ -20,6 +20,7 @@ struct OpCall {
   std::vector<bool> mask;     ///< of a derivative: which gradients are wanted; else empty
   bool deterministic = true;  ///< the graph has its transpose
   bool splines = false;       ///< of an interaction: it reads its tables as splines
+  std::string plan = {};      ///< of an interaction or convolution: plan_text(); "": the environment's
 };
 
 /// Machine code that one kernel's launcher loads, and how it is launched.
@@ -43,6 +44,18 @@ struct KernelResult {
   double seconds = 0;               ///< planning included
   std::string error;                ///< with the compiler's log; "" when all is well
 };
+
+/// One kernel of a module as it was compiled.
+struct KernelUse {
+  std::string name;  ///< its entry in the module
+  KernelResources resources;
+  int threads = 0;       ///< a block; 0: not planned
+  double occupancy = 0;  ///< theoretical, 0 to 1; 0 where threads are not planned
+  bool main = false;     ///< in the module that the job is named after, not in a helper's
+};
+
+/// Every kernel of a result, those of the main module first.
+std::vector<KernelUse> kernels_of(const KernelResult& result, const DeviceLimits& limits);
 
 /// Kernels of a call on a device with these limits; empty for ops that are not generated. Throws Error for a problem
 /// that is not valid.

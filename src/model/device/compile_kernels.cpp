@@ -5,12 +5,14 @@
 
 #include "core/errors.h"
 #include "core/problem/problem.h"
+#include "model/keep_plan.h"
 #include "model/run/impl.h"
 
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/interaction/interaction.h"
 #include "cuda/plan/device_limits.h"
 #include "cuda/runtime/driver.h"
+#include "cuda/runtime/tuned_plans.h"
 #endif
 
 namespace clebsch {
@@ -89,6 +91,11 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
         report.spill_bytes += kernel.spill_bytes;
       }
     }
+    for (const cuda::KernelUse& use : cuda::kernels_of(result, limits)) {
+      const cuda::KernelResources& kernel = use.resources;
+      report.entries.push_back(
+          {use.name, kernel.registers, kernel.spill_bytes, kernel.shared_bytes, use.threads, use.occupancy});
+    }
     reports.push_back(std::move(report));
   }
   return reports;
@@ -99,7 +106,27 @@ void Model::prepare(const Progress& progress) const {
   const auto limits = cuda::device_limits(cuda::current_device());
   KernelOptions options;
   options.progress = progress;
-  cuda::require_compiled(compile(impl_->calls, limits, options));
+  std::vector<cuda::OpCall> calls = impl_->calls;
+  for (cuda::OpCall& call : calls) {
+    const bool conv = call.op.rfind("tensor_product_conv", 0) == 0;
+    if (!conv && call.op.rfind("interaction", 0) != 0) continue;
+    const char* option = conv ? "CLEBSCH_CUDA_SCHEDULE" : "CLEBSCH_CUDA_INTERACTION";
+    call.plan = cuda::plan_text(option, call.scalar, cached_problem(call.problem)->str());
+  }
+  cuda::require_compiled(compile(calls, limits, options));
+}
+
+std::string keep_plan(const std::string& folder, const std::string& option, const std::string& dtype,
+                      const std::string& problem, const std::string& plan) {
+  require(dtype == "float32" || dtype == "float64", "keep_plan: expected float32 or float64, got '{}'", dtype);
+  require(option == "CLEBSCH_CUDA_SCHEDULE" || option == "CLEBSCH_CUDA_INTERACTION",
+          "keep_plan: expected CLEBSCH_CUDA_SCHEDULE or CLEBSCH_CUDA_INTERACTION, got '{}'", option);
+  std::string reason;
+  require(cuda::driver_available(&reason), "plans are measured and kept on a GPU: {}", reason);
+  const cuda::CubinCache cache = folder.empty() ? cuda::CubinCache::standard() : cuda::CubinCache(folder);
+  const cuda::Scalar scalar = dtype == "float32" ? cuda::Scalar::f32 : cuda::Scalar::f64;
+  const cuda::PlanKey key = cuda::plan_key(option.c_str(), scalar, cached_problem(problem)->str());
+  return cuda::TunedPlans(cache).store(key, plan);
 }
 
 std::string kernel_cache_problem(const std::string& folder) {
@@ -128,6 +155,10 @@ constexpr const char* kNoBackend = "this libclebsch was built without the GPU ba
 
 std::vector<KernelReport> Model::compile_kernels(const KernelOptions&) const { fail("{}", kNoBackend); }
 void Model::prepare(const Progress&) const { fail("{}", kNoBackend); }
+std::string keep_plan(const std::string&, const std::string&, const std::string&, const std::string&,
+                      const std::string&) {
+  fail("{}", kNoBackend);
+}
 std::string kernel_cache_problem(const std::string&) { return kNoBackend; }
 std::string kernel_cache_refusal(const std::string&) { return ""; }
 std::string kernel_cache_folder() { return ""; }

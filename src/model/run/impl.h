@@ -41,7 +41,7 @@ struct Model::Impl {
   bool systems_on_gpu = false;                              ///< whether that list's pairs are there
   int64_t lists = 0;                                        ///< how many there were
   // Buffers of compute(), kept between calls.
-  std::vector<int32_t> col_ptr, col_edge, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
+  std::vector<int32_t> col_ptr, col_edge, col_counts, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;
 };
 

@@ -80,6 +80,11 @@ int cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
   return device == 0 ? 0 : 101;
 }
 
+int cuDeviceGetName(char* name, int length, int device) {
+  std::snprintf(name, static_cast<size_t>(length), "emulated device");
+  return device == 0 ? 0 : 101;
+}
+
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
   static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048}, {75, 9},

@@ -11,7 +11,8 @@ from .progress import Bar
 PARSER = {
     "help": "compile a model's GPU kernels ahead of a run, without a GPU",
     "description": "Fills the on-disk cache of GPU kernels, so that the first step of a run finds all of them. Needs "
-    "libnvrtc (torch's CUDA wheels bring it) and no GPU. A kernel is found again by a run with the same --dtype, "
+    "libnvrtc (torch's CUDA wheels bring it) and no GPU, unless --tune is given. A kernel is found again by a run with "
+    "the same --dtype, "
     "--radial and --deterministic, the same Clebsch and the same NVRTC, on any device of the architecture.",
 }
 
@@ -20,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.pt")
     parser.add_argument(
         "--arch",
-        required=True,
         metavar="A,B",
-        help="compute capabilities without their dot: 80 A100, 89 Ada, 90 H100 and H200, 100 B200, 120 RTX 50",
+        help="needed unless --tune is given: compute capabilities without their dot: 80 A100, 89 Ada, 90 H100 and "
+        "H200, 100 B200, 120 RTX 50",
     )
     parser.add_argument(
         "--cache",
@@ -34,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--radial", choices=("table", "exact"), default="table")
     parser.add_argument("--deterministic", choices=("yes", "no"), default="yes")
     parser.add_argument("--threads", type=whole_number(0), default=0, help="default: one a core")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="on a machine with a GPU: measure the plans of the model's kernels on it, check their forces, and keep "
+        "the fastest beside the kernels, for later runs on such a GPU; CLEBSCH_CUDA_TUNED=0 makes a run ignore them",
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the kernels, compile nothing")
     parser.set_defaults(run=run)
 
@@ -41,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..kernels import compile_file, parse_architectures
 
+    if options.tune:
+        return tune(options)
+    if options.arch is None:
+        raise ClebschError("expected --arch A,B, such as --arch 90, or --tune on a machine with a GPU; got neither")
     with Bar(options.quiet) as bar:
         result = compile_file(
             options.model,
@@ -62,4 +73,23 @@ def run(options: argparse.Namespace) -> int:
         print(result.summary())
     if result.errors:
         raise ClebschError("kernels could not be compiled:\n" + "\n".join(result.errors))
+    return 0
+
+
+def tune(options: argparse.Namespace) -> int:
+    from ..tuning import summary, tune_file
+
+    if options.arch is not None or options.dry_run:
+        raise ClebschError("--tune measures on the GPU that is here: leave --arch and --dry-run out")
+    with Bar(options.quiet) as bar:
+        tuned = tune_file(
+            options.model,
+            cache=options.cache,
+            dtype=options.dtype,
+            radial=options.radial,
+            deterministic=options.deterministic == "yes",
+            report=lambda line: print(line, flush=True),
+            progress=bar,
+        )
+    print(summary(tuned))
     return 0
