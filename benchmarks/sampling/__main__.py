@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/sampling"), str(ROOT / "src/python")]
 
 import common  # noqa: E402
-from problems import condition, normal_factors, whitening  # noqa: E402
+from problems import condition, gram_of, normal_factors, whitening  # noqa: E402
 
 from clebsch.sampling import KhatriRaoSampler  # noqa: E402
 
@@ -51,7 +51,7 @@ def check_rows(device: str) -> None:
 
 def check_sketch(drawn, factors: list[torch.Tensor]) -> float:
     """kappa(SQ) is what independent rows of these leverages give: (1 + e) / (1 - e), e = sqrt(columns / count)."""
-    found = condition(drawn, whitening(factors))
+    found = condition(drawn, whitening(gram_of(factors)))
     part = (factors[0].shape[1] / len(drawn.rows)) ** 0.5
     if not 1.0 <= found < 1.0 + 1.5 * ((1 + part) / (1 - part) - 1):
         raise SystemExit(f"expected a sketch of condition near {(1 + part) / (1 - part):.3f}, got {found:.3f}")

@@ -45,7 +45,8 @@ constexpr int kBlockRows = kLanes == 8 ? 8 : 6, kBlockVectors = 2, kBlock = kBlo
 
 /// sums of rows row[0] .. row[Rows - 1] times columns [0, columns) of the samples that h points to.
 template <int Rows>
-inline void multiply_block(const double* const* row, int columns, const double* h, Vector (&sums)[Rows][kBlockVectors]) {
+inline void multiply_block(const double* const* row, int columns, const double* h,
+                           Vector (&sums)[Rows][kBlockVectors]) {
   for (int j = 0; j < columns; ++j) {
     const Vector a = load(h + j * kTile), b = load(h + j * kTile + kLanes);
     for (int r = 0; r < Rows; ++r) {

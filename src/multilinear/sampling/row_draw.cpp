@@ -1,8 +1,8 @@
-// Draws of RowSampler. Samples go down the tree together: those in one node are worked on at once, sixteen in a tile, so
-// that the node's matrix is read once for all of them. The first levels are done by all threads, level by level; below,
-// a thread takes the samples of a subtree, whose h it copies, all the way down. Where fewer than kFewest are left in a
-// node, each goes down alone: its products h_i h_j are then made once, and a level is a dot product. Samples with the
-// same h lie beside each other, and what they share is computed once.
+// Draws of RowSampler. Samples go down the tree together: those in one node are worked on at once, sixteen in a tile,
+// so that the node's matrix is read once for all of them. The first levels are done by all threads, level by level;
+// below, a thread takes the samples of a subtree, whose h it copies, all the way down. Where fewer than kFewest are
+// left in a node, each goes down alone: its products h_i h_j are then made once, and a level is a dot product. Samples
+// with the same h lie beside each other, and what they share is computed once.
 #include <algorithm>
 #include <numeric>
 
@@ -42,8 +42,8 @@ int64_t pick(const double* q, int64_t count, int64_t stride, double t) {
   return last;
 }
 
-/// Of samples order[0, count), whose h are rows row_of[order[k]], ascending in k: the rows from place `at` on, each once,
-/// at most kTile. upto: the place after the samples that have them.
+/// Of samples order[0, count), whose h are rows row_of[order[k]], ascending in k: the rows from place `at` on, each
+/// once, at most kTile. upto: the place after the samples that have them.
 int64_t next_rows(const int64_t* order, const int64_t* row_of, int64_t at, int64_t count, int64_t* rows,
                   int64_t* upto) {
   int64_t found = 0;
@@ -172,8 +172,8 @@ void RowSampler::Descent::top() {
       }
       const bool both = group.node < tree.shape_.pairs[level];
       const int64_t middle = both ? split(group, left.data(), order.data(), next.data()) : group.end;
-      for (const Group& child : {Group{2 * group.node, group.begin, middle, level},
-                                 Group{2 * group.node + 1, middle, group.end, level}}) {
+      for (const Group& child :
+           {Group{2 * group.node, group.begin, middle, level}, Group{2 * group.node + 1, middle, group.end, level}}) {
         if (child.size() > 0) (child.size() > most ? next_groups : subtrees).push_back(child);
       }
     }
@@ -335,8 +335,17 @@ void RowSampler::draw(const double* h, const double* uniforms, int64_t count, in
     scaled.assign(h, h + rows * u_.columns);
     for (size_t k = 0; k < scaled.size(); ++k) scaled[k] /= scale_[k % scale_.size()];
   }
-  Descent descent{*this, h, scaled.empty() ? h : scaled.data(), row_of, index, std::vector<int64_t>(size),
-                  std::vector<int64_t>(size), std::vector<Way>(size), std::vector<unsigned char>(size), {}, {}};
+  Descent descent{*this,
+                  h,
+                  scaled.empty() ? h : scaled.data(),
+                  row_of,
+                  index,
+                  std::vector<int64_t>(size),
+                  std::vector<int64_t>(size),
+                  std::vector<Way>(size),
+                  std::vector<unsigned char>(size),
+                  {},
+                  {}};
   for (size_t s = 0; s < size; ++s) descent.ways[s].t = uniforms[s];
   descent.together();
   descent.top();
