@@ -90,7 +90,8 @@ def main() -> None:
         kappas = [one[0] for one in all_trials]
         deviation = statistics.stdev(kappas) if len(kappas) > 1 else 0.0
         print(f"{columns:7d} {count:7d} | {means[0]:6.3f} {deviation:6.3f} {kappa:7.3f} | {means[2]:6.2f} "
-              f"{product:6.1f} | {means[1]:8.4f} {of_exact:10.4f} | {means[3]:6.3f} {of_product:6.3f}", flush=True)  # fmt: skip
+              f"{product:6.1f} | {means[1]:8.4f} {of_exact:10.4f} | {means[3]:6.3f} {of_product:6.3f}",
+              flush=True)  # fmt: skip
         rows.append({"columns": columns, "factors": count, "means": means, "trials": all_trials})
         if count == 6:
             spread = common.quartiles(kappas)[1] if len(kappas) > 1 else 0.0
