@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/sampling"), str(ROOT / "src/python")]
 
 import common  # noqa: E402
-from problems import condition, normal_factors, whitening  # noqa: E402
+from problems import condition, gram_of, normal_factors, whitening  # noqa: E402
 
 from clebsch.sampling import KhatriRaoSampler  # noqa: E402
 
@@ -51,7 +51,7 @@ def check_rows(device: str) -> None:
 
 def check_sketch(drawn, factors: list[torch.Tensor]) -> float:
     """kappa(SQ) is what independent rows of these leverages give: (1 + e) / (1 - e), e = sqrt(columns / count)."""
-    found = condition(drawn, whitening(factors))
+    found = condition(drawn, whitening(gram_of(factors)))
     part = (factors[0].shape[1] / len(drawn.rows)) ** 0.5
     if not 1.0 <= found < 1.0 + 1.5 * ((1 + part) / (1 - part) - 1):
         raise SystemExit(f"expected a sketch of condition near {(1 + part) / (1 - part):.3f}, got {found:.3f}")
@@ -64,19 +64,22 @@ def wait(device: str) -> None:
 
 
 def measure(factors: list[torch.Tensor], device: str, repeats: int) -> dict:
-    """Seconds of build and of the first draw after it, of fresh samplers; and of a draw with the plan at hand."""
-    build, draw, again = [], [], []
+    """Seconds of build and of the first draw after it, of fresh samplers; and of a draw with the plan at hand. And the
+    processors' seconds, all threads together, of the first two: other programs on a shared machine count less there."""
+    build, draw, again, work_build, work_draw = [], [], [], [], []
     for repeat in range(repeats + 1):
         sampler = None
         gc.collect()
         wait(device)
-        begin = time.perf_counter()
+        begin, work = time.perf_counter(), [time.process_time()]
         sampler = KhatriRaoSampler(factors)
         wait(device)
         middle = time.perf_counter()
+        work.append(time.process_time())
         drawn = sampler.draw(COUNT, seed=repeat)
         wait(device)
         end = time.perf_counter()
+        work.append(time.process_time())
         sampler.draw(COUNT, seed=repeat + 100)
         wait(device)
         last = time.perf_counter()
@@ -86,7 +89,12 @@ def measure(factors: list[torch.Tensor], device: str, repeats: int) -> dict:
         build.append(middle - begin)
         draw.append(end - middle)
         again.append(last - end)
-    return {"build": build, "draw": draw, "again": again, "kappa": kappa, "bytes": bytes_beside}
+        work_build.append(work[1] - work[0])
+        work_draw.append(work[2] - work[1])
+    return {
+        "build": build, "draw": draw, "again": again, "work_build": work_build, "work_draw": work_draw,
+        "kappa": kappa, "bytes": bytes_beside,
+    }  # fmt: skip
 
 
 def record(name: str, seconds: list[float], kappa: float, device: str, seed: float | None) -> dict:

@@ -10,26 +10,26 @@ import torch
 def normal_factors(rows: int, columns: int, count: int, device: str, seed: int = 1) -> list[torch.Tensor]:
     """Normal numbers, float64."""
     random = torch.Generator(device=device).manual_seed(seed)
-    return [
-        torch.randn(rows, columns, dtype=torch.float64, device=device, generator=random) for _ in range(count)
-    ]
+    return [torch.randn(rows, columns, dtype=torch.float64, device=device, generator=random) for _ in range(count)]
 
 
 def spiked_factors(rows: int, columns: int, count: int, device: str, seed: int) -> list[torch.Tensor]:
     """The factors of section 3.4.2: normal numbers, columns of norm one, then one entry in a hundred times ten."""
-    random = torch.Generator(device=device).manual_seed(seed)
-    factors = []
-    for _ in range(count):
-        u = torch.randn(rows, columns, dtype=torch.float64, device=device, generator=random)
+    random = torch.Generator(device=device).manual_seed(seed + 2_000_000)
+    factors = normal_factors(rows, columns, count, device, seed)
+    for u in factors:
         u /= u.norm(dim=0)
-        u[torch.rand(rows, columns, device=device, generator=random) < 0.01] *= 10.0
-        factors.append(u)
+        u *= torch.where(torch.rand(rows, columns, device=device, generator=random) < 0.01, 10.0, 1.0)
     return factors
 
 
-def whitening(factors: list[torch.Tensor]) -> torch.Tensor:
-    """(columns, rank): A times it has orthonormal columns."""
-    gram = math.prod(u.T @ u for u in factors)
+def gram_of(factors: list[torch.Tensor]) -> torch.Tensor:
+    """(columns, columns): A'A."""
+    return math.prod(u.T @ u for u in factors)
+
+
+def whitening(gram: torch.Tensor) -> torch.Tensor:
+    """(columns, rank): A times it has orthonormal columns; gram: A'A."""
     scale = gram.diagonal().rsqrt()
     values, vectors = torch.linalg.eigh(gram * scale[:, None] * scale)
     counts = values > 1e-12 * values[-1]
@@ -42,11 +42,9 @@ def condition(drawn, basis: torch.Tensor) -> float:
     return float(values[0] / values[-1])
 
 
-def residual(drawn, factors: list[torch.Tensor], sides: list[torch.Tensor]) -> float:
+def residual(drawn, gram: torch.Tensor, right: torch.Tensor, sides: list[torch.Tensor]) -> float:
     """Residual of least squares with the drawn rows over the smallest, for a right side that is the Kronecker product
-    of `sides`, vectors of norm one."""
-    gram = math.prod(u.T @ u for u in factors)
-    right = math.prod(u.T @ c for u, c in zip(factors, sides, strict=True))
+    of `sides`, vectors of norm one. gram: A'A; right: A' times the right side."""
     entries = math.prod(c[drawn.indices[:, k]] for k, c in enumerate(sides))
     root = drawn.weights.sqrt()
     # Columns of norm one for both.

@@ -75,6 +75,51 @@ def test_sparse_factors():
     assert torch.equal(dense.draw(1000, seed=1).indices, sparse.draw(1000, seed=1).indices)
 
 
+def test_sparse_factors_on_every_path():
+    """Every sampler and every call gives the same for a sparse factor as for the dense one."""
+    random = torch.Generator().manual_seed(3)
+    u = factors((300, 40, 30), 5, seed=6)
+    for k, share in ((0, 0.8), (2, 0.5)):
+        u[k][torch.rand(u[k].shape, generator=random) < share] = 0
+    u[0][100:150] = 0  # leaves of rows without entries
+    dense = KhatriRaoSampler([v.clone() for v in u], leaf_rows=3)
+    sparse = KhatriRaoSampler([u[0].to_sparse_csr(), u[1].clone(), u[2].to_sparse_csr()], leaf_rows=3)
+
+    def compare() -> None:
+        for left_out in (None, 0, 1, 2):
+            a, b = (sampler.draw(3000, exclude=left_out, seed=5) for sampler in (dense, sparse))
+            assert torch.equal(a.indices, b.indices) and torch.equal(a.rows, b.rows) and a.rank == b.rank
+            torch.testing.assert_close(a.weights, b.weights, rtol=1e-11, atol=0)
+            scores = [sampler.scores(a.indices.clamp(min=0), exclude=left_out) for sampler in (dense, sparse)]
+            torch.testing.assert_close(*scores, rtol=1e-11, atol=1e-15)
+
+    compare()
+    row, column = u[0].nonzero()[7].tolist()
+    for sampler in (dense, sparse):
+        sampler.set(0, row, column, -2.5)  # a stored entry
+    compare()
+    new = factors((50,), 5, seed=9)[0]
+    new[new < 0] = 0
+    dense.set_factor(1, new.clone())
+    sparse.set_factor(1, new.to_sparse_csr())
+    compare()
+    with pytest.raises(ClebschError, match="not stored"):
+        sparse.set(0, 120, 0, 1.0)
+    # Numbers that need columns scaled.
+    for scale in (1e140, 1e-140):
+        a, b = (KhatriRaoSampler([m, u[1]]) for m in (u[0] * scale, (u[0] * scale).to_sparse_csr()))
+        assert torch.equal(a.draw(500, seed=2).indices, b.draw(500, seed=2).indices)
+    h, uniforms = factors((200,), 5, seed=11)[0], torch.ops.clebsch.philox_uniform(2, 0, 0, 200)
+    y = torch.eye(5, dtype=torch.float64) + 1
+    for form in (None, y):
+        a, b = RowSampler(u[0], y=form), RowSampler(u[0].to_sparse_csr(), y=form)
+        torch.testing.assert_close(a.law(h[0]), b.law(h[0]), rtol=0, atol=1e-13)
+        assert torch.equal(a.draw(h, uniforms), b.draw(h, uniforms))
+    for hybrid in (False, True):
+        a, b = (ProductLawSampler(m, hybrid) for m in (u, [u[0].to_sparse_csr(), u[1], u[2].to_sparse_csr()]))
+        assert torch.equal(a.draw(2000, seed=1).indices, b.draw(2000, seed=1).indices)
+
+
 def test_row_sampler():
     u = factors((50,), 4)[0]
     h = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
@@ -115,6 +160,36 @@ def test_product_law():
     # Where certain rows are all of the law nothing is drawn, and nothing waits.
     single = [torch.tensor([[1.0], [0.0]]).double(), torch.tensor([[2.0]]).double()]
     assert ProductLawSampler(single, hybrid=True).draw(5).weights.tolist() == [1.0]
+
+
+def test_hybrid_law():
+    """Draws beside the certain tuples have the law of the rest, at chi-square 1e-6; certain ones are never drawn."""
+    u = factors((5, 6, 7), 3, seed=8)
+    u[0][1] *= 6
+    u[2][3] *= 6
+    hybrid, count = ProductLawSampler(u, hybrid=True), 70
+    tuples = torch.tensor(list(itertools.product(range(5), range(6), range(7))))
+    law = hybrid.scores(tuples)
+    certain = law >= 1 / count
+    left = count - int(certain.sum())
+    assert 5 < left < count - 5
+    found = torch.zeros(210, dtype=torch.float64)
+    for seed in range(300):
+        drawn = hybrid.draw(count, seed=seed).indices[-left:]
+        found += torch.bincount(drawn @ torch.tensor([42, 7, 1]), minlength=210)
+    assert float(found[certain].sum()) == 0
+    rest = (~certain).nonzero()[:, 0]
+    rest = rest[law[rest].argsort()]
+    expected = law[rest] / law[rest].sum() * found.sum()
+    cell = (expected.cumsum(0) / 10).long()  # at least ten draws in each
+    cell = cell.unique(return_inverse=True)[1].clamp(max=len(cell.unique()) - 2)
+    mean, seen = (torch.zeros(int(cell[-1]) + 1).double().index_add_(0, cell, x) for x in (expected, found[rest]))
+    square, freedom = float(((seen - mean) ** 2 / mean).sum()), len(mean) - 1
+    # Wilson and Hilferty's approximation of the quantile at 1 - 1e-6.
+    assert square < freedom * (1 - 2 / (9 * freedom) + 4.753 * (2 / (9 * freedom)) ** 0.5) ** 3
+    # Many samples, many certain tuples: as many as asked for, without a loop over them.
+    large = ProductLawSampler(factors((2000, 3000), 4), hybrid=True)
+    assert len(large.draw(20000, seed=1).weights) == 20000
 
 
 @pytest.mark.parametrize("sampler", ["exact", "product"])

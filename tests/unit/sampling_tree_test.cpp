@@ -91,6 +91,30 @@ TEST(SamplingTree, SparseRowsAreDenseRows) {
   EXPECT_THROW(b.set(7, 0, 1.0), Error);
 }
 
+TEST(SamplingTree, SamplesThatShareAVectorAreDrawnAsOthers) {
+  std::mt19937_64 random(15);
+  OwnFactor u = normal_factor(700, 6, random), h = normal_factor(9, 6, random), large = u;
+  for (double& number : large.numbers) number *= 1e120;  // columns are scaled in the tree
+  for (const int64_t count : {1, 3, 40, 3000}) {
+    std::vector<double> each, uniforms;
+    std::vector<int64_t> row_of;
+    for (int64_t s = 0; s < count; ++s) {
+      row_of.push_back(static_cast<int64_t>(random() % 9));
+      for (int c = 0; c < 6; ++c) each.push_back(h.at(row_of.back(), c));
+      uniforms.push_back(sampling::philox_uniform(4, static_cast<uint64_t>(s), 0, 0));
+    }
+    std::vector<int64_t> shared(row_of.size()), own(row_of.size());
+    for (const Factor& factor : {u.view(), large.view()}) {
+      for (const int64_t leaf_rows : {1, 8, 1000}) {
+        const RowSampler sampler(factor, leaf_rows);
+        sampler.draw(h.numbers.data(), uniforms.data(), count, shared.data(), row_of.data());
+        sampler.draw(each.data(), uniforms.data(), count, own.data());
+        EXPECT_EQ(shared, own) << count << " samples, " << leaf_rows << " rows a leaf";
+      }
+    }
+  }
+}
+
 TEST(SamplingTree, ExtremeUniformNumbers) {
   std::mt19937_64 random(9);
   OwnFactor u = normal_factor(100, 3, random);

@@ -86,7 +86,7 @@ void KhatriRaoSampler::leverages(const Mixture& mixture, const double* scaled_ro
       const int64_t begin = t * kTile, samples = std::min<int64_t>(kTile, count - begin);
       std::iota(order.begin(), order.end(), begin);
       loops().gather(scaled_rows, order.data(), samples, columns_, tile.data());
-      loops().tile_products(mixture.spectrum.whitening.data(), rank, columns_, tile.data(), out.data());
+      loops().tile_products(mixture.spectrum.whitening.data(), rank, columns_, tile.data(), samples, out.data());
       for (int64_t s = 0; s < samples; ++s) {
         double score = 0;
         for (int r = 0; r < rank; ++r) {
@@ -106,7 +106,7 @@ int KhatriRaoSampler::draw(int64_t count, int exclude, uint64_t seed, int64_t* i
   // h: products of the rows so far, their columns divided by the norms of the factors' columns.
   std::vector<double> h(static_cast<size_t>(count * columns), 1.0), x(h.size());
   std::vector<double> uniforms(static_cast<size_t>(count));
-  std::vector<int64_t> component(uniforms.size()), row(uniforms.size());
+  std::vector<int64_t> component(uniforms.size()), row(uniforms.size()), zeros(uniforms.size(), 0);
   if (exclude >= 0) {
     for (int64_t s = 0; s < count; ++s) indices[s * all + exclude] = -1;
   }
@@ -120,18 +120,22 @@ int KhatriRaoSampler::draw(int64_t count, int exclude, uint64_t seed, int64_t* i
         uniforms[static_cast<size_t>(s)] = philox_uniform(seed, static_cast<uint64_t>(s), mixture.factor, stage);
       }
     };
+    // All samples of the first factor have the h of ones, and then one of as many vectors as there are components.
+    const bool first = place == 0;
+    if (first) x.resize(std::max(x.size(), static_cast<size_t>(mixture.count * columns)));
+    const int64_t vectors = first ? mixture.count : count;
     numbers(0);
-    plan.components[place]->draw(h.data(), uniforms.data(), count, component.data());
-#pragma omp parallel for if (count > 256)
-    for (int64_t s = 0; s < count; ++s) {
-      const double* b = mixture.components.data() + component[static_cast<size_t>(s)] * columns;
+    plan.components[place]->draw(h.data(), uniforms.data(), count, component.data(), first ? zeros.data() : nullptr);
+#pragma omp parallel for if (vectors > 256)
+    for (int64_t s = 0; s < vectors; ++s) {
+      const double* b = mixture.components.data() + (first ? s : component[static_cast<size_t>(s)]) * columns;
+      const double* own = h.data() + (first ? 0 : s * columns);
       for (int64_t c = 0; c < columns; ++c) {
-        x[static_cast<size_t>(s * columns + c)] =
-            h[static_cast<size_t>(s * columns + c)] * b[c] * inverse[static_cast<size_t>(c)];
+        x[static_cast<size_t>(s * columns + c)] = own[c] * b[c] * inverse[static_cast<size_t>(c)];
       }
     }
     numbers(1);
-    tree.draw(x.data(), uniforms.data(), count, row.data());
+    tree.draw(x.data(), uniforms.data(), count, row.data(), first ? component.data() : nullptr);
 #pragma omp parallel if (count > 256)
     {
       std::vector<double> sparse_row(tree.factor().sparse() ? static_cast<size_t>(columns) : 0);

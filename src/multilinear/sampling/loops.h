@@ -14,12 +14,13 @@ struct Loops {
   /// full (padded columns, padded columns), lower triangle: sum of u u' over `count` rows (count, padded columns).
   void (*gram)(const double* rows, int64_t count, int padded, double* full);
   /// tile (columns, kTile): rows samples[0] .. samples[count - 1] of `from` (any, columns); the last fills what is
-  /// left.
+  /// left of the vectors that tile_forms and tile_products work on for `count` samples.
   void (*gather)(const double* from, const int64_t* samples, int64_t count, int columns, double* tile);
-  /// out (kTile): h' G h of every sample of a tile; G packed (kernels/tree_shape.h).
-  void (*tile_forms)(const double* packed, int columns, const double* tile, double* out);
-  /// out (count, kTile): products of rows (count, columns) with the samples of a tile.
-  void (*tile_products)(const double* rows, int64_t count, int columns, const double* tile, double* out);
+  /// out (kTile): h' G h of the first `samples` of a tile; G packed (kernels/tree_shape.h).
+  void (*tile_forms)(const double* packed, int columns, const double* tile, int64_t samples, double* out);
+  /// out (count, kTile): products of rows (count, columns) with the first `samples` of a tile.
+  void (*tile_products)(const double* rows, int64_t count, int columns, const double* tile, int64_t samples,
+                        double* out);
   /// out (count): products of rows (count, columns) with h (columns).
   void (*products)(const double* rows, int64_t count, int columns, const double* h, double* out);
   double (*dot)(const double* a, const double* b, int64_t count);

@@ -43,12 +43,13 @@ void gram(const double* rows, int64_t count, int padded, double* full) {
 // Rows of a matrix by samples of a tile that stay in registers while the columns pass: of 16 registers 12, of 32 16.
 constexpr int kBlockRows = kLanes == 8 ? 8 : 6, kBlockVectors = 2, kBlock = kBlockVectors * kLanes;
 
-/// sums of rows row[0] .. row[kBlockRows - 1] times columns [0, columns) of the samples that h points to.
+/// sums of rows row[0] .. row[Rows - 1] times columns [0, columns) of the samples that h points to.
+template <int Rows>
 inline void multiply_block(const double* const* row, int columns, const double* h,
-                           Vector (&sums)[kBlockRows][kBlockVectors]) {
+                           Vector (&sums)[Rows][kBlockVectors]) {
   for (int j = 0; j < columns; ++j) {
     const Vector a = load(h + j * kTile), b = load(h + j * kTile + kLanes);
-    for (int r = 0; r < kBlockRows; ++r) {
+    for (int r = 0; r < Rows; ++r) {
       const double factor = row[r][j];
       sums[r][0] += factor * a;
       sums[r][1] += factor * b;
@@ -56,36 +57,48 @@ inline void multiply_block(const double* const* row, int columns, const double* 
   }
 }
 
-void tile_forms(const double* packed, int columns, const double* tile, double* out) {
-  Vector total[kTile / kLanes] = {};
-  for (int i = 0; i < columns; i += kBlockRows) {
-    const double* row[kBlockRows];
-    for (int r = 0; r < kBlockRows; ++r) {
-      const int at = i + r < columns ? i + r : i;
-      row[r] = packed + static_cast<int64_t>(at) * (at + 1) / 2;
-    }
-    for (int from = 0; from < kTile; from += kBlock) {
-      Vector sums[kBlockRows][kBlockVectors] = {};
-      multiply_block(row, i, tile + from, sums);
-      for (int r = 0; r < kBlockRows && i + r < columns; ++r) {
-        for (int v = 0; v < kBlockVectors; ++v) {
-          const double* h = tile + from + v * kLanes;
-          for (int j = i; j <= i + r; ++j) sums[r][v] += row[r][j] * load(h + j * kTile);
-          total[from / kLanes + v] += sums[r][v] * load(h + (i + r) * kTile);
-        }
+/// Adds what rows i .. i + Rows - 1 of a packed matrix make of every sample's form.
+template <int Rows>
+inline void add_form_rows(const double* packed, int i, const double* tile, int64_t samples, Vector* total) {
+  const double* row[Rows];
+  for (int r = 0; r < Rows; ++r) row[r] = packed + static_cast<int64_t>(i + r) * (i + r + 1) / 2;
+  for (int from = 0; from < samples; from += kBlock) {
+    const double* h = tile + from;
+    Vector sums[Rows][kBlockVectors] = {};
+    multiply_block<Rows>(row, i, h, sums);
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Vector own[Rows];
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; ++r) own[r] = load(h + (i + r) * kTile + v * kLanes);
+      Vector sum = total[from / kLanes + v];
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; ++r) {
+        Vector part = sums[r][v];
+#pragma GCC unroll 8
+        for (int d = 0; d <= r; ++d) part += row[r][i + d] * own[d];
+        sum += part * own[r];
       }
+      total[from / kLanes + v] = sum;
     }
   }
+}
+
+void tile_forms(const double* packed, int columns, const double* tile, int64_t samples, double* out) {
+  Vector total[kTile / kLanes] = {};
+  int i = 0;
+  for (; i + kBlockRows <= columns; i += kBlockRows) add_form_rows<kBlockRows>(packed, i, tile, samples, total);
+  for (; i + 2 <= columns; i += 2) add_form_rows<2>(packed, i, tile, samples, total);
+  if (i < columns) add_form_rows<1>(packed, i, tile, samples, total);
   for (int v = 0; v < kTile / kLanes; ++v) store(out + v * kLanes, total[v]);
 }
 
-void tile_products(const double* rows, int64_t count, int columns, const double* tile, double* out) {
+void tile_products(const double* rows, int64_t count, int columns, const double* tile, int64_t samples, double* out) {
   for (int64_t i = 0; i < count; i += kBlockRows) {
     const double* row[kBlockRows];
     for (int r = 0; r < kBlockRows; ++r) row[r] = rows + (i + r < count ? i + r : i) * columns;
-    for (int from = 0; from < kTile; from += kBlock) {
+    for (int from = 0; from < samples; from += kBlock) {
       Vector sums[kBlockRows][kBlockVectors] = {};
-      multiply_block(row, columns, tile + from, sums);
+      multiply_block<kBlockRows>(row, columns, tile + from, sums);
       for (int r = 0; r < kBlockRows && i + r < count; ++r) {
         for (int v = 0; v < kBlockVectors; ++v) store(out + (i + r) * kTile + from + v * kLanes, sums[r][v]);
       }
@@ -95,7 +108,8 @@ void tile_products(const double* rows, int64_t count, int columns, const double*
 
 void gather(const double* from, const int64_t* samples, int64_t count, int columns, double* tile) {
   const double* row[kTile];
-  for (int s = 0; s < kTile; ++s) row[s] = from + samples[s < count ? s : count - 1] * columns;
+  const auto used = static_cast<int>((count + kBlock - 1) / kBlock * kBlock);
+  for (int s = 0; s < used; ++s) row[s] = from + samples[s < count ? s : count - 1] * columns;
   int c = 0;
 #if CLEBSCH_VECTOR_BYTES >= 32
   // Four samples by four columns at a time.
@@ -103,7 +117,7 @@ void gather(const double* from, const int64_t* samples, int64_t count, int colum
   typedef double AnyFour __attribute__((vector_size(32), aligned(8), may_alias));
   typedef long long Places __attribute__((vector_size(32)));
   for (; c + 4 <= columns; c += 4) {
-    for (int s = 0; s < kTile; s += 4) {
+    for (int s = 0; s < used; s += 4) {
       const Four a = *reinterpret_cast<const AnyFour*>(row[s] + c),
                  b = *reinterpret_cast<const AnyFour*>(row[s + 1] + c);
       const Four d = *reinterpret_cast<const AnyFour*>(row[s + 2] + c);
@@ -120,7 +134,7 @@ void gather(const double* from, const int64_t* samples, int64_t count, int colum
   }
 #endif
   for (; c < columns; ++c) {
-    for (int s = 0; s < kTile; ++s) tile[c * kTile + s] = row[s][c];
+    for (int s = 0; s < used; ++s) tile[c * kTile + s] = row[s][c];
   }
 }
 

@@ -26,8 +26,10 @@ class RowSampler {
                       std::string name = "RowSampler");
 
   /// index (count): a row for every h (count, columns) and uniform number in [0, 1). An h for which all rows have
-  /// probability zero gives some row.
-  void draw(const double* h, const double* uniforms, int64_t count, int64_t* index) const;
+  /// probability zero gives some row. row_of (count), if given: sample s has row row_of[s] of h (any, columns); where
+  /// samples share rows they share work, and the result is the same.
+  void draw(const double* h, const double* uniforms, int64_t count, int64_t* index,
+            const int64_t* row_of = nullptr) const;
   /// The probabilities q (rows) that the tree gives the rows for one h, by going down to every leaf.
   void law(const double* h, double* q) const;
 
@@ -48,6 +50,7 @@ class RowSampler {
 
  private:
   struct Descent;
+  struct Scratch;
   void build();
   void gram_of_leaf(int64_t leaf, double* rows, double* full, double* packed) const;
   void build_subtree(int64_t first, int64_t last, int base, double* carry);

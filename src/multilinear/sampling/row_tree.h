@@ -13,4 +13,11 @@ double rounding_slack(int columns);
 /// entries become 1; zero for columns of zeros.
 std::vector<double> unit_gram_of(const double* root, int columns);
 
+/// products (packed_size): h_i h_j, in the order of a packed matrix.
+inline void multiply_pairs(const double* h, int columns, double* products) {
+  for (int i = 0; i < columns; ++i) {
+    for (int j = 0; j <= i; ++j) products[packed_row(i) + j] = h[i] * h[j];
+  }
+}
+
 }  // namespace clebsch::sampling

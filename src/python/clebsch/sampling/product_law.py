@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy
 import torch
 
 from ..errors import ClebschError
@@ -40,21 +41,22 @@ class ProductLawSampler:
         if u.shape[1] != self._factors[0].shape[1]:
             raise ClebschError(f"factor {j} has {u.shape[1]} columns, the others {self._factors[0].shape[1]}")
         dense = u.to_dense() if u.layout == torch.sparse_csr else u
-        if not bool(torch.isfinite(dense).all()):
+        low, high = torch.aminmax(dense, dim=0)
+        largest = torch.maximum(-low, high)
+        if not bool(torch.isfinite(largest).all()):
             row, column = (~torch.isfinite(dense)).nonzero()[0].tolist()
             raise ClebschError(
                 f"factor {j}: expected finite numbers, got {dense[row, column]} in row {row}, column {column}"
             )
-        largest = dense.abs().amax(0)
         scaled = dense / torch.where(largest > 0, largest, torch.ones_like(largest))
-        norms = scaled.norm(dim=0)
-        scaled = scaled / torch.where(norms > 0, norms, torch.ones_like(norms))
-        values, vectors = torch.linalg.eigh(scaled.T @ scaled)
+        gram = scaled.T @ scaled
+        inverse = torch.where(gram.diagonal() > 0, gram.diagonal(), 1.0).rsqrt()
+        values, vectors = torch.linalg.eigh(inverse[:, None] * gram * inverse)
         counts = values > 8 * u.shape[1] * torch.finfo(torch.float64).eps * values[-1]
         rank = int(counts.sum())
         if rank == 0 or not bool(values[-1] > 0):
             raise ClebschError(f"rank 0: factor {j} is zero, so every row of the product is")
-        scores = (scaled @ (vectors[:, counts] / values[counts].sqrt())).square().sum(1)
+        scores = (scaled @ (inverse[:, None] * vectors[:, counts] / values[counts].sqrt())).square_().sum(1)
         self._factors[j] = dense
         self._law[j] = scores / scores.sum()
         self._sums[j] = self._law[j].cumsum(0)
@@ -138,60 +140,71 @@ class ProductLawSampler:
             return certain, ones
         # Factor by factor: given the rows so far, row i has the probability law(i) less the share of the certain
         # tuples that begin so. Samples that have left the certain tuples' beginnings draw from the law itself.
-        order = sorted(range(len(certain)), key=lambda t: certain[t].tolist())
-        tree = _prefixes([certain[t].tolist() for t in order], [self._law[k] for k in drawn])
+        nodes = torch.zeros(samples, dtype=torch.int64)
         rows = []
-        host_sums = [self._sums[k].cpu() for k in drawn]
-        for s in range(samples):
-            prefix: tuple[int, ...] = ()
-            for place, k in enumerate(drawn):
-                u = float(uniforms[k][s])
-                children = tree.get(prefix)
-                if children is None:
-                    row = int(self._invert(host_sums[place], torch.tensor([u], dtype=torch.float64))[0])
-                else:
-                    row = _invert_less(host_sums[place], children, u)
-                prefix = (*prefix, row)
-            rows.append(prefix)
-        others = torch.tensor(rows, dtype=torch.int64, device=device)
+        for place, level in enumerate(_levels(certain.cpu(), [self._law[k].cpu() for k in drawn])):
+            sums, uniform = self._sums[drawn[place]].cpu(), uniforms[drawn[place]][:samples].cpu()
+            row = self._invert(sums, uniform)
+            inside = (nodes >= 0).nonzero()[:, 0]
+            row[inside] = level.invert(sums, nodes[inside], uniform[inside])
+            nodes[inside] = level.child(nodes[inside], row[inside])
+            rows.append(row)
+        others = torch.stack(rows, 1).to(device)
         weights = (1.0 - mass) / (samples * self._probability(others, drawn))
         return torch.cat([certain, others]), torch.cat([ones, weights])
 
 
-def _prefixes(
-    certain: list[list[int]], laws: list[torch.Tensor]
-) -> dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]]:
-    """For every beginning of certain tuples: the rows that follow, ascending, and the running sum of what they take of
-    the law of the next row."""
-    taken: dict[tuple[int, ...], float] = {tuple(one): 1.0 for one in certain}
-    tree = {}
+class _Level:
+    """Of the tree of beginnings of certain tuples: the rows that follow each beginning ("node") of one length, and the
+    running sums of what they take of the law of the next row."""
+
+    def __init__(self, parent: torch.Tensor, row: torch.Tensor, share: torch.Tensor, rows: int) -> None:
+        self.rows, self.keys = rows, parent * rows + row
+        self.first = torch.searchsorted(parent, torch.arange(int(parent[-1]) + 1))
+        # Differences of sums over all nodes: with more digits than the shares have.
+        running = numpy.cumsum(share.numpy(), dtype=numpy.longdouble)
+        before = (running - share.numpy())[self.first.numpy()]
+        self.parts = torch.from_numpy((running - before[parent.numpy()]).astype(numpy.float64))
+
+    def taken(self) -> torch.Tensor:
+        """(nodes,) what all rows that follow take."""
+        return self.parts[torch.cat([self.first[1:], torch.tensor([len(self.parts)])]) - 1]
+
+    def child(self, node: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        """The node of the next level; -1 where the row does not follow."""
+        key = node * self.rows + row
+        at = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
+        return torch.where(self.keys[at] == key, at, -1)
+
+    def invert(self, sums: torch.Tensor, node: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        """The first row at which the law's sum, less what is taken, is above the uniform part of all of it."""
+
+        def upto(row: torch.Tensor) -> torch.Tensor:
+            at = torch.searchsorted(self.keys, node * self.rows + row, right=True)
+            return sums[row] - torch.where(at > self.first[node], self.parts[at - 1], 0.0)
+
+        low, high = torch.zeros_like(node), torch.full_like(node, self.rows - 1)
+        target = uniform * upto(high)
+        for _ in range(self.rows.bit_length()):
+            middle = (low + high) // 2
+            above = upto(middle) > target
+            high = torch.where(above, middle, high)
+            low = torch.where(above, low, torch.minimum(middle + 1, high))
+        return low
+
+
+def _levels(certain: torch.Tensor, laws: list[torch.Tensor]) -> list[_Level]:
+    """The tree of certain (m, N) tuples, from the first factor to the last. Nodes are in the order of their tuples, so
+    that a row that follows has the number of the node that it leads to."""
+    levels = []
+    tuples = torch.unique(certain, dim=0)
+    taken = torch.ones(len(tuples), dtype=torch.float64)
     for place in reversed(range(len(laws))):
-        grouped: dict[tuple[int, ...], list[tuple[int, float]]] = {}
-        for one, share in taken.items():
-            grouped.setdefault(one[:-1], []).append((one[-1], float(laws[place][one[-1]]) * share))
-        taken = {}
-        for prefix, children in grouped.items():
-            children.sort()
-            parts = torch.tensor([part for _, part in children], dtype=torch.float64).cumsum(0)
-            tree[prefix] = torch.tensor([row for row, _ in children]), parts
-            taken[prefix] = float(parts[-1])
-    return tree
-
-
-def _invert_less(sums: torch.Tensor, children: tuple[torch.Tensor, torch.Tensor], uniform: float) -> int:
-    """The first row at which the law's sum, less the children's, is above the uniform part of all of it."""
-    rows, parts = children
-
-    def upto(row: int) -> float:
-        at = int(torch.searchsorted(rows, row, right=True))
-        return float(sums[row]) - (float(parts[at - 1]) if at else 0.0)
-
-    low, high = 0, len(sums) - 1
-    target = uniform * upto(high)
-    while low < high:
-        middle = (low + high) // 2
-        if upto(middle) > target:
-            high = middle
+        row = tuples[:, place]
+        if place > 0:
+            tuples, parent = torch.unique(tuples[:, :place], dim=0, return_inverse=True)
         else:
-            low = middle + 1
-    return low
+            parent = torch.zeros_like(row)
+        levels.append(_Level(parent, row, laws[place][row] * taken, len(laws[place])))
+        taken = levels[-1].taken()
+    return levels[::-1]
