@@ -53,7 +53,8 @@ def choose_structures(
     progress: Progress = silent,
 ) -> Chosen:
     """Chooses `count` structures, or with per "atom" the structures of `count` atoms, and writes them to `out`
-    (extended xyz). Structures written have info["pool_index"] and the array "chosen" (per atom), and keep what they had.
+    (extended xyz). Structures written have info["pool_index"] and the array "chosen" (per atom), and keep what they
+    had.
 
     known: structures that are trained on already; None: the covariance of the model file, which must have a grade with
     all elements pooled. method, seed and per_atom_gain: as of clebsch.sampling.select. Raises ClebschError for a file
