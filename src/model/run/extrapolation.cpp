@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "model/device/device_run.h"
-#include "model/run/guarded.h"
 
 namespace clebsch {
 namespace {
@@ -118,17 +116,5 @@ void check_extrapolation(Model::Impl& model) {
   const double* values = covariance.const_data_ptr<double>();
   model.covariance.assign(values, values + covariance.numel());
 }
-
-void Model::extrapolation(Result::Named& result) {
-  Impl& model = *impl_;
-  guarded(
-      model, {false, false, false, false, {}}, [] { return std::string("grades of the last step"); },
-      [&] {
-        const at::Tensor grades = model.run ? model.run->grades() : output_of_features(model, kGrade);
-        name_output(kGrade, grades, OutputKind::atom, result);
-      });
-}
-
-const std::vector<double>& Model::feature_covariance() const { return impl_->covariance; }
 
 }  // namespace clebsch

@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 METHODS = ("leverage", "volume", "doptimal", "maxvol", "fps")
 #: Rows whose scores are kept exact between two passes over all rows.
-_POOL = 20000
+_POOL = 4000
 #: Rows that a pass takes at a time, so that its temporaries stay in cache.
 _BLOCK = 8192
 
