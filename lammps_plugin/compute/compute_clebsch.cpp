@@ -62,7 +62,7 @@ void ComputeClebsch::evaluate() {
     MPI_Allreduce(local_.data(), total_.data(), length_, MPI_DOUBLE, MPI_MAX, world);
     return;
   }
-  const auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
+  auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
   std::fill(local_.begin(), local_.end(), 0.0);
   if (const auto* output = pair->output(name_)) {
     clebsch_lammps::check_length(lmp, style, *output, length_);

@@ -48,7 +48,7 @@ void ComputeClebschAtom::grow() {
 
 void ComputeClebschAtom::compute_peratom() {
   invoked_peratom = update->ntimestep;
-  const auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
+  auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
   grow();
   if (atom->nlocal == 0) return;
   double* values = length_ == 1 ? vector_atom : &array_atom[0][0];

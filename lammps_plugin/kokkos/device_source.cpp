@@ -107,7 +107,7 @@ Verdict DeviceSource<DeviceType>::evaluate(Attempt attempt, const clebsch::Reque
     if (verdict == Verdict::done) break;
     lap(StepTimes::kModel);  // of edges that were too many
   }
-  if (!request.outputs.empty()) read_atoms(graph_.counts().owned);
+  if (!request.outputs.empty() || request.keep_features) read_atoms(graph_.counts().owned);
   return Verdict::done;
 }
 

@@ -190,7 +190,10 @@ void PairClebsch::choose_ghost_mode() {
       error->all(FLERR, "Pair style clebsch: comm {}: {}; use comm ghost",
                  settings_.comm == CommMode::gather ? "gather" : "halo", problem);
     // What a model has beyond energies is not there when it is evaluated in parts.
-    const bool energies_alone = model_->metadata().outputs.size() == 1;
+    const auto& outputs = model_->metadata().outputs;
+    const bool energies_alone = std::all_of(outputs.begin(), outputs.end(), [&](const std::string& name) {
+      return name == "atomic_energy" || is_grade(name);
+    });
     const bool chosen = energies_alone || asked || !in_parts;
     if (problem.empty() && chosen && exchanges_features(asked || !in_parts)) mode = GhostMode::halo;
   }
@@ -236,6 +239,7 @@ void PairClebsch::grow_hybrid_buffers() {
 
 void PairClebsch::forget_run() {
   request_.outputs.clear();  // computes ask again when they initialise
+  request_.keep_features = grades_extracted_ && model_ && model_->metadata().training;
   check_run_ = true;
   list_watch_.forget();
   last_step_ = -1;
@@ -256,17 +260,26 @@ clebsch::OutputKind PairClebsch::request_output(const std::string& name) {
     for (const auto& n : known) list += " " + n;
     error->all(FLERR, "Pair style clebsch: expected an output out of{} of {}, got '{}'", list, model_file_, name);
   }
-  if (halo_ && model_->metadata().layers > 1 && name != "atomic_energy")
+  const bool grade = is_grade(name);
+  if (halo_ && model_->metadata().layers > 1 && name != "atomic_energy" && !grade)
     error->all(
         FLERR,
         "Pair style clebsch: output {} is not there when ranks exchange features, which makes energies alone; use "
         "comm ghost",
         name);
-  if (!requests_output(name)) request_.outputs.push_back(name);
+  if (grade)
+    request_.keep_features = true;  // output() makes them when they are read
+  else if (!requests_output(name))
+    request_.outputs.push_back(name);
   return model_->metadata().kinds[found - known.begin()];
 }
 
+bool PairClebsch::is_grade(const std::string& name) const {
+  return name == "extrapolation" && model_->metadata().training;
+}
+
 bool PairClebsch::requests_output(const std::string& name) const {
+  if (is_grade(name)) return request_.keep_features;
   const auto& wanted = request_.outputs;
   return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
 }

@@ -37,6 +37,8 @@ class PairClebsch : public Pair {
   int pack_reverse_comm(int n, int first, double* buf) override;
   void unpack_reverse_comm(int n, int* list, double* buf) override;
   double memory_usage() override;
+  /// For `fix pair`: the grades of extrapolation of a model that has them.
+  void* extract_peratom(const char* name, int& columns) override;
 
   // For compute clebsch and compute clebsch/atom.
 
@@ -45,8 +47,9 @@ class PairClebsch : public Pair {
   clebsch::OutputKind request_output(const std::string& name);
   /// Whether steps compute the output: somebody asked for it since the last init_style().
   bool requests_output(const std::string& name) const;
-  /// The output as of the last step computed; null when this rank has none (no atoms).
-  const clebsch::Result::Named* output(const std::string& name) const;
+  /// The output as of the last step computed; null when this rank has none (no atoms). Grades of extrapolation are
+  /// computed here, when somebody reads them.
+  const clebsch::Result::Named* output(const std::string& name);
   /// The step of the last compute(). It is -1 before the first step of a run, and after the model was given anew.
   bigint last_step() const { return last_step_; }
   /// Nodes of the last step's graph that are owned atoms.
@@ -90,6 +93,8 @@ class PairClebsch : public Pair {
   void grow_hybrid_buffers();
   void forget_run();
   void check_run() const;
+  /// Whether the output is the model's grade of extrapolation.
+  bool is_grade(const std::string& name) const;
   void compute_step(int eflag, int vflag);
   void update_source();
   void evaluate();
@@ -116,6 +121,9 @@ class PairClebsch : public Pair {
   double energy_factor_ = 1;
   bool check_run_ = true;  ///< before the first step of a run
   bigint last_step_ = -1;
+  std::vector<double> grades_;     ///< by LAMMPS's index, for extract_peratom()
+  bool kept_features_ = false;     ///< of the last step
+  bool grades_extracted_ = false;  ///< so that every step keeps what they are made from
 };
 
 }  // namespace LAMMPS_NS

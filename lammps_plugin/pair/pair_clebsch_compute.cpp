@@ -27,6 +27,7 @@ void PairClebsch::begin_step() {
   request_.virial = vflag_global != 0;
   request_.atom_virial = vflag_atom != 0;
   request_.centroid_virial = cvflag_atom != 0;
+  kept_features_ = request_.keep_features;
 }
 
 void PairClebsch::check_run() const {
@@ -152,8 +153,23 @@ void PairClebsch::add_to_atoms(double** target, const std::vector<double>& rows,
     for (int c = 0; c < width; ++c) target[i][c] += communication_.row(i)[c];
 }
 
-const clebsch::Result::Named* PairClebsch::output(const std::string& name) const {
+const clebsch::Result::Named* PairClebsch::output(const std::string& name) {
   for (const auto& named : result_.outputs)
     if (named.name == name) return &named;
-  return nullptr;
+  if (!is_grade(name) || !request_.keep_features || owned_nodes() == 0) return nullptr;
+  // The result drops it with the next step.
+  clebsch_lammps::guard_step(lmp, "clebsch", [&] { model_->extrapolation(result_.outputs.emplace_back()); });
+  return &result_.outputs.back();
+}
+
+void* PairClebsch::extract_peratom(const char* name, int& columns) {
+  if (!model_ || !is_grade(name)) return nullptr;
+  columns = 0;
+  grades_extracted_ = request_.keep_features = true;
+  grades_.assign(static_cast<std::size_t>(std::max(atom->nmax, 1)), 0.0);
+  // Before the first step of a run `fix pair` only asks whether there are such values.
+  if (last_step_ != update->ntimestep || last_step_ < 0 || !kept_features_) return grades_.data();
+  if (const auto* grades = output(name))
+    for (int node = 0; node < owned_nodes(); ++node) grades_[node_atoms()[node]] = grades->values[node];
+  return grades_.data();
 }

@@ -11,6 +11,7 @@
 #include "model/device/device_run.h"
 #include "model/device/device_scope.h"
 #include "model/run/compute_points.h"
+#include "model/run/extrapolation.h"
 #include "model/run/forward.h"
 #include "model/run/guarded.h"
 #include "model/run/guards.h"
@@ -72,12 +73,24 @@ void require_finite_forces(const Model::Impl& model, const std::vector<double>& 
       model.name, (bad - forces.begin()) / 3, *bad);
 }
 
-void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
+void name_output(const std::string& name, const at::Tensor& tensor, OutputKind kind, Result::Named& named) {
+  const at::Tensor values = tensor.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
+  named.name = name;
+  named.kind = kind;
+  named.shape.assign(values.sizes().begin(), values.sizes().end());
+  named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+}
+
+void read_outputs(Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
                   Result& result) {
   const auto& names = model.metadata.shown.outputs;
   result.outputs.resize(request.outputs.size());
   for (std::size_t k = 0; k < request.outputs.size(); ++k) {
     const std::string& name = request.outputs[k];
+    if (follows_from_features(model.metadata.shown, name)) {
+      name_output(name, output_of_features(model, name), OutputKind::atom, result.outputs[k]);
+      continue;
+    }
     const auto known = std::find(names.begin(), names.end(), name);
     const auto found = outputs.find(name);
     require(known != names.end() && found != outputs.end(), "model {}: expected an output among {}, got '{}'",
@@ -95,12 +108,7 @@ void read_outputs(const Model::Impl& model, const Outputs& outputs, const Reques
             "atoms alone, got ghosts' or a device's padding too. Use one rank with its periodic images folded and "
             "device cpu, or a model that gives it per atom: the sum over owned atoms is right everywhere",
             model.name, name);
-    values = values.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
-    Result::Named& named = result.outputs[k];
-    named.name = name;
-    named.kind = kind;
-    named.shape.assign(values.sizes().begin(), values.sizes().end());
-    named.values.assign(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+    name_output(name, values, kind, result.outputs[k]);
   }
 }
 
@@ -127,7 +135,11 @@ void compute_whole(Model::Impl& model, const GraphView& graph, const Request& re
   at::Tensor edge_vec = as_tensor(graph.edge_vec, {graph.n_edges, 3});
   edge_vec.requires_grad_(gradients);
   const at::Tensor types = as_tensor(graph.types, {graph.n_nodes});
-  const Outputs outputs = run_forward(model, edge_vec, types, graph_tensors(graph));
+  at::Tensor features;
+  const Outputs outputs = keeps_features(model, request)
+                              ? run_layers(model, edge_vec, types, graph_tensors(graph), features)
+                              : run_forward(model, edge_vec, types, graph_tensors(graph));
+  take_features(model, features, types, graph.n_local);
   const at::Tensor energy = atomic_energies(model, outputs, types, graph.n_rows);
   read_energies(model, energy.detach().contiguous().const_data_ptr<double>(), graph.n_local, result);
   const bool whole = graph.n_local == graph.n_rows && graph.n_rows == graph.n_nodes;
@@ -151,6 +163,7 @@ void compute_with_exchange(Model::Impl& model, const GraphView& graph, const Req
   const at::Tensor types = as_tensor(graph.types, {graph.n_nodes});
   const SegmentedStep step = run_segments(model, edge_vec, types, graph_tensors(graph), graph.n_rows, weight, exchange);
   read_energies(model, step.energy.const_data_ptr<double>(), graph.n_local, result);
+  take_features(model, keeps_features(model, request) ? step.features : at::Tensor(), types, graph.n_local);
   Outputs outputs;
   outputs.insert("atomic_energy", step.energy);
   read_outputs(model, outputs, request, {graph.n_rows, graph.n_rows, false}, result);
@@ -169,7 +182,7 @@ void compute_on_cpu(Model::Impl& model, const GraphView& graph, const Request& r
 
 void check_exchanged_outputs(const Model::Impl& model, const Request& request) {
   for (const std::string& name : request.outputs) {
-    require(name == "atomic_energy",
+    require(name == "atomic_energy" || follows_from_features(model.metadata.shown, name),
             "model {}: expected atomic_energy alone where features are exchanged, got output '{}', which only forward "
             "makes; let processes have their neighbours' neighbours as ghosts",
             model.name, name);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "core/errors.h"
 #include "core/problem/allegro_problem.h"
@@ -16,9 +17,11 @@
 #include "model/device/device_scope.h"
 #include "model/file/own_products.h"
 #include "model/file/validate.h"
+#include "model/run/extrapolation.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
 #include "model/run/op_recorder.h"
+#include "model/run/segments.h"
 #include "model/run/trial_evaluation.h"
 
 #ifdef CLEBSCH_HAS_CUDA
@@ -304,6 +307,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   for (int k = 0; k < static_cast<int>(impl->metadata.radial.size()); ++k) {
     networks.push_back(quoted([&] { return check_radial(*impl, k); }));
   }
+  quoted([&] { check_extrapolation(*impl); });
   impl->device = choose_device(options.device, gpu_refusal(*impl, options.radial));
   convert_parameters(*impl);
   std::vector<at::Tensor> splines;
@@ -313,9 +317,15 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   // which GPU kernels, a step needs.
   {
     const OpRecorder recorder;
-    model->impl_->isolated_energies = try_isolated_atoms(*model, model->impl_->in_use, name);
+    model->impl_->isolated_energies = try_isolated_atoms(*model, model->impl_->in_use, name, true);
     model->impl_->calls = recorder.calls();
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
+  }
+  // A step that is asked for grades runs the file's segments instead of its forward(). They are tried on the CPU, too.
+  if (model->impl_->metadata.shown.training) {
+    const RunDevice wanted = std::exchange(model->impl_->device, RunDevice{});
+    quoted([&] { find_exchange_widths(*model->impl_); });
+    model->impl_->device = wanted;
   }
   find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);
   const DeviceScope scope(model->impl_->device.device, std::nullopt);
@@ -326,7 +336,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     move_to_device(*model->impl_, splines);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
     if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare(options.progress);
-    if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name);
+    if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name, false);
   }
   return model;
 } catch (const c10::Error& error) {
@@ -338,8 +348,12 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
 Metadata Model::inspect(const std::string& path) {
   CheckedFile file = quoted([&] { return validate_file(read_file_bytes(path), path); });
   const RunGuard guard(0, false);
-  quoted([&] { return load_module(file, path); });
-  return file.metadata.shown;
+  Impl impl;
+  impl.name = path;
+  impl.module = quoted([&] { return load_module(file, path); });
+  impl.metadata = std::move(file.metadata);
+  quoted([&] { check_extrapolation(impl); });
+  return impl.metadata.shown;
 }
 
 }  // namespace clebsch

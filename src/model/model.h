@@ -31,17 +31,28 @@ enum class OutputKind {
   system,   ///< any other shape: made from all rows, so right only where these are the owned atoms and no others
 };
 
+/// What a file with a grade of extrapolation says of its training set (docs/uncertainty.md).
+struct TrainingGrades {
+  std::string grade;                     ///< "leverage" or "maxvol"
+  bool pooled = true;                    ///< one matrix for all elements, else one an element
+  std::vector<int64_t> counts;           ///< (T) atoms of each type; a type without atoms has infinite grades
+  double ridge = 0;                      ///< in units of the covariance of features
+  double median = 0, q99 = 0, most = 0;  ///< of the training atoms' grades
+};
+
 /// What clebsch.json inside a model file says (docs/developers/map.md, "Model file").
 struct Metadata {
   int format_version = 0;
-  std::string family;                   ///< "nequip", "mace" or "allegro"
-  std::vector<std::string> type_names;  ///< index = type
-  double r_max = 0;                     ///< Angstrom
-  std::vector<double> pair_cutoffs;     ///< (T,T) [centre][neighbour], Angstrom, <= r_max
-  int layers = 0;                       ///< message passing layers; ghosts are needed layers * r_max deep
-  Dtype dtype = Dtype::float32;         ///< training dtype
-  std::vector<std::string> outputs;     ///< named outputs, "atomic_energy" first
-  std::vector<OutputKind> kinds;        ///< one an output; from a trial at load where the file does not say
+  std::string family;                      ///< "nequip", "mace" or "allegro"
+  std::vector<std::string> type_names;     ///< index = type
+  double r_max = 0;                        ///< Angstrom
+  std::vector<double> pair_cutoffs;        ///< (T,T) [centre][neighbour], Angstrom, <= r_max
+  int layers = 0;                          ///< message passing layers; ghosts are needed layers * r_max deep
+  Dtype dtype = Dtype::float32;            ///< training dtype
+  std::vector<std::string> outputs;        ///< named outputs, "atomic_energy" first
+  std::vector<OutputKind> kinds;           ///< one an output; from a trial at load where the file does not say
+  int first_feature = 0, features = 0;     ///< columns of the last layer that a readout reads; 0: an older file
+  std::optional<TrainingGrades> training;  ///< of a file with the output "extrapolation"
   std::string upstream_package, upstream_version, training_note, exporter_version;
   std::string json;  ///< the whole text
 };
@@ -69,6 +80,7 @@ struct Request {
   bool centroid_virial = false;
   std::vector<std::string> outputs;  ///< further named outputs wanted
   bool system_virials = false;       ///< of compute() of systems alone
+  bool keep_features = false;        ///< for extrapolation() after the step; outputs may name it instead
 };
 
 /// How systems are evaluated.
@@ -222,8 +234,16 @@ class Model {
   /// With an exchange, nodes from n_local on are other processes': ghosts are one cutoff deep, rows are the owned atoms
   /// alone (n_local = n_rows = layer_rows), and features and their gradients go through the exchange between layers
   /// (model/feature_exchange.h). Forces and per-atom virials of these nodes are what this process's edges give them.
-  /// Of the outputs, atomic_energy alone. Off the CPU the exchange is given memory of the device.
+  /// Of the outputs, atomic_energy and those that follow from the last features alone. Off the CPU the exchange is
+  /// given memory of the device.
   void compute(const GraphView& graph, const Request& request, Result& result, FeatureExchange* exchange = nullptr);
+
+  /// The grades of the last step's owned atoms (n_local), larger than about 1 where a step leaves the training set, as
+  /// the output "extrapolation": for a caller who learns after a step that somebody reads them. The step's request had
+  /// keep_features. Throws Error when it had not, or when the file has no grade (Metadata::training).
+  void extrapolation(Result::Named& result);
+  /// The covariance of training features, F^T F / n, (1 or T, d, d) by type or pooled; empty: the file has no grade.
+  const std::vector<double>& feature_covariance() const;
 
   /// The numbers a node that each exchange between layers carries, (layers - 1). Evaluates a few atoms when first
   /// called. Throws Error when the file's segments do not give the energies of the whole.

@@ -90,6 +90,14 @@ class PythonModel : public torch::CustomClassHolder {
   std::vector<std::string> take_messages() { return model_->take_messages(); }
   double time_device(int64_t repeats) { return model_->time_device(static_cast<int>(repeats)); }
 
+  /// (1 or T, d, d) float64; (0) of a file without a grade.
+  at::Tensor feature_covariance() const {
+    const auto& values = model_->feature_covariance();
+    const int64_t width = model_->metadata().features, count = static_cast<int64_t>(values.size());
+    if (count == 0) return at::empty({0}, at::TensorOptions().dtype(at::kDouble));
+    return to_tensor(values.data(), {count / (width * width), width, width});
+  }
+
   std::string last_run() const {
     const RunReport r = model_->last_run();
     return nlohmann::json{{"upload_ms", r.upload_ms}, {"compute_ms", r.compute_ms}, {"read_ms", r.read_ms},
@@ -230,9 +238,9 @@ class PythonModel : public torch::CustomClassHolder {
 
   Values compute_systems(const at::Tensor& positions, const at::Tensor& cells, const at::Tensor& periodic,
                          const at::Tensor& starts, const at::Tensor& types, double skin, int64_t room, bool forces,
-                         bool virial, bool atom_virial) {
+                         bool virial, bool atom_virial, const std::vector<std::string>& outputs) {
     const SystemsView systems = view_of_systems(positions, cells, periodic, starts, types);
-    Request request{forces, virial, atom_virial, false, {}};
+    Request request{forces, virial, atom_virial, false, outputs};
     request.system_virials = virial;
     require(room >= 0 && room < (int64_t{1} << 31), "compute_systems: expected room for 0 to 2^31 atoms, got {}", room);
     model_->compute(systems, {skin, static_cast<int32_t>(room)}, request, result_);
@@ -339,6 +347,7 @@ const auto kRegistration =
         .def("device", &PythonModel::device)
         .def("take_messages", &PythonModel::take_messages)
         .def("last_run", &PythonModel::last_run)
+        .def("feature_covariance", &PythonModel::feature_covariance)
         .def("time_device", &PythonModel::time_device)
         .def("set_threads", &PythonModel::set_threads)
         .def("compile_kernels", &PythonModel::compile_kernels,

@@ -99,6 +99,9 @@ Values results_of_systems(const SystemsView& systems, const Request& request, co
   if (request.forces) values.insert("forces", to_tensor(result.forces.data(), {systems.atoms, 3}));
   if (request.system_virials) values.insert("virials", to_tensor(result.system_virials.data(), {systems.count, 6}));
   if (request.atom_virial) values.insert("atom_virial", to_tensor(result.atom_virial.data(), {systems.atoms, 6}));
+  for (const auto& named : result.outputs) {
+    if (named.name != "atomic_energy") values.insert(named.name, to_tensor(named.values.data(), named.shape));
+  }
   return values;
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/errors.h"
 #include "model/device/device_scope.h"
+#include "model/run/extrapolation.h"
 #include "model/run/guarded.h"
 #include "torch/index_check.h"
 #ifdef CLEBSCH_HAS_CUDA
@@ -57,7 +58,8 @@ bool DeviceRun::outgrown(const Capacity& need) {
 }
 
 void DeviceRun::forget_recording() {
-  last_.reset();  // it lives in the recording's memory
+  last_.reset();  // it lives in the recording's memory, as do features
+  model_.features = at::Tensor();
   graph_.reset();
   if (segments_) segments_->forget();
   warm_steps_ = 0;
@@ -127,8 +129,10 @@ void DeviceRun::evaluate(bool gradients) {
   at::Tensor edge_vec = b.edge_vec().detach();
   edge_vec.requires_grad_(gradients);
   last_.reset();
-  auto made = std::make_unique<Evaluation>(
-      Evaluation{run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_)), {}});
+  auto made = std::make_unique<Evaluation>();
+  made->outputs = keeps_features_
+                      ? run_layers(model_, edge_vec, b.types(), b.graph_list(deterministic_), made->features)
+                      : run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_));
   const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), b.capacity().rows);
   take_energies(energy.detach());
   if (gradients) {
@@ -221,6 +225,7 @@ void DeviceRun::run_segments(bool gradients, const Exchanging& with) {
   last_.reset();
   const StepEnds ends{[this] { find_graph(); }, [this](const at::Tensor& energy) { take_energies(energy); },
                       [this](const at::Tensor& gradient) { take_gradient(gradient); }};
+  segments_->keep_features(keeps_features_);
   const int before = segments_->recorded();
   segments_->run(*buffers_, deterministic_, ends, with, gradients);
   report_.replayed = segments_->replayed();
@@ -228,6 +233,7 @@ void DeviceRun::run_segments(bool gradients, const Exchanging& with) {
   last_ = std::make_unique<Evaluation>();
   last_->outputs.insert("atomic_energy", results_.narrow(0, 9, buffers_->capacity().rows));
   if (gradients) last_->gradient = segments_->gradient();
+  if (keeps_features_) last_->features = segments_->features();
 }
 
 void DeviceRun::run_whole(bool gradients) {
@@ -283,6 +289,7 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
   };
   take(request.atom_virial, 0, 6, result.atom_virial);
   take(request.centroid_virial, 6 * capacity.nodes, 9, result.centroid_virial);
+  hand_over_features(request, graph.n_local);
   read_outputs(model_, last_->outputs, request, {graph.n_rows, capacity.rows, false}, result);
   require_finite_forces(model_, result.forces);
 }
@@ -292,6 +299,7 @@ void DeviceRun::compute(const GraphView& graph, const Request& request, Result& 
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
   prepare_for(false, exchange != nullptr);
+  prepare_for(request);
   if (const Capacity need = Capacity::of(graph); outgrown(need)) make_buffers(need);
   buffers_->upload(graph, at::get_num_threads());
   const Clock::time_point uploaded = Clock::now();
@@ -305,6 +313,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
   synchronize();
   const Clock::time_point start = Clock::now();
   prepare_for(true, exchange != nullptr);
+  prepare_for(request);
   // With an exchange no step may be done again by one process alone, so there is room for all that the list can give.
   Capacity need{list.n_rows, list.n_nodes, exchange ? list.pairs() : 0};
   const bool small = outgrown(need);

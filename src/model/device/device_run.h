@@ -38,6 +38,8 @@ class DeviceRun {
   DeviceGraph reserve(const Capacity& need, void* stream);
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
                                 const Exchanging& with);
+  /// The grades of the last step's owned atoms on the device; as Model::extrapolation.
+  at::Tensor grades();
   const RunReport& report() const { return report_; }
   /// Milliseconds a repeat of the last step's work on the device, without transfers.
   double time(int repeats);
@@ -47,6 +49,7 @@ class DeviceRun {
   struct Evaluation {
     Outputs outputs;
     at::Tensor gradient;  ///< (E,3) fp64, undefined when nothing depends on the edge vectors
+    at::Tensor features;  ///< (M,width) of the last layer, where steps keep them
   };
 
   /// Whether new buffers have to be made for a need. Also counts graphs that are far too small for the buffers in use.
@@ -63,6 +66,10 @@ class DeviceRun {
   /// Says where the next step's edges come from, positions and a pair list or else an uploaded graph, and whether
   /// features are exchanged.
   void prepare_for(bool points, bool exchanged);
+  /// Whether this step's features are wanted. Once they were, all steps keep them, so that one recording serves all.
+  void prepare_for(const Request& request);
+  /// Hands the step's features to the model, of its first `rows` rows; none when the request has no use for them.
+  void hand_over_features(const Request& request, int64_t rows);
   /// Rows and edges of a step from positions, in the buffers.
   void find_graph();
   void take_energies(const at::Tensor& energy);
@@ -96,7 +103,7 @@ class DeviceRun {
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<PointBuffers> points_;
   std::unique_ptr<PairSearch> search_;  ///< of systems
-  bool from_points_ = false, exchanged_ = false;
+  bool from_points_ = false, exchanged_ = false, keeps_features_ = false;
   int64_t list_version_ = -1;                 ///< of the list in points_
   int64_t searched_ = -1;                     ///< of the list in search_
   std::unique_ptr<CudaGraph> graph_;          ///< of a step without exchanges

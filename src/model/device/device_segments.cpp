@@ -41,6 +41,7 @@ void DeviceSegments::begin(const DeviceBuffers& b, bool deterministic, bool grad
         model_, Segments::Inputs{b.edge_vec(), b.types(), b.graph_list(deterministic), b.weight(), b.capacity().rows});
   }
   segments_->set_gradients(gradients);
+  segments_->keep_features(keep_features_);
   if (recorded_ == 0) {  // nobody relies on the last step's addresses
     features_.assign(segments_->layers(), {});
     g_.assign(segments_->layers(), {});

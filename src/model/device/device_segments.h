@@ -48,6 +48,9 @@ class DeviceSegments {
            bool gradients);
   /// (E,3) fp64, d energy of all processes / d edge_vec; of the last step with gradients.
   const at::Tensor& gradient() const { return gradient_; }
+  /// The last layer's features of the last step, for steps from the next forget() on that keep them.
+  at::Tensor features() const { return segments_ ? segments_->features() : at::Tensor(); }
+  void keep_features(bool wanted) { keep_features_ = wanted; }
   /// Whether every part of the last step was a replay.
   bool replayed() const { return replayed_; }
   /// Parts recorded since the last forget().
@@ -79,6 +82,7 @@ class DeviceSegments {
   std::vector<at::Tensor> g_;         ///< (layers) the energy's gradient by that input
   at::Tensor gradient_;
   int warm_steps_ = 0, recorded_ = 0;
+  bool keep_features_ = false;
   bool recording_ = false;  ///< in this step, what is not recorded yet
   bool replayed_ = false;
 };

@@ -60,9 +60,11 @@ DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, v
   if (ops::checks_device_indices()) check_indices(*buffers_, static_cast<int64_t>(model_.in_use.size()), !stream_);
   const bool gradients = wants_gradient(request);
   prepare_for(false, with.exchange != nullptr);
+  prepare_for(request);
   run(gradients, with);
   const bool extra = request.atom_virial || request.centroid_virial;
   if (extra) extra_virials(request);
+  hand_over_features(request, rows);
   read_outputs(model_, last_->outputs, request, {rows, buffers_->capacity().rows, false}, result);
   order_streams(stream, false);
   report_.upload_ms = report_.compute_ms = report_.read_ms = 0;  // the host does not wait for any of it

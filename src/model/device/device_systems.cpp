@@ -40,6 +40,7 @@ void DeviceRun::compute(const SystemList& list, int64_t version, const GraphView
   synchronize();  // a step that failed may have left transfers under way
   const Clock::time_point start = Clock::now();
   prepare_for(true, false);
+  prepare_for(request);
   const SystemsView& systems = list.points();
   if (!search_) search_ = std::make_unique<PairSearch>(model_.device.device);
   if (version != searched_) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMaxTypes = 200, kMaxLayers = 32, kMaxText = std::size_t{1} << 20, kMaxNames = 10000,
-                      kMaxNesting = 16;
+                      kMaxNesting = 16, kMaxFeatures = 4096;
 const std::set<std::string> kFamilies = {"allegro", "mace", "nequip"};
 
 /// Typed access to the members of one object, with one form of message.
@@ -147,6 +148,43 @@ std::vector<OutputKind> output_kinds(const Fields& top, const std::vector<std::s
   return kinds;
 }
 
+/// Which columns of the last layer a readout reads; files of older releases do not say.
+void read_features(const Fields& top, const std::string& file, Metadata& m) {
+  if (!top.has("features")) return;
+  const Fields fields(top.get("features"), file, "features.");
+  m.first_feature = static_cast<int>(fields.integer("first", 0, kMaxFeatures));
+  m.features = static_cast<int>(fields.integer("count", 1, kMaxFeatures));
+}
+
+/// The key that a file with a grade has, and the output that goes with it: neither without the other.
+void read_training(const Fields& top, const std::string& file, Metadata& m) {
+  const auto output = std::find(m.outputs.begin(), m.outputs.end(), "extrapolation");
+  if (!top.has("extrapolation")) return;
+  const Fields fields(top.get("extrapolation"), file, "extrapolation.");
+  if (output == m.outputs.end() || m.kinds[output - m.outputs.begin()] != OutputKind::atom)
+    top.refuse_at("outputs", "a list with 'extrapolation', of kind atom", top.get("outputs"));
+  if (m.features == 0) top.refuse_at("extrapolation", "in a file that has 'features'", top.get("extrapolation"));
+  TrainingGrades training;
+  training.grade = fields.text("grade");
+  if (training.grade != "leverage" && training.grade != "maxvol")
+    fields.refuse_at("grade", "'leverage' or 'maxvol'", fields.get("grade"));
+  const std::string pooling = fields.text("pooling");
+  if (pooling != "all" && pooling != "element")
+    fields.refuse_at("pooling", "'all' or 'element'", fields.get("pooling"));
+  training.pooled = pooling == "all";
+  for (const json& count : fields.list("counts", m.type_names.size(), m.type_names.size())) {
+    if (!count.is_number_integer() || count.get<double>() < 0 || count.get<double>() > 1e15)
+      fields.refuse_at("counts", "numbers of atoms", count);
+    training.counts.push_back(count.get<int64_t>());
+  }
+  const double most = std::numeric_limits<double>::max();
+  training.ridge = fields.real("ridge", 0.0, most);
+  training.median = fields.real("median", -1.0, most);
+  training.q99 = fields.real("q99", -1.0, most);
+  training.most = fields.real("maximum", -1.0, most);
+  m.training = std::move(training);
+}
+
 }  // namespace
 
 FileMetadata parse_metadata(const std::string& text, const std::string& file) {
@@ -185,6 +223,8 @@ FileMetadata parse_metadata(const std::string& text, const std::string& file) {
   if (m.outputs[0] != "atomic_energy")
     top.refuse_at("outputs", "a list that begins with 'atomic_energy'", top.get("outputs"));
   m.kinds = output_kinds(top, m.outputs, file);
+  read_features(top, file, m);
+  read_training(top, file, m);
   const Fields parameters(top.get("parameters"), file, "parameters.");
   result.compute = parameters.texts("compute", 0, kMaxNames);
   result.fp64 = parameters.texts("fp64", 0, kMaxNames);

@@ -104,6 +104,7 @@ void check_methods(const torch::jit::Module& module, const Metadata& metadata, c
   if (module.find_method("pair_energy")) {
     check_method(module, "pair_energy", "Tensor, Tensor, List[Tensor] -> Tensor", name);
   }
+  if (metadata.training) check_method(module, "extrapolation", "Tensor, Tensor -> Tensor", name);
   for (int k = 0; k < metadata.layers; ++k) {
     check_method(module, fmt::format("layer_{}", k), "Tensor, Tensor, Tensor, List[Tensor] -> Tensor", name);
   }

@@ -34,9 +34,13 @@ struct StepRows {
   bool whole;        ///< all of them are owned atoms': neither ghosts nor padding
 };
 
+/// Copies a tensor of any device and dtype to an output of the result.
+void name_output(const std::string& name, const at::Tensor& tensor, OutputKind kind, Result::Named& named);
+
 /// Copies the named outputs that were asked for, per-atom ones without the padding. Throws Error where one has not the
-/// shape of its kind, and for one of the system unless the rows are whole.
-void read_outputs(const Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
+/// shape of its kind, and for one of the system unless the rows are whole. Outputs that follow from the last features
+/// (model/run/extrapolation.h) are those of the rows that were kept.
+void read_outputs(Model::Impl& model, const Outputs& outputs, const Request& request, const StepRows& rows,
                   Result& result);
 
 }  // namespace clebsch

@@ -31,15 +31,19 @@ struct Model::Impl {
   std::vector<cuda::OpCall> calls;                          ///< ops that a step calls; GPU kernels follow from them
   mutable std::optional<std::vector<TableReport>> reports;  ///< made when first asked for
   std::optional<std::vector<int64_t>> exchange_widths;      ///< made when first asked for
-  std::unique_ptr<DeviceRun> run;                           ///< on the CPU without padding: none
-  std::vector<std::string> messages;                        ///< for the caller to show
-  PairListView pairs;                                       ///< of set_neighbours()
-  int64_t pairs_version = 0;                                ///< counts lists; 0: none yet
-  SystemList systems;                                       ///< of compute() of systems
-  FoundPairs found;                                         ///< its pairs, on the CPU
-  int64_t systems_version = -1;                             ///< `pairs_version` of its list; -1: there is none
-  bool systems_on_gpu = false;                              ///< whether that list's pairs are there
-  int64_t lists = 0;                                        ///< how many there were
+  // The last step's, of owned atoms; undefined unless they were asked for. Model::extrapolation() reads them. Before
+  // `run`, which lets go of them when it ends.
+  at::Tensor features, feature_types;
+  std::unique_ptr<DeviceRun> run;     ///< on the CPU without padding: none
+  std::vector<std::string> messages;  ///< for the caller to show
+  PairListView pairs;                 ///< of set_neighbours()
+  int64_t pairs_version = 0;          ///< counts lists; 0: none yet
+  SystemList systems;                 ///< of compute() of systems
+  FoundPairs found;                   ///< its pairs, on the CPU
+  int64_t systems_version = -1;       ///< `pairs_version` of its list; -1: there is none
+  bool systems_on_gpu = false;        ///< whether that list's pairs are there
+  int64_t lists = 0;                  ///< how many there were
+  std::vector<double> covariance;     ///< of training features; empty: no grade
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, col_counts, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;

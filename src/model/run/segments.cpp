@@ -62,7 +62,9 @@ at::Tensor Segments::forward(int k, const at::Tensor& x) {
 
 at::Tensor Segments::energies(const at::Tensor& x) {
   Layer& last = layers_.back();
-  at::Tensor energy = call("readout", {layer(layers() - 1, x), inputs_.types});
+  const at::Tensor y = layer(layers() - 1, x);
+  features_ = keep_features_ ? y.detach() : at::Tensor();
+  at::Tensor energy = call("readout", {y, inputs_.types});
   if (model_.module.find_method("pair_energy"))
     energy = energy.add(call("pair_energy", {last.edge_vec, inputs_.types, inputs_.graph}));
   require(energy.dim() == 1 && energy.size(0) >= inputs_.rows,
@@ -102,6 +104,7 @@ SegmentedStep run_segments(Model::Impl& model, const at::Tensor& edge_vec, const
   }
   SegmentedStep step;
   step.energy = segments.energies(x);
+  step.features = segments.features();
   if (!weight.defined()) return step;
   step.gradient = at::zeros_like(edge_vec, at::TensorOptions().requires_grad(false));
   Segments::Gradients g = segments.backward(last, {});

@@ -41,6 +41,9 @@ class Segments {
   at::Tensor forward(int k, const at::Tensor& x);
   /// The last layer and the readout: energies (N) fp64, eV, without gradient, from the model's energy reference.
   at::Tensor energies(const at::Tensor& x);
+  /// What the last layer gave (M,width), without gradient; kept from energies() on where that was wanted.
+  const at::Tensor& features() const { return features_; }
+  void keep_features(bool wanted) { keep_features_ = wanted; }
   /// The way back through layer k. `g` (M,width): the gradient by its features; for the last layer not used. What the
   /// layer kept for this is freed, unless `keep`.
   Gradients backward(int k, const at::Tensor& g, bool keep = false);
@@ -58,6 +61,8 @@ class Segments {
   Model::Impl& model_;
   Inputs inputs_;
   std::vector<Layer> layers_;
+  at::Tensor features_;
+  bool keep_features_ = true;
 };
 
 /// Rows of a round for an exchange: of features (>= nodes, width), the first `nodes`. No stream is named.
@@ -66,6 +71,7 @@ FeatureRows feature_rows(const at::Tensor& features, int64_t nodes, int round);
 /// What run_segments() leaves.
 struct SegmentedStep {
   at::Tensor energy;    ///< (N) fp64 eV without gradient, measured from the model's energy reference
+  at::Tensor features;  ///< (M,width) of the last layer, without gradient
   at::Tensor gradient;  ///< (E,3) fp64, d sum(weight * energy of all processes) / d edge_vec; undefined: not wanted
 };
 

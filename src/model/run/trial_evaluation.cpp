@@ -4,6 +4,7 @@
 
 #include "core/errors.h"
 #include "core/graph.h"
+#include "model/run/extrapolation.h"
 
 namespace clebsch {
 namespace {
@@ -44,14 +45,19 @@ std::vector<Result::Named> try_outputs(Model& model, const std::vector<bool>& in
 
 }  // namespace
 
-std::vector<double> try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name) {
+std::vector<double> try_isolated_atoms(Model& model, const std::vector<bool>& in_use, const std::string& name,
+                                       bool grades) {
   Graph graph;
   const std::vector<int64_t> types = one_of_each(in_use);
   const int32_t count = static_cast<int32_t>(types.size());
   graph.assign(count, count, count, 0, nullptr, nullptr, nullptr, types.data(), model.metadata().layers);
   Result result;
+  Request request;
+  request.keep_features = grades && model.metadata().training.has_value();
   try {
-    model.compute(graph.view(), {}, result);
+    model.compute(graph.view(), request, result);
+    Result::Named values;
+    if (request.keep_features) model.extrapolation(values);
   } catch (const std::exception& error) {
     fail("model file {} refused: isolated atoms cannot be evaluated: {}", name, error.what());
   }
@@ -68,6 +74,10 @@ void find_output_kinds(Model& model, Metadata& metadata, const std::vector<bool>
   const auto small = try_outputs(model, in_use, name, false), large = try_outputs(model, in_use, name, true);
   const int64_t rows = small[0].shape[0];
   for (std::size_t k = 1; k < kinds.size(); ++k) {
+    if (follows_from_features(metadata, small[k].name)) {  // of owned atoms, with a row each
+      kinds[k] = OutputKind::atom;
+      continue;
+    }
     const auto &first = small[k].shape, &second = large[k].shape;
     const bool of_rows = !first.empty() && !second.empty() && first[0] == rows && second[0] == rows + 1;
     require(of_rows || first == second,

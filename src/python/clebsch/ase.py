@@ -56,6 +56,9 @@ class ClebschCalculator(Calculator):
     skin: Angstrom by which neighbour lists reach beyond the cutoff, so that a list serves several steps of a run, also
         while a cell changes.
 
+    extrapolation: whether every calculation also gives the grades of extrapolation (N,), results["extrapolation"], of a
+        model that has them (docs/uncertainty.md); get_property("extrapolation", atoms) gives them when asked.
+
     energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
     -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
     cells smaller than the cutoff are fine. Neighbours are searched where the model runs. Copies and pickles load the
@@ -77,6 +80,7 @@ class ClebschCalculator(Calculator):
         types: Mapping[str, str] | None = None,
         threads: int | None = None,
         skin: float = 1.0,
+        extrapolation: bool = False,
         **kwargs: Any,
     ) -> None:
         # ase's Calculator takes any keyword as a parameter of its own, and nobody would notice a wrong one.
@@ -87,6 +91,15 @@ class ClebschCalculator(Calculator):
             raise ClebschError(f"skin: expected a distance of at least 0 Angstrom, got {skin}")
         self._elements = ElementModel(model, types, device, dtype=dtype, radial=radial, threads=threads or 0)
         self._skin = float(skin)
+        graded = "extrapolation" in self._elements.metadata
+        if extrapolation and not graded:
+            raise ClebschError(
+                f"extrapolation: expected a model file with a grade, got {self._elements.path}; "
+                "clebsch export --extrapolation TRAIN.xyz makes one"
+            )
+        self._always_graded = bool(extrapolation)
+        if graded:
+            self.implemented_properties = [*self.implemented_properties, "extrapolation"]
         # For files that ASE writes, which then say what was computed with.
         told = {"dtype": self._elements.dtype, "radial": radial, "threads": threads or 0, "device": str(device)}
         self.parameters.update({"model": self._elements.path, "skin": skin, "types": dict(types or {}), **told})
@@ -167,6 +180,7 @@ class ClebschCalculator(Calculator):
         atoms = self.atoms
         wanted = set(properties)
         gradients = not wanted.isdisjoint(_FORCE_PROPERTIES)
+        graded = self._always_graded or "extrapolation" in wanted
         volume = _volume(atoms.cell.array) if gradients else 0.0
         if volume == 0.0 and wanted & {"stress", "stresses"}:
             raise PropertyNotImplementedError("stress needs a cell with three vectors")
@@ -186,6 +200,7 @@ class ClebschCalculator(Calculator):
                 forces=gradients,
                 virial=gradients and volume > 0,
                 atom_virial="stresses" in wanted,
+                outputs=["extrapolation"] if graded else [],
             )
         except ClebschError as error:
             closest = self._closest(atoms) if "too close" in str(error) else ""
@@ -196,5 +211,7 @@ class ClebschCalculator(Calculator):
             self.results["forces"] = result["forces"].numpy()
         if gradients and volume > 0:
             self.results["stress"] = result["virials"].numpy()[0, VOIGT] / -volume
+        if graded:
+            self.results["extrapolation"] = result["extrapolation"].numpy()
         if "stresses" in wanted:
             self.results["stresses"] = result["atom_virial"].numpy()[:, VOIGT] / -volume

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,15 @@ class Evaluation:
     """Results in the order of the structures.
 
     energies (S,) eV; atomic_energies, one (N,) eV a structure; forces, one (N, 3) eV/Angstrom a structure, or None;
-    stresses (S, 6) eV/Angstrom^3 in Voigt order xx yy zz yz xz xy, NaN without a cell of three vectors, or None.
+    stresses (S, 6) eV/Angstrom^3 in Voigt order xx yy zz yz xz xy, NaN without a cell of three vectors, or None;
+    outputs, by name: named per-atom outputs of the model that were asked for, one (N, ...) a structure.
     """
 
     energies: NDArray[np.float64]
     atomic_energies: list[NDArray[np.float64]]
     forces: list[NDArray[np.float64]] | None
     stresses: NDArray[np.float64] | None
+    outputs: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.energies)
@@ -115,15 +117,16 @@ class Evaluator:
         *,
         forces: bool = True,
         stress: bool = True,
+        outputs: Sequence[str] = (),
         progress: Progress | bool = False,
     ) -> Evaluation:
-        """As evaluate, with this model."""
+        """As evaluate, with this model. outputs: named per-atom outputs that are wanted, such as "extrapolation"."""
         structures = list(structures)
         for index, atoms in enumerate(structures):
             if not isinstance(atoms, Atoms):
                 raise ClebschError(f"structure {index}: expected ase.Atoms, got {type(atoms).__name__}")
         watch = _watcher(progress)
-        found = _Collected(len(structures), forces, stress)
+        found = _Collected(len(structures), forces, stress, outputs)
         if not structures:  # a model of many types may not be loaded yet
             return found.evaluation()
         self._load(structures, watch)
@@ -163,6 +166,7 @@ class Evaluator:
                 room=room,
                 forces=found.forces is not None,
                 virial=found.stresses is not None,
+                outputs=list(found.outputs),
             )
         except ClebschError as error:
             if len(packed.indices) == 1:
@@ -177,16 +181,19 @@ class Evaluator:
 class _Collected:
     """Results of batches, put in their places."""
 
-    def __init__(self, count: int, forces: bool, stress: bool) -> None:
+    def __init__(self, count: int, forces: bool, stress: bool, outputs: Sequence[str] = ()) -> None:
         self.energies = np.zeros(count)
         self.atomic: list[Any] = [None] * count
         self.forces: list[Any] | None = [None] * count if forces else None
         self.stresses = np.full((count, 6), np.nan) if stress else None
+        self.outputs: dict[str, list[Any]] = {name: [None] * count for name in outputs}
 
     def take(self, packed: _Packed, result: dict[str, torch.Tensor]) -> None:
         self.energies[packed.indices] = result["energies"].numpy()
         bounds = packed.starts.tolist()
-        for values, target in ((result["atomic_energy"], self.atomic), (result.get("forces"), self.forces)):
+        per_atom = [(result["atomic_energy"], self.atomic), (result.get("forces"), self.forces)]
+        per_atom += [(result[name], target) for name, target in self.outputs.items()]
+        for values, target in per_atom:
             if values is None or target is None:
                 continue
             array = values.numpy()
@@ -198,7 +205,7 @@ class _Collected:
             self.stresses[packed.indices] = result["virials"].numpy()[:, VOIGT] / -volumes[:, None]
 
     def evaluation(self) -> Evaluation:
-        return Evaluation(self.energies, self.atomic, self.forces, self.stresses)
+        return Evaluation(self.energies, self.atomic, self.forces, self.stresses, self.outputs)
 
 
 def _batches(sizes: Sequence[int], most: int) -> list[list[int]]:

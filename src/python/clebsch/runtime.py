@@ -251,6 +251,7 @@ class Model:
         forces: bool = True,
         virial: bool = True,
         atom_virial: bool = False,
+        outputs: Sequence[str] = (),
     ) -> dict[str, Tensor]:
         """Systems of atoms with cells of their own, as one graph (docs/developers/systems.md).
 
@@ -260,13 +261,19 @@ class Model:
         as `skin` (Angstrom) allows. room: atoms that a GPU's buffers have room for at least.
 
         Float64 CPU tensors: energy (), atomic_energy (N,), energies (S,) in eV; with forces, virial or atom_virial:
-        forces (N, 3) eV/Angstrom, virials (S, 6) and atom_virial (N, 6) in eV, order xx yy zz xy xz yz.
+        forces (N, 3) eV/Angstrom, virials (S, 6) and atom_virial (N, 6) in eV, order xx yy zz xy xz yz;
+        `outputs`, named ones of the model.
         """
         return self._step(
             lambda: self._model.compute_systems(
-                positions, cells, periodic, starts, types, skin, room, forces, virial, atom_virial
+                positions, cells, periodic, starts, types, skin, room, forces, virial, atom_virial, list(outputs)
             )
         )
+
+    @property
+    def feature_covariance(self) -> Tensor:
+        """Covariance of the training set's features, (1, d, d) of all elements or (T, d, d); (0) without a grade."""
+        return self._model.feature_covariance()
 
     @property
     def lists(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 from .options import DTYPES, headline, names, positive, shared_options
 from .other_python import add_upstream_options, require_trust
@@ -33,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         family.add_argument("--note", default="", help="a line about the training, shown by clebsch info")
         family.add_argument("--no-verify", action="store_true", help="do not compare the result with upstream")
+        family.add_argument(
+            "--extrapolation", metavar="TRAIN.xyz", help="training structures: the model then grades atoms unlike them"
+        )
+        family.add_argument("--grade", choices=("leverage", "maxvol"), default="leverage", help="which grade")
+        family.add_argument(
+            "--ridge", type=_ridge, default="auto", metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)"
+        )
+        family.add_argument("--pooling", choices=("all", "element"), default="all", help="one grade, or one an element")
         if name == "mace":
             family.add_argument("--head", help="which head of a model with several")
             family.add_argument("--elements", type=names, metavar="A,B", help="keep these elements only")
@@ -40,13 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         family.set_defaults(run=run, family=name)
 
 
+def _ridge(text: str) -> float | str:
+    return text if text == "auto" else positive(text)
+
+
 def run(options: argparse.Namespace) -> int:
     require_trust(options, options.input)
     from .. import export, library
 
-    own = {}
+    own: dict[str, Any] = {}
     if options.family == "mace":
         own = {"head": options.head, "elements": options.elements}
+    if options.extrapolation is not None:
+        own["extrapolation"] = export.Extrapolation(
+            options.extrapolation, options.grade, options.ridge, options.pooling
+        )
     with Bar(options.quiet) as bar:
         result = getattr(export, options.family)(
             options.input,

@@ -59,8 +59,23 @@ def _print_metadata(path: str, metadata: dict[str, Any]) -> None:
         print(f"layer {index}: {fields['in1']} x {fields['in2']}, {paths} paths, radial {fields['radial']}")
     print(f"from {upstream.get('package', '?')} {upstream.get('version', '?')} {upstream.get('source', '')}".rstrip()
           + f", exported by {metadata.get('exporter', '?')}")  # fmt: skip
+    if "extrapolation" in metadata:
+        _print_grade(metadata)
     if metadata.get("training_note"):
         print(f"training: {metadata['training_note']}")
+
+
+def _print_grade(metadata: dict[str, Any]) -> None:
+    grade = metadata["extrapolation"]
+    counts = ", ".join(
+        f"{name} {count}" if count else f"{name} none (infinite)"
+        for name, count in zip(metadata["type_names"], grade["counts"], strict=True)
+    )
+    pooling = "all elements pooled" if grade["pooling"] == "all" else "each element by itself"
+    print(f"extrapolation: {grade['grade']}, {pooling}, {metadata['features']['count']} features, "
+          f"ridge {grade['ridge']:.2e}; training atoms: {counts}")  # fmt: skip
+    print(f"  grades in the training set: median {grade['median']:.3g}, 99% below {grade['q99']:.3g}, "
+          f"maximum {grade['maximum']:.3g}")  # fmt: skip
 
 
 def _print_tables(options: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from . import bench, check, compile, doctor, export, info
+from . import bench, check, compile, doctor, export, info, select
 from .options import shared_options
 
 _EPILOG = "exit status: 0 done, 1 failed, 2 wrong command line, 130 interrupted"
@@ -32,7 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.set_defaults(debug=False, quiet=False)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (export, info, check, bench, compile, doctor):
+    for module in (export, info, select, check, bench, compile, doctor):
         name = module.__name__.rpartition(".")[2]
         module.add_arguments(commands.add_parser(name, parents=[shared_options()], epilog=_EPILOG, **module.PARSER))
     return parser

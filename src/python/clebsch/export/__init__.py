@@ -22,8 +22,9 @@ from ..errors import ClebschError, ExportRefused, refusing_unknown
 from ..probe import Probe
 from ..progress import Progress, silent
 from .description import Description
+from .extrapolation import Extrapolation
 
-__all__ = ["ExportRefused", "ExportResult", "allegro", "mace", "nequip"]
+__all__ = ["ExportRefused", "ExportResult", "Extrapolation", "allegro", "mace", "nequip"]
 
 
 @dataclass
@@ -43,6 +44,7 @@ def nequip(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    extrapolation: Extrapolation | None = None,
     progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a nequip 0.19 model.
@@ -55,13 +57,17 @@ def nequip(
     training_note: a line for `clebsch info`.
     verify: compare the result with upstream on random structures where libclebsch can run; raises ClebschError, and
         leaves no new file, when they disagree.
-    progress: told how far the comparison is.
+    extrapolation: the training set, from which the file gets a grade of extrapolation (docs/uncertainty.md); needs
+        libclebsch and ASE. None: no grade.
+    progress: told how far the work is.
 
     The order of type names is kept. Raises ExportRefused (nothing written) for options that Clebsch does not have.
     """
     from . import from_nequip
 
-    return _from_nequip(from_nequip.describe, model, out, dtype, radial_tolerance, training_note, verify, progress)
+    describe = from_nequip.describe
+    options = (dtype, radial_tolerance, training_note, verify, extrapolation, progress)
+    return _from_nequip(describe, model, out, *options)
 
 
 def allegro(
@@ -72,13 +78,16 @@ def allegro(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    extrapolation: Extrapolation | None = None,
     progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a nequip-allegro 0.8 model. Arguments and errors are those of `nequip`; the
     tables of `radial_tolerance` are those of the two-body part, one for every ordered pair of types."""
     from . import from_allegro
 
-    return _from_nequip(from_allegro.describe, model, out, dtype, radial_tolerance, training_note, verify, progress)
+    describe = from_allegro.describe
+    options = (dtype, radial_tolerance, training_note, verify, extrapolation, progress)
+    return _from_nequip(describe, model, out, *options)
 
 
 def _from_nequip(
@@ -89,6 +98,7 @@ def _from_nequip(
     radial_tolerance: float | None,
     training_note: str,
     verify: bool,
+    extrapolation: Extrapolation | None,
     progress: Progress,
 ) -> ExportResult:
     """nequip and its extensions share files and calling convention."""
@@ -102,7 +112,7 @@ def _from_nequip(
     with refusing_unknown():
         description = describe(model, source, training_note)
     reference = partial(upstream_nequip, from_nequip.select_model(model))
-    return _written(description, out, dtype, radial_tolerance, reference if verify else None, progress)
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None, extrapolation, progress)
 
 
 def mace(
@@ -115,6 +125,7 @@ def mace(
     radial_tolerance: float | None = None,
     training_note: str = "",
     verify: bool = True,
+    extrapolation: Extrapolation | None = None,
     progress: Progress = silent,
 ) -> ExportResult:
     """Writes the model file `out` from a mace-torch 0.3.16 model, in-memory or a `.model` file (a pickle: loading it
@@ -134,7 +145,7 @@ def mace(
     with refusing_unknown():
         description = from_mace.describe(model, source, training_note, head, elements)
     reference = partial(upstream_mace, model, numbers=description.atomic_numbers, head=head)
-    return _written(description, out, dtype, radial_tolerance, reference if verify else None, progress)
+    return _written(description, out, dtype, radial_tolerance, reference if verify else None, extrapolation, progress)
 
 
 def _written(
@@ -143,13 +154,17 @@ def _written(
     dtype: str | None,
     radial_tolerance: float | None,
     reference: Callable[[Probe], Values] | None,
+    extrapolation: Extrapolation | None,
     progress: Progress,
 ) -> ExportResult:
     from . import backend
+    from .extrapolation import graded
     from .verify import verified_write
 
     dtype = dtype or description.dtype
     if dtype not in backend.DTYPES:
         raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")
+    if extrapolation is not None:
+        description = graded(description, dtype, extrapolation, progress)
     metadata, errors = verified_write(description, out, dtype, reference, radial_tolerance, progress)
     return ExportResult(os.fspath(out), metadata, errors)

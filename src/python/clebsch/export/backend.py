@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..errors import ClebschError, refusing_unknown
+from ..errors import ClebschError, ExportRefused, refusing_unknown
 from ..irreps import Irreps
 from ..library import ensure_ops
 from . import allegro_modules, mace_modules, modules, problems
@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 #: Buffers that keep fp64 (or are integer); all others are converted to the run's dtype at load.
-_KEPT = {"table_index", "cutoffs", "basis", "scale", "shift", "charges", "norm"}
+_KEPT = {"table_index", "cutoffs", "basis", "scale", "shift", "charges", "norm", "transform", "counts", "covariance"}
 
 
 def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule, dict[str, Any]]:
@@ -35,7 +35,7 @@ def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule,
     ensure_ops()
     _check(description)
     submodules = parts(description, DTYPES[dtype])
-    sources = _methods(len(description.layers), description.pair is not None)
+    sources = _methods(len(description.layers), description.pair is not None, description.grade is not None)
 
     # A class of its own for every model: TorchScript keeps the methods of a class, and their number differs.
     class Model(torch.jit.ScriptModule):
@@ -72,13 +72,50 @@ def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Mo
         text = problems.pair_repulsion(d.pair)
         cutoffs = d.pair_cutoffs if d.pair.cutoffs is None else d.pair.cutoffs
         result["pair"] = modules.PairRepulsion(text, cutoffs.clone(), d.pair.charges.clone())
+    if d.grade is not None:
+        first, _ = features(d)
+        tensors = (torch.from_numpy(v).to(torch.float64).contiguous()
+                   for v in (d.grade.transform, d.grade.counts, d.grade.covariance))  # fmt: skip
+        result["grade"] = modules.Grade(d.grade.grade, first, *tensors)
     return result
+
+
+def features(d: Description) -> tuple[int, int]:
+    """First and number of the columns of the last layer that the last readout reads as scalars: not the energy so far,
+    which is the last column of a MACE layer. Raises ExportRefused for Allegro, whose op keeps them to itself."""
+    if d.family == "allegro":
+        raise ExportRefused(
+            "--extrapolation", "Allegro's last hidden layer is inside of one op that does not give it out yet"
+        )
+    last = d.layers[-1]
+    irreps = last.product.irreps_out if isinstance(last, ProductLayer) else last.gate.irreps_out
+    if not isinstance(last, ProductLayer):
+        return 0, irreps.dim
+    place = next(k for k, block in enumerate(irreps) if block.irrep == (0, 1))
+    first = sum(block.dim for block in irreps[:place])
+    return first, min(irreps[place].mul, irreps.dim - 1 - first)
+
+
+def _grade_metadata(d: Description) -> dict[str, Any]:
+    """The keys of a file's features and, where it has one, of its grade."""
+    if d.family == "allegro":
+        return {}
+    first, count = features(d)
+    keys: dict[str, Any] = {"features": {"first": first, "count": count}}
+    if d.grade is not None:
+        g = d.grade
+        keys["extrapolation"] = {
+            "grade": g.grade, "pooling": g.pooling, "counts": [int(n) for n in g.counts], "ridge": g.ridge,
+            "median": g.median, "q99": g.q99, "maximum": g.maximum,
+        }  # fmt: skip
+    return keys
 
 
 def metadata(description: Description, dtype: str, submodules: dict[str, torch.nn.Module]) -> dict[str, Any]:
     d = description
     names = [f"{part}.{name}" for part, module in submodules.items() for name, _ in module.named_buffers()]
     kept = [name for name in names if name.rsplit(".", 1)[-1] in _KEPT]
+    outputs = ["atomic_energy"] + ["extrapolation"] * (d.grade is not None)
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -90,8 +127,9 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
         "r_max": d.r_max,
         "pair_cutoffs": d.pair_cutoffs.tolist(),
         "units": {"energy": "eV", "length": "Angstrom"},
-        "outputs": ["atomic_energy"],
-        "output_kinds": {"atomic_energy": "atom"},
+        "outputs": outputs,
+        "output_kinds": dict.fromkeys(outputs, "atom"),
+        **_grade_metadata(d),
         "parameters": {"compute": [n for n in names if n not in kept], "fp64": kept},
         "radial": [
             {
@@ -174,7 +212,7 @@ def _archive(scripted: torch.jit.ScriptModule, text: str) -> bytes:
     return stripped.getvalue()
 
 
-def _methods(layers: int, pair: bool) -> list[str]:
+def _methods(layers: int, pair: bool, grade: bool) -> list[str]:
     graph = "edge_vec: Tensor, types: Tensor, graph: List[Tensor]"
     sources = ["def embed(self, types: Tensor) -> Tensor:\n    return self.embedding(types)\n"]
     for k in range(layers):
@@ -184,6 +222,10 @@ def _methods(layers: int, pair: bool) -> list[str]:
     sources.append("def readout(self, x: Tensor, types: Tensor) -> Tensor:\n    return self.energy(x, types)\n")
     if pair:
         sources.append(f"def pair_energy(self, {graph}) -> Tensor:\n    return self.pair(edge_vec, types, graph)\n")
+    if grade:
+        sources.append(
+            "def extrapolation(self, x: Tensor, types: Tensor) -> Tensor:\n    return self.grade(x, types)\n"
+        )
     body = [f"def forward(self, {graph}) -> Dict[str, Tensor]:", "    x = self.embed(types)"]
     body += [f"    x = self.layer_{k}(x, edge_vec, types, graph)" for k in range(layers)]
     body.append("    energy = self.readout(x, types)")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from ..grade import Grade
 from ..irreps import Irreps
 
 
@@ -222,7 +223,8 @@ class Description:
     ``embedding`` (T, channels) is what the first convolution reads: type embedding, first linear map and sender
     normalisation multiplied out (MACE: the type embedding alone). ``readout`` is a bias-free MLP with silu between its
     layers; the energy of an atom is shift[type] + scale[type] * readout(x). An Allegro model has one AllegroNetwork as
-    its layer, and neither embedding nor readout besides.
+    its layer, and neither embedding nor readout besides. ``grade`` is of the
+    training set, where the file is to have one.
     """
 
     family: str
@@ -238,3 +240,4 @@ class Description:
     shift: Tensor
     pair: PairRepulsion | None
     provenance: Provenance
+    grade: Grade | None = None

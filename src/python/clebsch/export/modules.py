@@ -152,6 +152,24 @@ class Readout(torch.nn.Module):
         return self.shift.index_select(0, types) + self.scale.index_select(0, types) * energy
 
 
+class Grade(torch.nn.Module):
+    """Grades of extrapolation (M,), fp64, of the last layer's features; the covariance is for `clebsch select`."""
+
+    grade: Final[str]
+    first: Final[int]
+
+    def __init__(self, grade: str, first: int, transform: Tensor, counts: Tensor, covariance: Tensor) -> None:
+        super().__init__()
+        self.grade = grade
+        self.first = first
+        self.register_buffer("transform", transform)
+        self.register_buffer("counts", counts)
+        self.register_buffer("covariance", covariance)
+
+    def forward(self, x: Tensor, types: Tensor) -> Tensor:
+        return ops.extrapolation(x, types, self.transform, self.counts, self.first, self.grade)
+
+
 class PairRepulsion(torch.nn.Module):
     """Pair energies (M,) in eV, fp64; zero for rows that are not computed."""
 

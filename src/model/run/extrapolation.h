@@ -1,0 +1,35 @@
+#pragma once
+// Outputs that no forward() makes: they follow from the last layer's features, of a step that is asked for them.
+#include <string>
+
+#include "model/run/forward.h"
+
+namespace clebsch {
+
+/// The name of the grade among outputs.
+constexpr const char* kGrade = "extrapolation";
+/// The name of the columns that a readout reads, (rows, features), which every file of `clebsch export` gives.
+constexpr const char* kLastFeatures = "last_features";
+
+/// Whether the output is one of these, and not one that the file's own forward() gives.
+bool follows_from_features(const Metadata& metadata, const std::string& output);
+
+/// Whether a step has to keep its last features.
+bool keeps_features(const Model::Impl& model, const Request& request);
+
+/// As run_forward(), one layer after the other; `features` becomes what the last layer gave, without gradient.
+Outputs run_layers(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
+                   const c10::List<at::Tensor>& graph, at::Tensor& features);
+
+/// Keeps the first `rows` rows for the outputs that follow from them; undefined features: keeps none.
+void take_features(Model::Impl& model, const at::Tensor& features, const at::Tensor& types, int64_t rows);
+
+/// The output of the rows of take_features(), on the model's device. Throws Error when none were kept, or when the file
+/// does not give it.
+at::Tensor output_of_features(Model::Impl& model, const std::string& name);
+
+/// Compares the buffers of a file's grade with its metadata, their sizes, dtype and that they are finite, and keeps the
+/// covariance. Throws Error naming file and buffer. Of a file without a grade: nothing.
+void check_extrapolation(Model::Impl& model);
+
+}  // namespace clebsch

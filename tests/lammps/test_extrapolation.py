@@ -1,0 +1,79 @@
+"""compute clebsch/atom extrapolation, its maximum for fix halt, and fix pair (docs/uncertainty.md)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lammps_runs import random_system
+
+PARITY = Path(__file__).resolve().parents[1] / "parity"
+GRADES = (
+    "compute g all clebsch/atom extrapolation\ncompute most all reduce max c_g\n"
+    "dump grades all custom 1 grades.dump id c_g\ndump_modify grades sort id format float %.17g\n"
+)
+
+
+@pytest.fixture(scope="module", params=["nequip", "mace"])
+def graded(request, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("graded") / f"{request.param}.pt"
+    subprocess.run([sys.executable, "-W", "ignore", PARITY / "graded_models.py", path, request.param], check=True)
+    return str(path)
+
+
+def test_ranks_agree(lammps, graded):
+    """One rank, and four with ghosts as deep as the model and with features exchanged: the same grades."""
+    value = 'print "RESULT most = $(c_most:%.16g)"\n'
+    runs = {
+        (ranks, comm): lammps.evaluate(
+            random_system(), graded, ranks=ranks, style=f"comm {comm}", after=GRADES, run="run 0\n" + value
+        )
+        for ranks, comm in ((1, "auto"), (1, "ghost"), (4, "ghost"), (4, "halo"), (4, "auto"))
+    }
+    one = runs[1, "auto"].table("grades.dump")["c_g"]
+    assert len(one) == 60 and (one > 0).all()
+    for run in runs.values():
+        assert np.abs(run.table("grades.dump")["c_g"] / one - 1).max() < 1e-10
+        assert run.values["most"] == pytest.approx(one.max(), rel=1e-10)
+
+
+def test_as_in_python(lammps, graded):
+    """The grades of ASE's calculator, whatever LAMMPS's units."""
+    sys.path.insert(0, str(PARITY.parents[1] / "src/python"))
+    from ase import Atoms
+
+    from clebsch.batch import Evaluator
+
+    system = random_system()
+    atoms = Atoms(["OH"[t - 1] for t in system.types], positions=system.positions, cell=system.cell, pbc=True)
+    expected = Evaluator(graded, "cpu")([atoms], outputs=["extrapolation"]).outputs["extrapolation"][0]
+    run = lammps.evaluate(system, graded, after=GRADES)
+    assert np.abs(run.table("grades.dump")["c_g"] / expected - 1).max() < 1e-9
+
+
+def test_during_a_run(lammps, graded):
+    """Every fifth step is read; the trajectory is that of a run that reads none; fix pair gives the same values."""
+    motion = "velocity all create 300 3 loop geom\nfix 1 all nve\ntimestep 0.0002\n"
+    fix = "fix p all pair 5 clebsch extrapolation 0\ndump p all custom 5 pair.dump id f_p\n"
+    fix += "dump_modify p sort id format float %.17g\n"
+    seldom = GRADES.replace("custom 1", "custom 5")
+    with_grades = lammps.evaluate(random_system(), graded, ranks=2, after=motion + seldom + fix, run="run 10")
+    without = lammps.evaluate(random_system(), graded, ranks=2, after=motion, run="run 10")
+    assert np.abs(with_grades.forces() - without.forces()).max() < 1e-12
+    frames, pairs = with_grades.frames("grades.dump"), with_grades.frames("pair.dump")
+    assert len(frames) == len(pairs) == 3
+    assert np.abs(frames[2]["c_g"] - frames[0]["c_g"]).max() > 0
+    assert np.abs(frames[2]["c_g"] / pairs[2]["f_p"] - 1).max() < 1e-12
+
+
+def test_halt(lammps, graded):
+    """The largest grade stops a run."""
+    halt = "variable most equal c_most\nfix stop all halt 1 v_most > 1e-6 error soft message yes\n"
+    run = lammps.evaluate(random_system(), graded, ranks=2, after=GRADES + halt + "fix 1 all nve\n", run="run 20")
+    assert len(run.frames("grades.dump")) < 5 and "fix halt" in run.output.lower()
+
+
+def test_without_a_grade(lammps, model):
+    run = lammps.evaluate(random_system(), model, after=GRADES, check=False)
+    assert run.returncode != 0 and "expected an output out of atomic_energy" in " ".join(run.output.split())
