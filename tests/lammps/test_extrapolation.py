@@ -38,6 +38,16 @@ def test_ranks_agree(lammps, graded):
         assert run.values["most"] == pytest.approx(one.max(), rel=1e-10)
 
 
+def test_ranks_agree_in_float32(lammps, graded):
+    """Within 1e-3, as features round."""
+    one, four = (
+        lammps.evaluate(random_system(), graded, ranks=ranks, style=f"dtype float32 comm {comm}", after=GRADES)
+        for ranks, comm in ((1, "auto"), (4, "halo"))
+    )
+    first, second = one.table("grades.dump")["c_g"], four.table("grades.dump")["c_g"]
+    assert np.abs(second / first - 1).max() < 1e-3
+
+
 def test_as_in_python(lammps, graded):
     """The grades of ASE's calculator, whatever LAMMPS's units."""
     sys.path.insert(0, str(PARITY.parents[1] / "src/python"))
