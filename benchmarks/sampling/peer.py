@@ -145,7 +145,7 @@ def main() -> None:
                   f"{of['theirs'][2] / of['ours'][2]:.2f} times", flush=True)  # fmt: skip
             rows.append({"columns": columns, "log2_rows": options.log2_rows, **taken})
     worst = min(ratios, key=lambda c: statistics.median(ratios[c]))
-    median, spread = common.quartiles(ratios[worst])
+    median, spread = common.quartiles(ratios[worst]) if options.repeats > 1 else (ratios[worst][0], None)
     common.save(options.json, rows)
     common.save(options.records, [{
         "name": "krp_cpu_ratio", "value": median, "unit": "x authors' code", "spread": spread, "dtype": "float64",

@@ -100,8 +100,8 @@ def main() -> None:
                 "deterministic": True, "spread": spread, "error": means[0] / kappa - 1,
                 "peer": {"name": "the dissertation", "version": "", "value": kappa}, **common.about(options.device),
             })  # fmt: skip
-    common.save(options.out / "quality.json", rows)
-    common.save(options.out / "records.json", records)
+        common.save(options.out / "quality.json", rows)
+        common.save(options.out / "records.json", records)
     histogram(options.out / "histogram.png")
 
 

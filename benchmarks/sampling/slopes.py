@@ -68,6 +68,9 @@ def main() -> None:
                   f"| slope {slope(x, y):.2f}, upper half {slope(x[half - 1 :], y[half - 1 :]):.2f}")  # fmt: skip
             axes.loglog(x, y, marker=marker, ms=4, lw=1, label=f"{what}, slope {slope(x, y):.2f}")
         axes.set(xlabel=AXES[axis][0], title=rest)
+        if axis != "log2_rows":
+            axes.set_xticks(x, [f"{v:.0f}" for v in x])
+            axes.minorticks_off()
         axes.legend(frameon=False, fontsize=8)
     all_axes[0].set_ylabel("processors' ms" if options.processor else "ms")
     figure.savefig(options.picture, dpi=120)
