@@ -219,7 +219,6 @@ class Lammps:
         text = self.header(system, newton, before=before) + pair + skin + after + THERMO + DUMP + f"{run}\n" + RESULT
         return self(text, ranks=ranks, files={"system.data": system}, **rest)
 
-
     def reference(self, system: System, model, **rest) -> Run:
         """evaluate(), run once for all tests of a process that compare with the same."""
         atoms = (system.cell, system.positions, system.types)
