@@ -19,11 +19,17 @@ PARSER = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.pt")
-    parser.add_argument(
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument(
         "--arch",
         metavar="A,B",
-        help="needed unless --tune is given: compute capabilities without their dot: 80 A100, 89 Ada, 90 H100 and "
-        "H200, 100 B200, 120 RTX 50",
+        help="compute capabilities without their dot: 80 A100, 89 Ada, 90 H100 and H200, 100 B200, 120 RTX 50",
+    )
+    target.add_argument(
+        "--tune",
+        action="store_true",
+        help="on a machine with a GPU: measure the plans of the model's kernels on it, check their forces, and keep "
+        "the fastest beside the kernels, for later runs on such a GPU; CLEBSCH_CUDA_TUNED=0 makes a run ignore them",
     )
     parser.add_argument(
         "--cache",
@@ -35,12 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--radial", choices=("table", "exact"), default="table")
     parser.add_argument("--deterministic", choices=("yes", "no"), default="yes")
     parser.add_argument("--threads", type=whole_number(0), default=0, help="default: one a core")
-    parser.add_argument(
-        "--tune",
-        action="store_true",
-        help="on a machine with a GPU: measure the plans of the model's kernels on it, check their forces, and keep "
-        "the fastest beside the kernels, for later runs on such a GPU; CLEBSCH_CUDA_TUNED=0 makes a run ignore them",
-    )
     parser.add_argument("--dry-run", action="store_true", help="list the kernels, compile nothing")
     parser.set_defaults(run=run)
 
@@ -50,8 +50,6 @@ def run(options: argparse.Namespace) -> int:
 
     if options.tune:
         return tune(options)
-    if options.arch is None:
-        raise ClebschError("expected --arch A,B, such as --arch 90, or --tune on a machine with a GPU; got neither")
     with Bar(options.quiet) as bar:
         result = compile_file(
             options.model,
@@ -79,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
 def tune(options: argparse.Namespace) -> int:
     from ..tuning import summary, tune_file
 
-    if options.arch is not None or options.dry_run:
-        raise ClebschError("--tune measures on the GPU that is here: leave --arch and --dry-run out")
+    if options.dry_run:
+        raise ClebschError("--tune measures on the GPU that is here: leave --dry-run out")
     with Bar(options.quiet) as bar:
         tuned = tune_file(
             options.model,
