@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pytest
 
 
 @dataclass
@@ -257,3 +258,9 @@ def assert_same(run: Run, reference: Run, tolerance=1e-10, virial_tolerance=None
             bound = tolerance * max(1.0, np.abs(other).max())
             assert np.abs(mine - other).max() < bound, f"{prefix} differs by {np.abs(mine - other).max()}"
     return float(difference)
+
+
+def usual(values, *few):
+    """Values as parameters, all but a few of them for the night."""
+    parameters = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*many, marks=[] if value in few else pytest.mark.nightly) for value, many in parameters]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from lammps_runs import System, assert_same, random_system
+from lammps_runs import System, assert_same, random_system, usual
 from test_ranks import SYSTEMS, slab
 
 #: fp64: only the order of sums differs from one rank.
@@ -12,12 +12,6 @@ ROUNDING = 1e-12
 SKIN = 0.5
 #: tests/unit/tiny_model.py's, [centre][neighbour]; a neighbour list has the larger of the two directions.
 CUTOFFS = np.array([[4.0, 3.6], [3.6, 3.2]])
-
-
-def usual(values, *few):
-    """Values as parameters, all but a few of them for the night."""
-    parameters = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
-    return [pytest.param(*many, marks=[] if value in few else pytest.mark.nightly) for value, many in parameters]
 
 
 def one_atom() -> System:
@@ -58,7 +52,7 @@ def test_one_atom(lammps, model, newton):
 
 
 @pytest.mark.parametrize("newton", ["on", "off"])
-@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "small", "one atom"))
+@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "one atom"))
 def test_gather(lammps, model, mace_model, name, newton):
     """Everything to every rank in collective calls, of ranks without atoms too. The bits are those of halo."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kokkos_style import LMP, PLUGIN
-from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system
-from test_halo import usual
+from lammps_runs import DUMP, RESULT, THERMO, Lammps, System, assert_same, random_system, usual
 from test_monte_carlo import EXCLUDE, INTERACTION
 from test_ranks import SYSTEMS
 from test_types import CHANGE, at_a_corner, overlay

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from lammps_runs import assert_same, random_system
-from test_halo import DYNAMICS, ROUNDING, assert_same_end, one_atom, remote_nodes, usual
+from lammps_runs import assert_same, random_system, usual
+from test_halo import DYNAMICS, ROUNDING, assert_same_end, one_atom, remote_nodes
 from test_ranks import SYSTEMS, slab
 from test_types import CHANGE, at_a_corner, overlay
 
