@@ -63,10 +63,10 @@ void transpose_graph(const GraphView& graph, int threads, std::vector<int32_t>& 
   }
   col_ptr[0] = 0;
   for (int64_t j = 0; j < nodes; ++j) col_ptr[j + 1] += col_ptr[j];
-    // Then places among all edges, so that the inner loop looks at one array. Ranges follow each other and a range's
-    // edges are visited in ascending order, so each sender's list ascends.
 #pragma omp parallel for num_threads(parts) schedule(static, 1)
   for (int part = 0; part < parts; ++part) {
+    // Places within a sender's edges become places among all edges, so that the inner loop looks at one array. Ranges
+    // follow each other and a range's edges are visited in ascending order, so each sender's list ascends.
     int32_t* own = &counts[static_cast<size_t>(part) * nodes];
     for (int64_t j = 0; j < nodes; ++j) own[j] += col_ptr[j];
     const int64_t end = range_begin(edges, part + 1, parts);
