@@ -229,17 +229,6 @@ DeviceRun& device_run(const Model::Impl& model) {
   return *model.run;
 }
 
-/// A graph that is complete, on the model's device.
-void compute_on_device(Model::Impl& model, const GraphView& graph, const Request& request, Result& result,
-                       FeatureExchange* exchange) {
-  try {
-    device_run(model).compute(graph, request, result, exchange);
-  } catch (const Error&) {
-    require_finite_vectors(model, graph);
-    throw;
-  }
-}
-
 }  // namespace
 
 void Model::compute(const GraphView& graph_in, const Request& request, Result& result, FeatureExchange* exchange) {
@@ -252,17 +241,12 @@ void Model::compute(const GraphView& graph_in, const Request& request, Result& r
       compute_on_cpu(model, graph, request, result, exchange);
       return;
     }
-    compute_on_device(model, graph, request, result, exchange);
-  });
-}
-
-void compute_host_edges(Model::Impl& model, const PointsView& points, const Request& request, Result& result) {
-  const PairListView& list = model.pairs;
-  require_finite_points(list, points);
-  const auto size = [&] { return fmt::format("{} atoms and {} pairs", list.n_nodes, list.pairs()); };
-  guarded(model, request, size, [&] {
-    const GraphView graph = graph_of_points(model, points, graph_of_list(list));
-    compute_on_device(model, complete_graph(model, graph), request, result, nullptr);
+    try {
+      model.run->compute(graph, request, result, exchange);
+    } catch (const Error&) {
+      require_finite_vectors(model, graph);
+      throw;
+    }
   });
 }
 

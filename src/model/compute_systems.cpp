@@ -2,8 +2,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
 
 #include "core/errors.h"
@@ -19,14 +17,7 @@ namespace {
 /// Bins a cutoff: narrow ones spare the CPU candidates, wide ones keep the lanes of a GPU's warps busy.
 constexpr int kHostBins = 2, kDeviceBins = 1;
 
-/// Whether these systems' pairs and edges are found on the model's GPU. Of one system, the host finds them unless
-/// CLEBSCH_DEVICE_LISTS=1 asks for the GPU: on an H200, a system of 64 carbon atoms ended in an error of the GPU's
-/// (cudaErrorInvalidAddressSpace) whose cause is not known; several systems in one call passed all their tests there.
-bool listed_on_gpu(const Model::Impl& model, const SystemsView& systems) {
-  if (!model.run || model.device.device.is_cpu()) return false;
-  const char* text = std::getenv("CLEBSCH_DEVICE_LISTS");
-  return systems.count > 1 || (text && std::strcmp(text, "1") == 0);
-}
+bool on_gpu(const Model::Impl& model) { return model.run && !model.device.device.is_cpu(); }
 
 void check_types(const Model::Impl& model, const SystemsView& systems) {
   const int32_t count = static_cast<int32_t>(model.metadata.shown.type_names.size());
@@ -38,7 +29,7 @@ void check_types(const Model::Impl& model, const SystemsView& systems) {
 }
 
 /// The list of these systems becomes the model's.
-void take_list(Model::Impl& model, bool gpu, int threads) {
+void take_list(Model::Impl& model, int threads) {
   const SystemsView& systems = model.systems.points();
   const PairGrid& grid = model.systems.grid();
   PairListView pairs;
@@ -46,7 +37,7 @@ void take_list(Model::Impl& model, bool gpu, int threads) {
   pairs.n_systems = std::max(systems.count, 1);
   pairs.types = systems.types;
   pairs.systems = systems.count > 1 ? grid.system_of.data() : nullptr;
-  if (!gpu) {
+  if (!on_gpu(model)) {
     find_pairs(grid, systems, threads, model.found);
     pairs.row_ptr = model.found.row_ptr.data();
     pairs.neighbours = model.found.neighbours.data();
@@ -89,16 +80,14 @@ void sum_systems(const SystemsView& systems, bool virials, Result& result) {
 
 void Model::compute(const SystemsView& systems, const SystemsOptions& options, const Request& wanted, Result& result) {
   Impl& model = *impl_;
-  const bool gpu = listed_on_gpu(model, systems);
+  const bool gpu = on_gpu(model);
   const int threads = model.threads > 0 ? model.threads : at::get_num_threads();
-  // Another list has come in between, or the environment says now that pairs are to be found elsewhere.
-  if (model.systems_version != model.pairs_version || model.systems_on_gpu != gpu) model.systems.forget();
+  if (model.systems_version != model.pairs_version) model.systems.forget();  // another list has come in between
   if (!model.systems.update(systems, model.metadata.shown.r_max, options.skin, gpu ? kDeviceBins : kHostBins,
                             threads)) {
     model.systems_version = -1;  // until the list is taken
-    take_list(model, gpu, threads);
+    take_list(model, threads);
     model.systems_version = model.pairs_version;
-    model.systems_on_gpu = gpu;
     ++model.lists;
   }
   const SystemsView& points = model.systems.points();
@@ -110,8 +99,6 @@ void Model::compute(const SystemsView& systems, const SystemsOptions& options, c
     guarded(model, request, size, [&] {
       model.run->compute(model.systems, model.pairs_version, graph_of_list(model.pairs), options.room, request, result);
     });
-  } else if (model.run && !model.device.device.is_cpu()) {
-    compute_host_edges(model, {points.positions, points.cells}, request, result);
   } else {
     compute_points(model, {points.positions, points.cells}, request, result, nullptr);
   }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -70,13 +69,6 @@ def device(request) -> str:
     return "cpu" if chosen == "cpu" else "cuda:0"
 
 
-@pytest.fixture(params=["device", "host"])
-def lists(request, monkeypatch) -> str:
-    """Where the neighbours of one system are found; of several it is always the device."""
-    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1" if request.param == "device" else "0")
-    return request.param
-
-
 def largest_error(got, expected) -> float:
     scale = max(np.sqrt(np.mean(np.concatenate([e.ravel() for e in expected]) ** 2)), 1e-6)
     return max((float(np.abs(g - e).max(initial=0.0)) for g, e in zip(got, expected, strict=True)), default=0.0) / scale
@@ -84,7 +76,7 @@ def largest_error(got, expected) -> float:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("max_atoms", [None, 100, 1300])
-def test_evaluate_as_on_the_cpu(dtype, max_atoms, within, lists):
+def test_evaluate_as_on_the_cpu(dtype, max_atoms, within):
     import clebsch
 
     made = structures(5) + structures(6)
@@ -129,7 +121,7 @@ def test_small_batches_without_recording(within):
     within({"forces": largest_error(got.forces, expected.forces)}, {"forces": 1e-9})
 
 
-def test_dynamics_and_cell_relaxation_in_ase(lists):
+def test_dynamics_and_cell_relaxation_in_ase():
     """Positions, cells and lists as they change, each step against a calculator that makes a new list on the CPU."""
     from ase import units
     from ase.filters import FrechetCellFilter
@@ -167,27 +159,26 @@ def test_dynamics_and_cell_relaxation_in_ase(lists):
     assert atoms.calc.model.last_run["replayed"]
 
 
-def test_steady_steps_allocate_nothing(monkeypatch):
+def test_steady_steps_allocate_nothing():
     from clebsch.ase import ClebschCalculator
 
-    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1")
     calculator = ClebschCalculator(model_path(needs("nequip-S")), "cuda", "float32")
     structure = diamond(3)
     atoms = Atoms("C216", structure.positions, cell=[structure.length] * 3, pbc=True, calculator=calculator)
     for _ in range(5):
         atoms.positions[0] += 1e-4
         atoms.get_forces()
-    before, made = torch.cuda.memory_stats(), calculator.model.lists
+    before, lists = torch.cuda.memory_stats(), calculator.model.lists
     for _ in range(10):
         atoms.positions[0] += 1e-4
         atoms.get_forces()
     after = torch.cuda.memory_stats()
     for key in ("allocation.all.allocated", "segment.all.allocated", "num_device_alloc"):
         assert after.get(key, 0) == before.get(key, 0), key
-    assert calculator.model.lists == made
+    assert calculator.model.lists == lists
 
 
-def test_edges_that_outgrow_their_room(within, lists):
+def test_edges_that_outgrow_their_room(within):
     """A structure that is compressed while its list serves."""
     on_gpu, on_cpu = (load(needs("nequip-S"), where, "float64") for where in ("cuda", "cpu"))
     structure = diamond(3)
@@ -202,27 +193,11 @@ def test_edges_that_outgrow_their_room(within, lists):
         within({"forces": float((got["forces"] - expected["forces"]).abs().max()) / scale_of}, {"forces": 1e-9})
 
 
-def test_lists_found_elsewhere_from_one_step_to_the_next(monkeypatch):
-    """What the environment says counts at once, also while the last list would serve."""
-    from clebsch.ase import ClebschCalculator
-
-    structure = diamond(2)
-    atoms = Atoms("C64", structure.positions, cell=[structure.length] * 3, pbc=True)
-    atoms.calc = ClebschCalculator(model_path(needs("nequip-S")), "cuda", "float64")
-    expected = None
-    for where in "101100":
-        monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", where)
-        atoms.calc.results.clear()
-        forces = atoms.get_forces()
-        expected = forces if expected is None else expected
-        np.testing.assert_allclose(forces, expected, rtol=0, atol=1e-9)
-
-
 @pytest.mark.sanitize(tools=("memcheck", "initcheck"))
-def test_two_calculators_of_carbon(monkeypatch):
-    """float32 with a skin beside float64 without one, on the shipped model: an H200 ended this in
-    cudaErrorInvalidAddressSpace once. The 12 neighbours just outside of the cutoff come in as atoms move, so that edges
-    outgrow their room, and the second list, with a skin, outgrows the first one's. Under memcheck it names the kernel.
+def test_two_calculators_of_carbon():
+    """float32 with a skin beside float64 without one, on the shipped model. The 12 neighbours just outside of the
+    cutoff come in as atoms move, so that edges outgrow their room, and the second list, with a skin, outgrows the
+    first one's.
     """
     from ase import units
     from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
@@ -230,7 +205,6 @@ def test_two_calculators_of_carbon(monkeypatch):
 
     from clebsch.ase import ClebschCalculator
 
-    monkeypatch.setenv("CLEBSCH_DEVICE_LISTS", "1")
     path = model_path("carbon-mace")
     exact = ClebschCalculator(path, "cuda", "float64", skin=0.0)
     structure = diamond(2)
@@ -278,11 +252,9 @@ print("over")
 """
 
 
-@pytest.mark.parametrize("lists", ["0", "1"])
-def test_a_broken_device_ends_no_process(lists):
+def test_a_broken_device_ends_no_process():
     """Destructors of a model on a device that has failed leave its memory where it is: torch throws when it frees."""
-    environ = os.environ | {"CLEBSCH_DEVICE_LISTS": lists}
     command = [sys.executable, "-W", "ignore", "-c", BROKEN, model_path(needs("nequip-S"))]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert "told:" in done.stdout and "over" in done.stdout, done
     assert "terminate called" not in done.stderr and done.returncode == 0, done

@@ -6,15 +6,22 @@
 
 using namespace clebsch::cuda;
 
+/// The cell of a row's system. Once a row, and not where a pair needs it: there CUDA 13.0's assembler made the offset of
+/// a single system (0, overwritten under a predicate) five cycles before it was read, and an H200 read what had been in
+/// the register before.
+__device__ __forceinline__ const double* cell_of(const EdgeFinderOperands& o, int row) {
+  return o.systems ? o.cell + 9 * static_cast<int64>(o.systems[row]) : o.cell;
+}
+
 /// Vector and sender of a pair; whether it is an edge.
-__device__ __forceinline__ bool edge_of(const EdgeFinderOperands& o, int row, int64 pair, double* v, int* sender) {
+__device__ __forceinline__ bool edge_of(const EdgeFinderOperands& o, const double* cell, int row, int64 pair, double* v,
+                                        int* sender) {
   const int point = o.neighbours[pair];
   const double *from = o.positions + 3 * static_cast<int64>(row), *to = o.positions + 3 * static_cast<int64>(point);
 #pragma unroll
   for (int d = 0; d < 3; ++d) v[d] = to[d] - from[d];
   if (o.shifts) {
     const int packed = o.shifts[pair];
-    const double* cell = o.cell + (o.systems ? 9 * static_cast<int64>(o.systems[row]) : 0);
     const int a = (packed & 1023) - 512, b = (packed >> 10 & 1023) - 512, c = (packed >> 20 & 1023) - 512;
 #pragma unroll
     for (int d = 0; d < 3; ++d) v[d] += a * cell[d] + b * cell[3 + d] + c * cell[6 + d];
@@ -30,9 +37,10 @@ extern "C" __global__ void __launch_bounds__(kEdgeFinderThreads) count_edges(Edg
   const int row = blockIdx.x * kEdgeFinderWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= o.rows) return;
   const int end = o.pair_ptr[row + 1];
+  const double* cell = cell_of(o, row);
   int count = 0, sender;
   double v[3];
-  for (int64 pair = o.pair_ptr[row] + lane; pair < end; pair += 32) count += edge_of(o, row, pair, v, &sender);
+  for (int64 pair = o.pair_ptr[row] + lane; pair < end; pair += 32) count += edge_of(o, cell, row, pair, v, &sender);
   count = warp_sum(count);
   if (lane == 0) a.counts[row] = count;
 }
@@ -43,11 +51,12 @@ extern "C" __global__ void __launch_bounds__(kEdgeFinderThreads) fill_edges(Edge
   const int row = blockIdx.x * kEdgeFinderWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= o.rows) return;
   const int end = o.pair_ptr[row + 1], stop = __ldg(o.row_ptr + row + 1);
+  const double* cell = cell_of(o, row);
   int place = __ldg(o.row_ptr + row);
   for (int64 first = o.pair_ptr[row]; first < end; first += 32) {
     double v[3];
     int sender = 0;
-    const bool inside = first + lane < end && edge_of(o, row, first + lane, v, &sender);
+    const bool inside = first + lane < end && edge_of(o, cell, row, first + lane, v, &sender);
     const unsigned mask = __ballot_sync(0xffffffffu, inside);
     const int at = place + __popc(mask & ((1u << lane) - 1));
     if (inside && at < stop) {

@@ -14,7 +14,4 @@ void take_pairs(Model::Impl& model, const PairListView& list);
 void compute_points(Model::Impl& model, const PointsView& points, const Request& request, Result& result,
                     FeatureExchange* exchange);
 
-/// The same on a model's device, with the edges among the list's pairs found on the host.
-void compute_host_edges(Model::Impl& model, const PointsView& points, const Request& request, Result& result);
-
 }  // namespace clebsch

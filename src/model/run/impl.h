@@ -41,7 +41,6 @@ struct Model::Impl {
   SystemList systems;                 ///< of compute() of systems
   FoundPairs found;                   ///< its pairs, on the CPU
   int64_t systems_version = -1;       ///< `pairs_version` of its list; -1: there is none
-  bool systems_on_gpu = false;        ///< whether that list's pairs are there
   int64_t lists = 0;                  ///< how many there were
   std::vector<double> covariance;     ///< of training features; empty: no grade
   // Buffers of compute(), kept between calls.
