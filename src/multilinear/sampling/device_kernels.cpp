@@ -30,9 +30,9 @@ DeviceKernels* load_all() {
   for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
   cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<DeviceKernels>();
-  auto found = load_fixed("build_tree",
-                          {"gram_of_32_columns", "gram_of_64_columns", "gram_of_96_columns", "gram_of_128_columns",
-                           "gram_of_more_columns", "sum_nodes", "component_tree", "column_range", "set_entry"});
+  auto found =
+      load_fixed("build_tree", {"gram_of_32_columns", "gram_of_64_columns", "gram_of_96_columns", "gram_of_128_columns",
+                                "gram_of_more_columns", "sum_nodes", "component_tree", "column_range", "set_entry"});
   kernels->gram_of_32_columns = found[0];
   kernels->gram_of_64_columns = found[1];
   kernels->gram_of_96_columns = found[2];

@@ -69,9 +69,11 @@ void DeviceTree::rebuild(cuda::Stream stream) {
 void DeviceTree::build(cuda::Stream stream) {
   const int groups = std::min((shape_.columns + kGramBlock - 1) / kGramBlock, 5);
   const int64_t warps = groups == 1 ? 1 : int64_t{gram_warps(groups)} * gram_parts(shape_.columns);
-  // Subtrees of up to 64 leaves, and enough warps for a large device.
+  // Subtrees of up to 64 leaves, and several times as many warps as the device runs at once: so the last of them are a
+  // small part of the time. A warp of many columns waits for less.
+  const int64_t enough = cuda::device_limits(cuda::current_device()).multiprocessors * int64_t{groups == 1 ? 62 : 120};
   int base = std::max(0, shape_.depth - 6);
-  while (base < shape_.depth && nodes_of(shape_, base) * warps < (groups == 1 ? 8192 : 16384)) ++base;
+  while (base < shape_.depth && nodes_of(shape_, base) * warps < enough) ++base;
   Memory carry = allocate_(static_cast<size_t>(nodes_of(shape_, base) * packed_) * 8);
   GramArguments gram;
   gram.shape = shape_;

@@ -1,7 +1,7 @@
-// Gram matrices of the nodes of a tree (row_sampler.h). For up to 32 columns a warp goes through the leaves of a subtree in
-// order with the matrix in registers; where a right child ends, the sum with its left sibling, which the same lanes
-// stored before, goes on as the parent's. So every matrix is written once, and nothing waits. For more columns see
-// gram_of_subtree.cuh.
+// Gram matrices of the nodes of a tree (row_sampler.h). For up to 32 columns a warp goes through the leaves of a
+// subtree in order with the matrix in registers; where a right child ends, the sum with its left sibling, which the
+// same lanes stored before, goes on as the parent's. So every matrix is written once, and nothing waits. For more
+// columns see gram_of_subtree.cuh.
 #include "cuda/kernels/warp.cuh"
 #include "multilinear/sampling/kernels/gram_of_subtree.cuh"
 #include "multilinear/sampling/kernels/sampling.h"
@@ -111,7 +111,8 @@ extern "C" __global__ void __launch_bounds__(GramBlock<6>::kThreads, GramBlock<6
        part -= these) {
     first += kGramColumns;
   }
-  gram_of_wide_subtree<6>(a, blockIdx.x / parts, first, part == 0 ? -1 : first + kGramColumns + kGramOthers * (part - 1));
+  gram_of_wide_subtree<6>(a, blockIdx.x / parts, first,
+                          part == 0 ? -1 : first + kGramColumns + kGramOthers * (part - 1));
 }
 
 /// The levels above: a thread a number of a matrix. Grid: (nodes of `base`, ceil(packed / kSamplingThreads)).
