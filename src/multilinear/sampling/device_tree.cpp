@@ -82,7 +82,7 @@ void DeviceTree::build(cuda::Stream stream) {
   gram.nodes = static_cast<double*>(nodes_.get());
   gram.carry = static_cast<double*>(base > 0 ? carry.get() : root_.get());
   gram.base = base;
-  gram.pairs = shape_.columns % 2 == 0 && reinterpret_cast<uintptr_t>(u_) % 16 == 0;
+  gram.pairs = !gram.scale && shape_.columns % 2 == 0 && reinterpret_cast<uintptr_t>(u_) % 16 == 0;
   const int64_t subtrees = nodes_of(shape_, base);
   if (groups == 1) {
     kernels_->gram_of_32_columns.launch((subtrees + kSamplingWarps - 1) / kSamplingWarps, kSamplingThreads, stream,

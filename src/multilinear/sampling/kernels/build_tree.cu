@@ -91,15 +91,15 @@ extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_32_col
 /// Up to 64, 96 and 128 columns. Grid: (subtrees), 32 gram_warps(2, 3, 4) threads.
 extern "C" __global__ void __launch_bounds__(GramBlock<2>::kThreads, GramBlock<2>::kMinBlocks)
     gram_of_64_columns(GramArguments a) {
-  gram_of_wide_subtree<2>(a, blockIdx.x, 0, -1);
+  gram_of_any_subtree<2>(a, blockIdx.x, 0, -1);
 }
 extern "C" __global__ void __launch_bounds__(GramBlock<3>::kThreads, GramBlock<3>::kMinBlocks)
     gram_of_96_columns(GramArguments a) {
-  gram_of_wide_subtree<3>(a, blockIdx.x, 0, -1);
+  gram_of_any_subtree<3>(a, blockIdx.x, 0, -1);
 }
 extern "C" __global__ void __launch_bounds__(GramBlock<4>::kThreads, GramBlock<4>::kMinBlocks)
     gram_of_128_columns(GramArguments a) {
-  gram_of_wide_subtree<4>(a, blockIdx.x, 0, -1);
+  gram_of_any_subtree<4>(a, blockIdx.x, 0, -1);
 }
 
 /// More. Grid: (subtrees * gram_parts(columns)), 32 gram_warps(6) threads; the parts of a subtree follow each other.
@@ -111,8 +111,8 @@ extern "C" __global__ void __launch_bounds__(GramBlock<6>::kThreads, GramBlock<6
        part -= these) {
     first += kGramColumns;
   }
-  gram_of_wide_subtree<6>(a, blockIdx.x / parts, first,
-                          part == 0 ? -1 : first + kGramColumns + kGramOthers * (part - 1));
+  gram_of_any_subtree<6>(a, blockIdx.x / parts, first,
+                         part == 0 ? -1 : first + kGramColumns + kGramOthers * (part - 1));
 }
 
 /// The levels above: a thread a number of a matrix. Grid: (nodes of `base`, ceil(packed / kSamplingThreads)).

@@ -45,7 +45,7 @@ __device__ __forceinline__ GramPart gram_part(int warp, int first, int other, in
     part.row = first + 32 * part.rows;
   }
   part.column = first + 32 * part.columns;
-  if (part.row >= columns) part.rows = -1;
+  if (kGroups > 4 && part.row >= columns) part.rows = -1;
   return part;
 }
 
@@ -112,13 +112,14 @@ __device__ __forceinline__ void add_stored(double (&sums)[8][4], const GramPart&
 }
 
 /// The matrices of a subtree's leaves and inner nodes, as far as a block has them: of the columns that begin at
-/// `columns_from`, and where `other` is not -1, of their products with those that begin there.
-template <int kGroups>
+/// `columns_from`, and where `other` is not -1, of their products with those that begin there. kUnit: numbers that are
+/// copied at once; 2 is for rows at multiples of 16 bytes that are not scaled.
+template <int kGroups, int kUnit>
 __device__ __forceinline__ void gram_of_wide_subtree(const clebsch::sampling::GramArguments& a, long long subtree,
-                                                     int columns_from, int other) {
+                                                     int columns_from, int other, double* chunks) {
   using Block = GramBlock<kGroups>;
-  constexpr int kRows = Block::kRows, kStages = Block::kStages, kStride = Block::kStride;
-  __shared__ __align__(16) double chunks[kStages][kRows * kStride];
+  constexpr int kRows = Block::kRows, kStages = Block::kStages, kStride = Block::kStride, kChunk = kRows * kStride;
+  constexpr int kAcross = Block::kColumns / kUnit, kTogether = Block::kTogether * kUnit / 2;
   const int columns = a.shape.columns, thread = static_cast<int>(threadIdx.x);
   const GramPart part = gram_part<kGroups>(thread / 32, columns_from, other, columns);
   const long long width = 1ll << (a.shape.depth - a.base), first = subtree * width;
@@ -126,37 +127,22 @@ __device__ __forceinline__ void gram_of_wide_subtree(const clebsch::sampling::Gr
   const int leaf_rows = static_cast<int>(a.shape.leaf_rows);
   const int all = static_cast<int>(min(last * a.shape.leaf_rows, a.shape.rows) - begin);
 
-  // What is copied next, and this thread's place in it. Pairs of numbers where all lie at multiples of 16 bytes.
+  // What is copied next, and this thread's place in it.
   const double* from = a.u + begin * columns;
   int rest = all, rest_of_leaf = min(leaf_rows, all), filled = 0, multiplied = 0;
-  const int unit = a.pairs ? 2 : 1, across = Block::kColumns / unit;
-  const int row = thread / across, staged = unit * (thread % across);
+  const int row = thread / kAcross, staged = kUnit * (thread % kAcross);
   const int column = staged < 128 ? columns_from + staged : other + staged - 128;
-  const bool copies = row < Block::kTogether * unit / 2;
-  const bool inside = column < columns && (staged < 128 || other >= 0);
-  const auto scale_chunk = [&]() {  // of what this thread copied; rows from `rest` alone would be too many, but zeros
-    double* to = chunks[multiplied] + row * kStride + staged;
-    for (int r = row; r < kRows && copies && inside; r += Block::kTogether * unit / 2) {
-      for (int i = 0; i < unit; ++i) to[i] *= __ldg(a.scale + column + i);
-      to += Block::kTogether * unit / 2 * kStride;
-    }
-  };
+  const bool copies = thread < kAcross * kTogether;
+  const int most = copies && column < columns && (staged < 128 || other >= 0) ? kRows : 0;
+  const int place = row * columns + column;
   const auto copy_chunk = [&]() {
     if (rest > 0) {
-      const int rows = min(kRows, rest_of_leaf), there = inside ? rows : 0;
+      const int rows = min(kRows, rest_of_leaf), there = min(rows, most);
       if (copies) {
-        const double* place = from + row * columns + column;
-        double* to = chunks[filled] + row * kStride + staged;
-        if (a.pairs) {
+        double* to = chunks + filled * kChunk + row * kStride + staged;
 #pragma unroll
-          for (int r = 0; r < kRows; r += Block::kTogether) {
-            copy_or_clear<16>(to + r * kStride, row + r < there ? place + r * columns : a.u, row + r < there ? 16 : 0);
-          }
-        } else {
-#pragma unroll
-          for (int r = 0; r < kRows; r += Block::kTogether / 2) {
-            copy_or_clear<8>(to + r * kStride, row + r < there ? place + r * columns : a.u, row + r < there ? 8 : 0);
-          }
+        for (int r = 0; r < kRows; r += kTogether) {
+          copy_or_clear<8 * kUnit>(to + r * kStride, from + place + r * columns, row + r < there ? 8 * kUnit : 0);
         }
       }
       from += rows * columns;
@@ -166,6 +152,10 @@ __device__ __forceinline__ void gram_of_wide_subtree(const clebsch::sampling::Gr
       filled = filled + 1 == kStages ? 0 : filled + 1;
     }
     end_copies();
+  };
+  const auto scale_chunk = [&]() {  // what this thread copied; beyond the last row there are zeros
+    const double scale = most > 0 ? __ldg(a.scale + column) : 0.0;
+    for (int r = row; r < most; r += kTogether) chunks[multiplied * kChunk + r * kStride + staged] *= scale;
   };
 #pragma unroll 1
   for (int stage = 0; stage < kStages - 1; ++stage) copy_chunk();
@@ -177,10 +167,10 @@ __device__ __forceinline__ void gram_of_wide_subtree(const clebsch::sampling::Gr
     left_rows -= rows;
     for (int r = 0; r < rows; r += kRows) {
       await_copies<kStages - 2>();
-      if (a.scale) scale_chunk();
+      if (kUnit == 1 && a.scale) scale_chunk();
       __syncthreads();  // all copies are here, and all warps are done with the chunk whose place the next one takes
       copy_chunk();
-      if (part.rows >= 0) multiply_chunk<kGroups>(sums, part, chunks[multiplied]);
+      if (kGroups <= 4 || part.rows >= 0) multiply_chunk<kGroups>(sums, part, chunks + multiplied * kChunk);
       multiplied = multiplied + 1 == kStages ? 0 : multiplied + 1;
     }
     const long long packed = clebsch::sampling::packed_size(columns);
@@ -205,5 +195,17 @@ __device__ __forceinline__ void gram_of_wide_subtree(const clebsch::sampling::Gr
 #pragma unroll
       for (int r = 0; r < 4; ++r) sums[t][r] = 0.0;
     }
+  }
+}
+
+template <int kGroups>
+__device__ __forceinline__ void gram_of_any_subtree(const clebsch::sampling::GramArguments& a, long long subtree,
+                                                    int columns_from, int other) {
+  using Block = GramBlock<kGroups>;
+  __shared__ __align__(16) double chunks[Block::kStages * Block::kRows * Block::kStride];
+  if (a.pairs) {
+    gram_of_wide_subtree<kGroups, 2>(a, subtree, columns_from, other, chunks);
+  } else {
+    gram_of_wide_subtree<kGroups, 1>(a, subtree, columns_from, other, chunks);
   }
 }

@@ -32,7 +32,7 @@ struct GramArguments {
   double* nodes = nullptr;        ///< (leaves - 1, packed), written
   double* carry = nullptr;        ///< (nodes of level `base`, packed), written
   int base = 0;                   ///< level whose nodes are the roots of the subtrees that warps or blocks build
-  int pairs = 0;                  ///< 1: u lies at a multiple of 16 bytes, and so does every row of it
+  int pairs = 0;                  ///< 1: every row of u lies at a multiple of 16 bytes, and there is no scale
 };
 
 struct NodeSumArguments {
