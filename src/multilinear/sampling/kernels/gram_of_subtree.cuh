@@ -203,7 +203,12 @@ __device__ __forceinline__ void gram_of_any_subtree(const clebsch::sampling::Gra
                                                     int columns_from, int other) {
   using Block = GramBlock<kGroups>;
   __shared__ __align__(16) double chunks[Block::kStages * Block::kRows * Block::kStride];
-  if (a.pairs) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  constexpr bool kPairs = false;  // nothing is copied while a thread computes, and one variant takes half the time
+#else
+  constexpr bool kPairs = true;
+#endif
+  if (kPairs && a.pairs) {
     gram_of_wide_subtree<kGroups, 2>(a, subtree, columns_from, other, chunks);
   } else {
     gram_of_wide_subtree<kGroups, 1>(a, subtree, columns_from, other, chunks);

@@ -6,7 +6,8 @@
 __device__ __forceinline__ void multiply_tile(double (&c)[2], double a, double b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   const int g = threadIdx.x % 32 / 4, k = threadIdx.x % 4;
-  for (int s = 0; s < 4; ++s) {
+#pragma unroll 1
+  for (int s = 0; s < 4; ++s) {  // many of these would take the compiler half a minute
     const double left = __shfl_sync(0xffffffffu, a, 4 * g + s);
     c[0] += left * __shfl_sync(0xffffffffu, b, 8 * k + s);
     c[1] += left * __shfl_sync(0xffffffffu, b, 8 * k + 4 + s);
