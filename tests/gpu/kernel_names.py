@@ -40,8 +40,11 @@ KERNELS = {
         "add_rows_double2",
     ),
     "sampling": (
-        "gram_of_leaves",
-        "gram_of_narrow_leaves",
+        "gram_of_128_columns",
+        "gram_of_32_columns",
+        "gram_of_64_columns",
+        "gram_of_96_columns",
+        "gram_of_more_columns",
         "sum_nodes",
         "component_tree",
         "column_range",

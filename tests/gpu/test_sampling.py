@@ -27,14 +27,14 @@ def compare(host: KhatriRaoSampler, there: KhatriRaoSampler, count: int, **optio
 
 
 #: Numbers of columns that take every kernel.
-@pytest.mark.parametrize("columns", [1, 7, 32, 40, 64, 90, 128, 200])
+@pytest.mark.parametrize("columns", [1, 7, 32, 40, 64, 90, 127, 128, 200])
 def test_draws_are_the_cpus(columns, device):
     u = factors((3000, 1500, 40 if columns < 30 else 300), columns)
     compare(KhatriRaoSampler(u), KhatriRaoSampler([v.to(device) for v in u]), 3000, seed=5)
 
 
 @pytest.mark.sanitize
-@pytest.mark.parametrize("columns", [3, 34, 50])
+@pytest.mark.parametrize("columns", [3, 34, 50, 70, 100, 133])
 def test_small_problems_and_changes(columns, device):
     u = factors((70, columns + 9), columns, seed=3)
     host, there = KhatriRaoSampler(u, leaf_rows=4), KhatriRaoSampler([v.clone().to(device) for v in u], leaf_rows=4)

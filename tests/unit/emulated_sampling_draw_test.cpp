@@ -83,6 +83,68 @@ TEST(EmulatedSampling, AsOnTheCpu) {
   }
 }
 
+/// Compares the matrices of a tree with plain sums; returns that of a node.
+std::vector<double> compare_matrices(const DeviceTreeView& tree, int level, int64_t node) {
+  const TreeShape& shape = tree.shape;
+  const auto columns = static_cast<size_t>(shape.columns), packed = static_cast<size_t>(packed_size(shape.columns));
+  std::vector<double> expected(packed, 0.0);
+  if (level == shape.depth) {
+    for (int64_t i = node * shape.leaf_rows; i < std::min<int64_t>((node + 1) * shape.leaf_rows, shape.rows); ++i) {
+      const double* row = tree.u + static_cast<size_t>(i) * columns;
+      for (size_t a = 0, at = 0; a < columns; ++a) {
+        const double x = row[a] * (tree.scale ? tree.scale[a] : 1.0);
+        for (size_t b = 0; b <= a; ++b, ++at) {
+          expected[at] += (a == b ? 1.0 : 2.0) * x * row[b] * (tree.scale ? tree.scale[b] : 1.0);
+        }
+      }
+    }
+  } else {
+    expected = compare_matrices(tree, level + 1, 2 * node);
+    if (node < shape.pairs[level + 1]) {
+      const std::vector<double> right = compare_matrices(tree, level + 1, 2 * node + 1);
+      for (size_t at = 0; at < packed; ++at) expected[at] += right[at];
+    }
+  }
+  const double* got = level == 0 ? tree.root : nullptr;
+  if (level > 0 && node % 2 == 0 && node / 2 < shape.pairs[level]) {
+    got = tree.nodes + static_cast<size_t>(shape.offset[level] + node / 2) * packed;
+  }
+  for (size_t a = 0, at = 0; got && a < columns; ++a) {
+    for (size_t b = 0; b <= a; ++b, ++at) {
+      const auto diagonal = [&](size_t c) {
+        return expected[static_cast<size_t>(packed_row(static_cast<int>(c))) + c];
+      };
+      const double error = std::fabs(got[at] - expected[at]), size = std::sqrt(diagonal(a) * diagonal(b));
+      if (!(error <= 1e-13 * size)) ADD_FAILURE() << "level " << level << ", node " << node << ", " << a << ", " << b;
+      if (!(error <= 1e-13 * size)) return expected;
+    }
+  }
+  return expected;
+}
+
+TEST(EmulatedSampling, MatricesOfEveryWidth) {
+  std::mt19937_64 random(11);
+  // All kernels; those with many leaves have subtrees of eight and a shorter one, the emulated device being small.
+  struct Case {
+    int columns;
+    int64_t rows, leaf_rows;
+    double size = 1.0;
+    size_t shift = 0;  ///< numbers before the matrix
+  };
+  for (const Case& c :
+       {Case{8, 4001, 1}, Case{32, 300, 0, 1e120}, Case{33, 2597, 1}, Case{64, 300, 0, 1.0, 1},
+        Case{50, 100, 3, 1e-120}, Case{66, 12822, 10}, Case{96, 300, 0, 1e120, 1}, Case{128, 775, 1}, Case{128, 600, 0},
+        Case{127, 200, 9}, Case{98, 100, 40}, Case{260, 60, 7, 1e120}, Case{131, 90, 24}}) {
+    SCOPED_TRACE(c.columns);
+    OwnFactor u = normal_factor(c.rows, c.columns, random);
+    for (double& number : u.numbers) number *= c.size;
+    u.numbers.insert(u.numbers.begin(), c.shift, 1.0);
+    DeviceTree tree(u.numbers.data() + c.shift, c.rows, c.columns, c.leaf_rows, allocate, nullptr, "tree");
+    EXPECT_EQ(tree.view().scale != nullptr, c.size != 1.0);
+    compare_matrices(tree.view(), 0, 0);
+  }
+}
+
 TEST(EmulatedSampling, ThreeFactorsAndChanges) {
   std::mt19937_64 random(7);
   Both both({normal_factor(64, 4, random), normal_factor(33, 4, random), normal_factor(5, 4, random)});

@@ -30,14 +30,18 @@ DeviceKernels* load_all() {
   for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
   cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<DeviceKernels>();
-  auto found = load_fixed("build_tree", {"gram_of_leaves", "sum_nodes", "component_tree", "column_range", "set_entry",
-                                         "gram_of_narrow_leaves"});
-  kernels->gram_of_leaves = found[0];
-  kernels->sum_nodes = found[1];
-  kernels->component_tree = found[2];
-  kernels->column_range = found[3];
-  kernels->set_entry = found[4];
-  kernels->gram_of_narrow_leaves = found[5];
+  auto found =
+      load_fixed("build_tree", {"gram_of_32_columns", "gram_of_64_columns", "gram_of_96_columns", "gram_of_128_columns",
+                                "gram_of_more_columns", "sum_nodes", "component_tree", "column_range", "set_entry"});
+  kernels->gram_of_32_columns = found[0];
+  kernels->gram_of_64_columns = found[1];
+  kernels->gram_of_96_columns = found[2];
+  kernels->gram_of_128_columns = found[3];
+  kernels->gram_of_more_columns = found[4];
+  kernels->sum_nodes = found[5];
+  kernels->component_tree = found[6];
+  kernels->column_range = found[7];
+  kernels->set_entry = found[8];
   found = load_fixed("draw_groups", {"start_groups", "step_groups", "regroup", "leverages"});
   kernels->start_groups = found[0];
   kernels->step_groups = found[1];

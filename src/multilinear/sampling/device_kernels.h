@@ -11,7 +11,8 @@
 namespace clebsch::sampling {
 
 struct DeviceKernels {
-  cuda::KernelOf<GramArguments> gram_of_leaves, gram_of_narrow_leaves;
+  cuda::KernelOf<GramArguments> gram_of_32_columns, gram_of_64_columns, gram_of_96_columns, gram_of_128_columns,
+      gram_of_more_columns;
   cuda::KernelOf<NodeSumArguments> sum_nodes;
   cuda::KernelOf<ComponentArguments> component_tree;
   cuda::KernelOf<ColumnArguments> column_range;

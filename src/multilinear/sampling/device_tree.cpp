@@ -67,10 +67,13 @@ void DeviceTree::rebuild(cuda::Stream stream) {
 }
 
 void DeviceTree::build(cuda::Stream stream) {
-  const int64_t across = (shape_.columns + kGramBlock - 1) / kGramBlock, blocks = across * (across + 1) / 2;
-  // Subtrees of up to 64 leaves, and enough warps for a large device.
+  const int groups = std::min((shape_.columns + kGramBlock - 1) / kGramBlock, 5);
+  const int64_t warps = groups == 1 ? 1 : int64_t{gram_warps(groups)} * gram_parts(shape_.columns);
+  // Subtrees of up to 64 leaves, and several times as many warps as the device runs at once: so the last of them are a
+  // small part of the time. A warp of many columns waits for less.
+  const int64_t enough = cuda::device_limits(cuda::current_device()).multiprocessors * int64_t{groups == 1 ? 62 : 120};
   int base = std::max(0, shape_.depth - 6);
-  while (base < shape_.depth && nodes_of(shape_, base) * blocks < 8192) ++base;
+  while (base < shape_.depth && nodes_of(shape_, base) * warps < enough) ++base;
   Memory carry = allocate_(static_cast<size_t>(nodes_of(shape_, base) * packed_) * 8);
   GramArguments gram;
   gram.shape = shape_;
@@ -79,9 +82,18 @@ void DeviceTree::build(cuda::Stream stream) {
   gram.nodes = static_cast<double*>(nodes_.get());
   gram.carry = static_cast<double*>(base > 0 ? carry.get() : root_.get());
   gram.base = base;
-  const int64_t warps = nodes_of(shape_, base) * blocks;
-  const auto& of_leaves = blocks == 1 ? kernels_->gram_of_narrow_leaves : kernels_->gram_of_leaves;
-  of_leaves.launch((warps + kSamplingWarps - 1) / kSamplingWarps, kSamplingThreads, stream, gram);
+  gram.pairs = !gram.scale && shape_.columns % 2 == 0 && reinterpret_cast<uintptr_t>(u_) % 16 == 0;
+  const int64_t subtrees = nodes_of(shape_, base);
+  if (groups == 1) {
+    kernels_->gram_of_32_columns.launch((subtrees + kSamplingWarps - 1) / kSamplingWarps, kSamplingThreads, stream,
+                                        gram);
+  } else {
+    const auto& of_columns = groups == 2   ? kernels_->gram_of_64_columns
+                             : groups == 3 ? kernels_->gram_of_96_columns
+                             : groups == 4 ? kernels_->gram_of_128_columns
+                                           : kernels_->gram_of_more_columns;
+    of_columns.launch(subtrees * gram_parts(shape_.columns), 32 * gram_warps(groups), stream, gram);
+  }
   while (base > 0) {
     const int next = std::max(0, base - 4);
     Memory sums = next > 0 ? allocate_(static_cast<size_t>(nodes_of(shape_, next) * packed_) * 8) : root_;

@@ -194,6 +194,23 @@ inline void multiply_f64(double (&c)[2], double a, double b, int line) {
   }
 }
 
+/// mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64, c += a b, with the places of multiply_tf32.
+inline void multiply_large_f64(double (&c)[4], const double (&a)[4], const double (&b)[2], int line) {
+  double rows[4][32], columns[2][32];
+  const auto gather = [&](double* to, double from) {
+    const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
+    for (int i = 0; i < 32; ++i) to[i] = slot<double>(slots, i);
+  };
+  for (int r = 0; r < 4; ++r) gather(rows[r], a[r]);
+  for (int r = 0; r < 2; ++r) gather(columns[r], b[r]);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int r = 0; r < 4; ++r) {
+    for (int k = 0; k < 8; ++k) {
+      c[r] = std::fma(rows[r / 2 + 2 * (k / 4)][4 * g + k % 4], columns[k / 4][4 * (2 * t + r % 2) + k % 4], c[r]);
+    }
+  }
+}
+
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
 template <typename... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {

@@ -1,8 +1,9 @@
-// Gram matrices of the nodes of a tree (row_sampler.h). A warp goes through the leaves of a subtree in order, with a
-// block of 32 columns by 32 of the matrix in registers; where a right child ends, the sum with its left sibling, which
-// the same lanes stored before, goes on as the parent's. So every matrix is written once, and nothing waits.
+// Gram matrices of the nodes of a tree (row_sampler.h). For up to 32 columns a warp goes through the leaves of a
+// subtree in order with the matrix in registers; where a right child ends, the sum with its left sibling, which the
+// same lanes stored before, goes on as the parent's. So every matrix is written once, and nothing waits. For more
+// columns see gram_of_subtree.cuh.
 #include "cuda/kernels/warp.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
+#include "multilinear/sampling/kernels/gram_of_subtree.cuh"
 #include "multilinear/sampling/kernels/sampling.h"
 
 using namespace clebsch::sampling;
@@ -16,93 +17,102 @@ __device__ __forceinline__ long long nodes_of(const TreeShape& shape, int level)
 constexpr int kTiles = kGramBlock / 8;
 
 /// Calls use(sum, place, on the diagonal) for the numbers of this lane that are stored.
-template <bool kDiagonal, typename Use>
-__device__ __forceinline__ void over_sums(double (&sums)[kTiles][kTiles][2], int bi, int bj, int columns,
-                                          const Use& use) {
+template <typename Use>
+__device__ __forceinline__ void over_sums(double (&sums)[kTiles][kTiles][2], int columns, const Use& use) {
   const int lane = threadIdx.x % 32, g = lane / 4, k = lane % 4;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      if (kDiagonal && j > i) continue;
+    for (int j = 0; j <= i; ++j) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int row = kGramBlock * bi + 8 * i + g, column = kGramBlock * bj + 8 * j + 2 * k + r;
+        const int row = 8 * i + g, column = 8 * j + 2 * k + r;
         if (column <= row && row < columns) use(sums[i][j][r], packed_row(row) + column, row == column);
       }
     }
   }
 }
 
-/// Blocks (bi, bj) of 8 x 8 tiles; of a block on the diagonal the upper tiles are left out.
-template <bool kDiagonal, int kUnrolled>
-__device__ __forceinline__ void gram_of_subtree(const GramArguments& a, long long subtree, int bi, int bj) {
+/// Lower triangles of tiles of 8 x 8. A number that is multiplied with the scale has come before the next is asked for,
+/// so what has no scale goes without.
+template <bool kScaled>
+__device__ __forceinline__ void gram_of_narrow_subtree(const GramArguments& a, long long subtree) {
   const int lane = threadIdx.x % 32, g = lane / 4, k = lane % 4, columns = a.shape.columns;
   const long long packed = packed_size(columns), width = 1ll << (a.shape.depth - a.base);
   const long long first = subtree * width, last = min(first + width, a.shape.leaves);
   for (long long leaf = first; leaf < last; ++leaf) {
     double sums[kTiles][kTiles][2] = {};
     const long long begin = leaf * a.shape.leaf_rows, end = min(begin + a.shape.leaf_rows, a.shape.rows);
-#pragma unroll(kUnrolled)
+#pragma unroll(4)
     for (long long row = begin; row < end; row += 4) {
-      double left[kTiles], right[kTiles];
+      double left[kTiles];
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        const int i = kGramBlock * bi + 8 * t + g, j = kGramBlock * bj + 8 * t + g;
+        const int i = 8 * t + g;
         left[t] = row + k < end && i < columns ? __ldg(a.u + (row + k) * columns + i) : 0.0;
-        if (a.scale && i < columns) left[t] *= __ldg(a.scale + i);
-        if (kDiagonal) continue;
-        right[t] = row + k < end && j < columns ? __ldg(a.u + (row + k) * columns + j) : 0.0;
-        if (a.scale && j < columns) right[t] *= __ldg(a.scale + j);
+        if (kScaled && i < columns) left[t] *= __ldg(a.scale + i);
       }
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-        for (int j = 0; j < kTiles; ++j) {
-          if (kDiagonal && j > i) continue;
-          multiply_tile(sums[i][j], left[i], kDiagonal ? left[j] : right[j]);
-        }
+        for (int j = 0; j <= i; ++j) multiply_tile(sums[i][j], left[i], left[j]);
       }
     }
-    over_sums<kDiagonal>(sums, bi, bj, columns,
-                         [](double& sum, long long, bool diagonal) { sum *= diagonal ? 1.0 : 2.0; });
+    over_sums(sums, columns, [](double& sum, long long, bool diagonal) { sum *= diagonal ? 1.0 : 2.0; });
     long long node = leaf;
     int level = a.shape.depth;
     for (; level > a.base; --level, node /= 2) {
       if (node / 2 >= a.shape.pairs[level]) continue;  // an only child's matrix is its parent's
       double* stored = a.nodes + (a.shape.offset[level] + node / 2) * packed;
       if (node % 2 == 0) {
-        over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
+        over_sums(sums, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
         break;
       }
-      over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { sum = stored[at] + sum; });
+      over_sums(sums, columns, [&](double& sum, long long at, bool) { sum = stored[at] + sum; });
     }
     if (level == a.base) {
       double* stored = a.carry + node * packed;
-      over_sums<kDiagonal>(sums, bi, bj, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
+      over_sums(sums, columns, [&](double& sum, long long at, bool) { stored[at] = sum; });
     }
   }
 }
 
-/// Grid: (ceil(subtrees * blocks of the matrix / kSamplingWarps)), a warp each.
-extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_leaves(GramArguments a) {
-  const int across = (a.shape.columns + kGramBlock - 1) / kGramBlock, blocks = across * (across + 1) / 2;
+/// Up to 32 columns. Grid: (ceil(subtrees / kSamplingWarps)), a warp each.
+extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_32_columns(GramArguments a) {
   const long long warp = static_cast<long long>(blockIdx.x) * kSamplingWarps + threadIdx.x / 32;
-  const long long subtree = warp / blocks;
-  if (subtree >= nodes_of(a.shape, a.base)) return;
-  int bj = static_cast<int>(warp % blocks), bi = 0;
-  for (; bj > bi; ++bi) bj -= bi + 1;
-  if (bi == bj) {
-    gram_of_subtree<true, 2>(a, subtree, bi, bj);
+  if (warp >= nodes_of(a.shape, a.base)) return;
+  if (a.scale) {
+    gram_of_narrow_subtree<true>(a, warp);
   } else {
-    gram_of_subtree<false, 1>(a, subtree, bi, bj);
+    gram_of_narrow_subtree<false>(a, warp);
   }
 }
 
-/// The same for at most kGramBlock columns: fewer sums, so more warps and more rows on the way to each.
-extern "C" __global__ void __launch_bounds__(kSamplingThreads, 2) gram_of_narrow_leaves(GramArguments a) {
-  const long long warp = static_cast<long long>(blockIdx.x) * kSamplingWarps + threadIdx.x / 32;
-  if (warp < nodes_of(a.shape, a.base)) gram_of_subtree<true, 4>(a, warp, 0, 0);
+/// Up to 64, 96 and 128 columns. Grid: (subtrees), 32 gram_warps(2, 3, 4) threads.
+extern "C" __global__ void __launch_bounds__(GramBlock<2>::kThreads, GramBlock<2>::kMinBlocks)
+    gram_of_64_columns(GramArguments a) {
+  gram_of_any_subtree<2>(a, blockIdx.x, 0, -1);
+}
+extern "C" __global__ void __launch_bounds__(GramBlock<3>::kThreads, GramBlock<3>::kMinBlocks)
+    gram_of_96_columns(GramArguments a) {
+  gram_of_any_subtree<3>(a, blockIdx.x, 0, -1);
+}
+extern "C" __global__ void __launch_bounds__(GramBlock<4>::kThreads, GramBlock<4>::kMinBlocks)
+    gram_of_128_columns(GramArguments a) {
+  gram_of_any_subtree<4>(a, blockIdx.x, 0, -1);
+}
+
+/// More. Grid: (subtrees * gram_parts(columns)), 32 gram_warps(6) threads; the parts of a subtree follow each other.
+extern "C" __global__ void __launch_bounds__(GramBlock<6>::kThreads, GramBlock<6>::kMinBlocks)
+    gram_of_more_columns(GramArguments a) {
+  const int columns = a.shape.columns, parts = gram_parts(columns);
+  int first = 0, part = static_cast<int>(blockIdx.x % parts);
+  for (int these; part >= (these = gram_parts(columns - first) - gram_parts(columns - first - kGramColumns));
+       part -= these) {
+    first += kGramColumns;
+  }
+  gram_of_any_subtree<6>(a, blockIdx.x / parts, first,
+                         part == 0 ? -1 : first + kGramColumns + kGramOthers * (part - 1));
 }
 
 /// The levels above: a thread a number of a matrix. Grid: (nodes of `base`, ceil(packed / kSamplingThreads)).

@@ -9,6 +9,21 @@ namespace clebsch::sampling {
 constexpr int kSamplingThreads = 256, kSamplingWarps = kSamplingThreads / 32;
 /// Columns of a block of the Gram matrix that one warp has in registers.
 constexpr int kGramBlock = 32;
+/// Columns of which a block of threads makes all products, and those of others that it multiplies them with.
+constexpr int kGramColumns = 128, kGramOthers = 64;
+
+/// Warps of a block of the kernel that stages `groups` times kGramBlock columns: one for every pair.
+CLEBSCH_HOST_DEVICE constexpr int gram_warps(int groups) { return groups == 2 ? 3 : groups == 3 ? 6 : 10; }
+/// Blocks that a subtree's matrices of so many columns take: for every kGramColumns one and one for every kGramOthers
+/// after them.
+CLEBSCH_HOST_DEVICE constexpr int gram_parts(int columns) {
+  int parts = 0;
+  for (int first = 0; first < columns; first += kGramColumns) {
+    const int after = columns - first - kGramColumns;
+    parts += 1 + (after > 0 ? (after + kGramOthers - 1) / kGramOthers : 0);
+  }
+  return parts;
+}
 
 struct GramArguments {
   TreeShape shape;
@@ -16,7 +31,8 @@ struct GramArguments {
   const double* scale = nullptr;  ///< (columns), what columns are multiplied with; null: one
   double* nodes = nullptr;        ///< (leaves - 1, packed), written
   double* carry = nullptr;        ///< (nodes of level `base`, packed), written
-  int base = 0;                   ///< level whose nodes are the roots of the subtrees that warps build
+  int base = 0;                   ///< level whose nodes are the roots of the subtrees that warps or blocks build
+  int pairs = 0;                  ///< 1: every row of u lies at a multiple of 16 bytes, and there is no scale
 };
 
 struct NodeSumArguments {
