@@ -40,7 +40,9 @@ def compare(q, k, v, multiplicity=None, offsets=None, eps=0.0, bound=None, gradi
     weight = torch.randn(found[0].shape, generator=random).to(q.device, q.dtype)
     of_norm = torch.randn(found[1].shape, generator=random).to(q.device)
     a = torch.autograd.grad((found[0] * weight).sum() + (found[1] * of_norm).sum(), [t for t in x if t is not None])
-    b = torch.autograd.grad((expected[0] * weight.double()).sum() + (expected[1] * of_norm).sum(), [t for t in y if t is not None])
+    b = torch.autograd.grad(
+        (expected[0] * weight.double()).sum() + (expected[1] * of_norm).sum(), [t for t in y if t is not None]
+    )
     assert max(errors(a, b)) <= 2 * bound, errors(a, b)
 
 

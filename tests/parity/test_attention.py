@@ -94,7 +94,10 @@ def test_ill_conditioned_keys(condition):
     q = (w.transpose(-1, -2)[..., 8:] @ torch.randn(8, 50, dtype=torch.float64)).transpose(-1, -2)
     for dtype, bound in ((torch.float64, 1e-13 * condition**2), (torch.float32, 1e-6)):
         a, b, c = (x.to(dtype) for x in (q, k, v))
-        found, expected = spherical_attention(a, b, c), spherical_attention_reference(a.double(), b.double(), c.double())
+        found, expected = (
+            spherical_attention(a, b, c),
+            spherical_attention_reference(a.double(), b.double(), c.double()),
+        )
         assert (found[0] - expected[0]).abs().max() < bound * 20
 
 

@@ -156,7 +156,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // Sums in double precision, where heads need them, take the same memory: half as many chunks.
   exact.chunks = std::max(1, half.chunks / 2);
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
-  const Memory partial = allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
+  const Memory partial =
+      allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
   half.partial = at<float>(partial);
   const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
@@ -174,8 +175,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   a.flags = half.flags;
   exact.partial = partial.get();
   exact_sums(*kernels, shape, exact, false, allocate, stream);
-  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 2048 / std::min<int64_t>(heads, 2048) + 1), 128, stream,
-                                  a);
+  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 2048 / std::min<int64_t>(heads, 2048) + 1), 128,
+                                  stream, a);
 }
 
 void device_backward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {

@@ -28,11 +28,16 @@ constexpr const char* kOp = "spherical_attention";
 
 int number_of(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return kFloat64;
-    case at::kFloat: return kFloat32;
-    case at::kHalf: return kFloat16;
-    case at::kBFloat16: return kBfloat16;
-    default: fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", kOp, at::toString(dtype));
+    case at::kDouble:
+      return kFloat64;
+    case at::kFloat:
+      return kFloat32;
+    case at::kHalf:
+      return kFloat16;
+    case at::kBFloat16:
+      return kBfloat16;
+    default:
+      fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", kOp, at::toString(dtype));
   }
 }
 
@@ -59,8 +64,8 @@ Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   require(k.size(0) == q.size(0) && v.size(0) == q.size(0),
           "{}: expected q, k and v of as many sequences, got {}, {} and {}", kOp, q.size(0), k.size(0), v.size(0));
   require(k.size(3) == q.size(3), "{}: k: expected head size {} as q, got {}", kOp, q.size(3), k.size(3));
-  require(v.size(1) == k.size(1) && v.size(2) == k.size(2), "{}: v: expected {} heads of {} keys as k, got {} of {}", kOp,
-          k.size(1), k.size(2), v.size(1), v.size(2));
+  require(v.size(1) == k.size(1) && v.size(2) == k.size(2), "{}: v: expected {} heads of {} keys as k, got {} of {}",
+          kOp, k.size(1), k.size(2), v.size(1), v.size(2));
   require(k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0,
           "{}: the key heads must divide the heads of q, got {} heads and {} key heads", kOp, q.size(1), k.size(1));
   require(q.size(3) >= 1 && q.size(3) <= 256 && v.size(3) >= 1 && v.size(3) <= 256,
@@ -97,8 +102,9 @@ Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
     if (offsets->device().is_cpu()) {
       require(shape.offsets[0] == 0, "{}: offsets: expected 0 first, got {}", kOp, shape.offsets[0]);
       for (int s = 0; s < shape.sequences; ++s) {
-        require(shape.offsets[s + 1] >= shape.offsets[s], "{}: offsets: expected numbers that do not fall, got {} after {}",
-                kOp, shape.offsets[s + 1], shape.offsets[s]);
+        require(shape.offsets[s + 1] >= shape.offsets[s],
+                "{}: offsets: expected numbers that do not fall, got {} after {}", kOp, shape.offsets[s + 1],
+                shape.offsets[s]);
       }
       require(shape.offsets[shape.sequences] == shape.keys, "{}: offsets: expected {} rows at the end, got {}", kOp,
               shape.keys, shape.offsets[shape.sequences]);
@@ -263,7 +269,8 @@ TORCH_LIBRARY_FRAGMENT(clebsch, library) {
       "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps) -> "
       "(Tensor, Tensor, Tensor)");
   library.def(
-      "spherical_attention_backward(Tensor grad, Tensor? grad_norm, Tensor q, Tensor k, Tensor v, Tensor? multiplicity, "
+      "spherical_attention_backward(Tensor grad, Tensor? grad_norm, Tensor q, Tensor k, Tensor v, Tensor? "
+      "multiplicity, "
       "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps) -> (Tensor, Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) {

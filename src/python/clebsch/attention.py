@@ -33,7 +33,11 @@ def spherical_attention_reference(
         runs = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
         parts = [
             spherical_attention_reference(
-                q[:, :, run], k[:, :, run], v[:, :, run], None if multiplicity is None else multiplicity[:, run], eps=eps
+                q[:, :, run],
+                k[:, :, run],
+                v[:, :, run],
+                None if multiplicity is None else multiplicity[:, run],
+                eps=eps,
             )
             for run in runs
         ]
@@ -93,7 +97,9 @@ def _backward_second(ctx, *grads):
         used = [(f, g) for f, g in zip(first, grads, strict=False) if g is not None]
         if not used:
             return (None,) * 11
-        second = torch.autograd.grad([f for f, _ in used], [x[at] for at in places], [g for _, g in used], allow_unused=True)
+        second = torch.autograd.grad(
+            [f for f, _ in used], [x[at] for at in places], [g for _, g in used], allow_unused=True
+        )
     result = [None] * 11
     for at, value in zip(places, second, strict=True):
         result[at] = value

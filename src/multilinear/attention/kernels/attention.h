@@ -1,5 +1,6 @@
 #pragma once
-// Arguments of the kernels of spherical attention, for the device and for the launchers. All pointers are of the device.
+// Arguments of the kernels of spherical attention, for the device and for the launchers. All pointers are of the
+// device.
 
 namespace clebsch::attention {
 
@@ -16,7 +17,8 @@ struct Shape {
 };
 
 /// Sums over the rows of a head: C = A^T B (d, d + dv). Forward: rows are keys, A = m k, B = [m k, v], so C = [G, M].
-/// Backward: rows are the queries of the heads that share the key head, A = q, B = [c2 q, c1 grad], C = [dG + dG^T, dM].
+/// Backward: rows are the queries of the heads that share the key head, A = q, B = [c2 q, c1 grad], C = [dG + dG^T,
+/// dM].
 struct SumArguments {
   Shape shape;
   const void* q = nullptr;
@@ -59,12 +61,12 @@ struct HalfArguments {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
-  float* partial = nullptr;    ///< (key heads, chunks, tiles, d, 8)
-  double* sums = nullptr;      ///< (key heads, d, d + dv)
-  void* fragments = nullptr;   ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
-  float* scales = nullptr;     ///< (key heads, tiles): a sum is (high + low) scale
-  float* traces = nullptr;     ///< (key heads, d / 8): parts of trace(G)
-  int* head_flags = nullptr;   ///< (key heads)
+  float* partial = nullptr;   ///< (key heads, chunks, tiles, d, 8)
+  double* sums = nullptr;     ///< (key heads, d, d + dv)
+  void* fragments = nullptr;  ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
+  float* scales = nullptr;    ///< (key heads, tiles): a sum is (high + low) scale
+  float* traces = nullptr;    ///< (key heads, d / 8): parts of trace(G)
+  int* head_flags = nullptr;  ///< (key heads)
   unsigned char* flags = nullptr;
   void* out = nullptr;
   float* norm = nullptr;

@@ -107,7 +107,8 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
       const double norm = sqrt(z + a.eps);
       inverse[threadIdx.x] = norm == 0.0 ? 0.0 : 1.0 / norm;
       const int mine = static_cast<int>(threadIdx.x);
-      if (mine < rows && (!a.flags || a.flags[row + mine])) static_cast<real*>(a.norm)[row + mine] = static_cast<real>(norm);
+      if (mine < rows && (!a.flags || a.flags[row + mine]))
+        static_cast<real*>(a.norm)[row + mine] = static_cast<real>(norm);
     }
     __syncthreads();
     for (int column = 8 * warp; column < kDv; column += 8 * kWarps) {
@@ -184,7 +185,8 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_queries(RowArgume
   }
 }
 
-/// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM. Grid: sequences x key heads, tiles.
+/// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM. Grid: sequences x key heads,
+/// tiles.
 extern "C" __global__ void __launch_bounds__(128) gradients_of_keys(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows];
   const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;

@@ -1,8 +1,8 @@
 // Outputs of 16-bit queries on tensor cores: q [G, M] with the sums as two 16-bit terms each. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
 #include "multilinear/attention/kernels/attention.h"
-#include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 
 using namespace clebsch::attention;

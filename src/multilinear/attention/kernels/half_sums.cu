@@ -1,8 +1,8 @@
 // G = K^T K and M = K^T V of 16-bit numbers on tensor cores, with sums of 32 bits. Compiled with CLEBSCH_NUMBER,
 // CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
 #include "multilinear/attention/kernels/attention.h"
-#include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 
 using namespace clebsch::attention;
@@ -113,7 +113,8 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
     double sum[4] = {};
 #pragma unroll 4
     for (int chunk = group; chunk < a.chunks; chunk += kGroups) {
-      const float4 x = __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
+      const float4 x =
+          __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
       sum[0] += x.x;
       sum[1] += x.y;
       sum[2] += x.z;

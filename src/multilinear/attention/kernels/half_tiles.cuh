@@ -1,21 +1,25 @@
 #pragma once
 // Tensor cores and 16-bit numbers. Devices before compute capability 8.0 have no such instructions.
 //
-// A lane of a quad (t = lane % 4) reads and writes 16 bytes of a row at once: columns 32 c + 8 t .. + 7. So the places of
-// a product's inner index and of its columns are permuted: place 2 t + j of column tile n is column
-// 32 (n / 4) + 8 t + 2 (n % 4) + j, and the pairs 2 t, 2 t + 8 of inner tile k are columns 32 (k / 2) + 8 t + 4 (k % 2)
-// and two further on.
+// A lane of a quad (t = lane % 4) reads and writes 16 bytes of a row at once: columns 32 c + 8 t .. + 7. So the places
+// of a product's inner index and of its columns are permuted: place 2 t + j of column tile n is column 32 (n / 4) + 8 t
+// + 2 (n % 4) + j, and the pairs 2 t, 2 t + 8 of inner tile k are columns 32 (k / 2) + 8 t + 4 (k % 2) and two further
+// on.
 
 /// c (16, 8) += a (16, 16) b (16, 8): PTX ISA, mma.m16n8k16, fragments of f16 or bf16 with sums of f32.
 __device__ __forceinline__ void multiply_half(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if CLEBSCH_NUMBER == 2
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 

@@ -29,7 +29,8 @@ struct Tensor {
   int number;
   size_t count;
   std::vector<char> bytes;
-  Tensor(int type, int64_t size) : number(type), count(static_cast<size_t>(size)), bytes(count * size_of(type), '\xff') {}
+  Tensor(int type, int64_t size)
+      : number(type), count(static_cast<size_t>(size)), bytes(count * size_of(type), '\xff') {}
   void* data() { return bytes.data(); }
   double get(size_t at) const {
     if (number == kFloat64) return read<double>(at);
@@ -103,7 +104,8 @@ void compare(const Case& c, double output_error, double gradient_error) {
       if (static_cast<int>(at % static_cast<size_t>(c.d)) >= c.d / 2) k.set(at, 1e-3f * normal(random));
     }
     for (size_t at = 0; at < q.count; ++at) {
-      if (at / static_cast<size_t>(c.d) % 3 == 0 && static_cast<int>(at % static_cast<size_t>(c.d)) < c.d / 2) q.set(at, 0);
+      if (at / static_cast<size_t>(c.d) % 3 == 0 && static_cast<int>(at % static_cast<size_t>(c.d)) < c.d / 2)
+        q.set(at, 0);
     }
   }
   const int64_t sums = int64_t{c.sequences} * c.key_heads * c.d * (c.d + c.dv);
@@ -112,13 +114,18 @@ void compare(const Case& c, double output_error, double gradient_error) {
     std::vector<double> sums;
   };
   const auto made = [&] {
-    return Results{Tensor(c.number, query_rows * c.dv), Tensor(real, query_rows),    Tensor(c.number, query_rows * c.d),
-                   Tensor(c.number, key_rows * c.d),    Tensor(c.number, key_rows * c.dv), Tensor(real, key_rows),
+    return Results{Tensor(c.number, query_rows * c.dv),
+                   Tensor(real, query_rows),
+                   Tensor(c.number, query_rows * c.d),
+                   Tensor(c.number, key_rows * c.d),
+                   Tensor(c.number, key_rows * c.dv),
+                   Tensor(real, key_rows),
                    std::vector<double>(static_cast<size_t>(sums))};
   };
   Results host = made(), device = made();
   const auto fill = [&](auto& a, Results& r) {
-    a.shape = {c.sequences, c.heads, c.key_heads, c.d, c.dv, c.queries, c.keys, c.offsets.empty() ? nullptr : c.offsets.data()};
+    a.shape = {c.sequences, c.heads,   c.key_heads, c.d,
+               c.dv,        c.queries, c.keys,      c.offsets.empty() ? nullptr : c.offsets.data()};
     a.q = q.data();
     a.k = k.data();
     a.v = v.data();
@@ -148,7 +155,9 @@ void compare(const Case& c, double output_error, double gradient_error) {
   EXPECT_LT(worst(device.grad_q, host.grad_q), gradient_error);
   EXPECT_LT(worst(device.grad_k, host.grad_k), gradient_error);
   EXPECT_LT(worst(device.grad_v, host.grad_v), gradient_error);
-  if (c.multiplicity) EXPECT_LT(worst(device.grad_m, host.grad_m), gradient_error);
+  if (c.multiplicity) {
+    EXPECT_LT(worst(device.grad_m, host.grad_m), gradient_error);
+  }
 }
 
 TEST(EmulatedAttention, InDoublePrecision) {
