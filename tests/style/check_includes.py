@@ -32,6 +32,8 @@ MAY_INCLUDE = {
     # A library of its own: neither cpu nor torch's ops nor a model.
     "multilinear/sampling": [*CORE, "cuda/plan", "cuda/runtime", "cuda/emit", "multilinear/sampling/kernels"],
     "multilinear/sampling/kernels": ["cuda/kernels"],
+    "multilinear/attention": [*CORE, "cuda/plan", "cuda/runtime", "multilinear/attention/kernels"],
+    "multilinear/attention/kernels": ["cuda/kernels", "multilinear/sampling/kernels"],
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],

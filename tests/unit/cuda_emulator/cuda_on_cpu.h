@@ -180,6 +180,55 @@ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned 
   }
 }
 
+/// What 16 bits are as an IEEE half or as a bfloat16.
+inline double of_16bit(unsigned number, bool brain) {
+  number &= 0xffffu;
+  if (brain) return static_cast<double>(bits<float>(number << 16));
+  const int exponent = static_cast<int>(number >> 10 & 31u), part = static_cast<int>(number & 1023u);
+  const double size = exponent == 31  ? (part == 0 ? INFINITY : NAN)
+                      : exponent == 0 ? std::ldexp(part, -24)
+                                      : std::ldexp(1024 + part, exponent - 25);
+  return number & 0x8000u ? -size : size;
+}
+
+/// mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 or with bf16, c += a b. A register holds two numbers, the first in
+/// the lower bits: a[r] is (row g + 8 (r % 2), k = 2 t + 8 (r / 2) and the next), b[r] is (k = 2 t + 8 r and the next,
+/// column g), c[r] as in multiply_tf32. Tensor cores add in some order and cut bits off: eight products at a time here.
+template <bool kBrain>
+void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
+  unsigned rows[32][4], columns[32][2];
+  const char* slots = emulated_exchange(0xffffffffu, a, sizeof(a), line);
+  std::memcpy(rows, slots, sizeof(rows));
+  slots = emulated_exchange(0xffffffffu, b, sizeof(b), line);
+  for (int i = 0; i < 32; ++i) std::memcpy(columns[i], slots + 16 * i, sizeof(columns[i]));
+  const int g = lane() / 4, t = lane() % 4;
+  for (int r = 0; r < 4; ++r) {
+    for (int half = 0; half < 2; ++half) {
+      double sum = c[r];
+      for (int k = 0; k < 8; ++k) {
+        const unsigned x = rows[g * 4 + k / 2][r / 2 + 2 * half], y = columns[(2 * t + r % 2) * 4 + k / 2][half];
+        sum += of_16bit(x >> 16 * (k % 2), kBrain) * of_16bit(y >> 16 * (k % 2), kBrain);
+      }
+      const float near = static_cast<float>(sum);
+      const bool cut = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
+      c[r] = cut ? std::nextafter(near, 0.0f) : near;
+    }
+  }
+}
+
+/// ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16: lane 8 i + r has the address of row r of tile i; with g = lane / 4,
+/// t = lane % 4 the lane gets (2 t, g) and (2 t + 1, g) of tile i in to[i].
+inline void load_transposed(unsigned (&to)[4], const unsigned short* from, int line) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
+  const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned low = slot<const unsigned short*>(slots, 8 * i + 2 * t)[g];
+    const unsigned high = slot<const unsigned short*>(slots, 8 * i + 2 * t + 1)[g];
+    to[i] = low | high << 16;
+  }
+}
+
 /// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
 /// is (k = t, column g), c[r] is (row g, column 2 t + r).
 inline void multiply_f64(double (&c)[2], double a, double b, int line) {

@@ -1,0 +1,225 @@
+"""spherical_attention beside torch: three lines of torch, torch.compile of them, and softmax attention by
+FlashAttention-2 and cuDNN; a wrong answer is not timed.
+
+  benchmarks/run attention [--device cuda] [-- --only 41472]
+
+Times are of graph replays (what the device takes, without Python), of calls in a loop where a contender cannot be
+captured, and of forward + backward calls in a loop. Errors are root mean squares against the formula in float64 on the
+rounded inputs, in those of the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
+
+import common  # noqa: E402
+
+from clebsch.attention import spherical_attention  # noqa: E402
+
+#: sequences, heads, length, head size, dtype; name of the record of its forward pass.
+CASES = [
+    (1, 1, 41472, 64, torch.float16, "spherical_linear_41472_us"),
+    (4, 16, 4096, 64, torch.float16, "spherical_linear_batch_us"),
+    (4, 16, 4096, 128, torch.float16, "spherical_linear_batch_d128_us"),
+    (4, 16, 4096, 64, torch.bfloat16, "spherical_linear_batch_bf16_us"),
+    (4, 16, 4096, 64, torch.float32, "spherical_linear_batch_fp32_us"),
+]
+BOUND = {torch.float16: 5e-4, torch.bfloat16: 4e-3, torch.float32: 1e-6}
+
+
+def ours(q, k, v):
+    return spherical_attention(q, k, v)[0]
+
+
+def composition(q, k, v):
+    gram = k.transpose(-1, -2) @ k
+    return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
+
+
+def composition_scaled(q, k, v):
+    """As composition, with keys scaled so that 16-bit sums do not overflow."""
+    k = k * k.shape[-2] ** -0.5
+    gram = k.transpose(-1, -2) @ k
+    return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
+
+
+def softmax(backend):
+    def call(q, k, v):
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    return call
+
+
+def exact(q, k, v):
+    q, k, v = q.double(), k.double(), v.double()
+    return composition(q, k, v)
+
+
+def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((found.double() - expected).square().mean() / expected.square().mean()).sqrt().item()
+
+
+def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
+    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
+    for _ in range(3):
+        work()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end) / inner)
+    return times
+
+
+def forward_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> tuple[list[float], str]:
+    """Of replays of a graph of ten calls, which the L2 cache does not empty between; else of calls."""
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call(*tensors)
+        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(10):
+                    call(*tensors)
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return event_times(lambda: call(*tensors), repeats, 10), "calls"
+        return [t / 10 for t in event_times(graph.replay, repeats, 3)], "graph"
+
+
+def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> list[float]:
+    x = [t.detach().clone().requires_grad_() for t in tensors]
+    weight = torch.randn_like(x[0])
+
+    def step():
+        torch.autograd.grad(call(*x), x, weight)
+
+    return event_times(step, repeats, 5)
+
+
+def low_rank_case(device: str, repeats: int) -> dict:
+    """Rank-8 keys with 1e-2 noise, queries that the guard flags, against plain queries."""
+    random = torch.Generator(device=device).manual_seed(4)
+    new = {"device": device, "generator": random}
+    k = torch.randn(41472, 8, **new) @ torch.randn(8, 64, **new) + 1e-2 * torch.randn(41472, 64, **new)
+    k = k.half()[None, None]
+    _, w = torch.linalg.eigh(k[0, 0].double().T @ k[0, 0].double())
+    q = (torch.randn(41472, 56, **new).double() @ w[:, :56].T).half()[None, None]
+    v = torch.randn(1, 1, 41472, 64, **new).half()
+    error = error_of(ours(q, k, v), exact(q, k, v))
+    plain = composition_scaled(q, k, v)
+    return {
+        "case": "rank 8", "error": error, "error_of_composition": error_of(plain, exact(q, k, v)),
+        "forward": forward_times(ours, [q, k, v], repeats)[0], "both": both_times(ours, [q, k, v], repeats),
+    }  # fmt: skip
+
+
+def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> int:
+    with torch.no_grad():
+        call(*tensors)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        out = call(*tensors)
+        return torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
+
+
+def record(name: str, times: list[float], error: float, dtype: torch.dtype, peer: tuple[str, float] | None) -> dict:
+    median, spread = common.quartiles(times)
+    other = None if peer is None else {"name": peer[0], "version": torch.__version__, "value": peer[1]}
+    return {
+        "name": name, "value": median, "unit": "us", "spread": spread, "dtype": str(dtype).removeprefix("torch."),
+        "deterministic": True, "error": error, "peer": other, **common.about("cuda"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--json", default="attention.json")
+    parser.add_argument("--records", default="attention_records.json")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--only", type=int, default=0, help="only the cases of this length")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    options = parser.parse_args()
+    device, repeats = options.device, options.repeats
+    rows, records = [], []
+    for batch, heads, length, d, dtype, name in CASES:
+        if options.only not in (0, length):
+            continue
+        random = torch.Generator(device=device).manual_seed(1)
+        tensors = [torch.randn(batch, heads, length, d, generator=random, device=device).to(dtype) for _ in range(3)]
+        expected = exact(*tensors)
+        contenders = {"clebsch": ours, "torch": composition_scaled}
+        if not options.no_compile:
+            contenders["torch.compile"] = torch.compile(composition_scaled)
+        if dtype != torch.float32:
+            contenders["FlashAttention-2 (softmax)"] = softmax(SDPBackend.FLASH_ATTENTION)
+            contenders["cuDNN (softmax)"] = softmax(SDPBackend.CUDNN_ATTENTION)
+        found = {}
+        print(f"({batch}, {heads}, {length}, {d}) {dtype}", flush=True)
+        for label, call in contenders.items():
+            try:
+                with torch.no_grad():
+                    result = call(*tensors)
+                error = None if "softmax" in label else error_of(result, expected)
+                if label == "clebsch" and not error <= BOUND[dtype]:
+                    raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
+                forward, way = forward_times(call, tensors, repeats)
+                both = both_times(call, tensors, repeats)
+                memory = peak_memory(call, tensors)
+            except RuntimeError as problem:  # a backend that is not there
+                print(f"  {label}: {str(problem).splitlines()[0]}", flush=True)
+                continue
+            found[label] = {"forward": forward, "way": way, "both": both, "error": error, "memory": memory}
+            shown = "" if error is None else f", error {error:.1e}"
+            print(f"  {label:28s} forward {statistics.median(forward):9.1f} us ({way}), with backward "
+                  f"{statistics.median(both):9.1f} us, memory {memory / 2**20:.1f} MiB{shown}", flush=True)  # fmt: skip
+        rows.append({"shape": [batch, heads, length, d], "dtype": str(dtype), "contenders": found})
+        peers = [label for label in ("torch", "torch.compile") if label in found]
+        if "clebsch" not in found:
+            raise SystemExit("clebsch did not run")
+        for part, end in (("forward", ""), ("both", "_backward")):
+            best = min(peers, key=lambda label: statistics.median(found[label][part]), default=None)
+            peer = None if best is None else (best, statistics.median(found[best][part]))
+            records.append(
+                record(name.replace("_us", f"{end}_us"), found["clebsch"][part], found["clebsch"]["error"], dtype, peer)
+            )
+        common.save(options.json, rows)
+        common.save(options.records, records)
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+    if options.only in (0, 41472):
+        hard = low_rank_case(device, repeats)
+        print(f"rank-8 keys, flagged queries: forward {statistics.median(hard['forward']):.1f} us, with backward "
+              f"{statistics.median(hard['both']):.1f} us, error {hard['error']:.1e} (torch's composition "
+              f"{hard['error_of_composition']:.1e})", flush=True)  # fmt: skip
+        if not hard["error"] <= 1e-3:
+            raise SystemExit(f"flagged queries: expected an error of at most 1e-3, got {hard['error']}")
+        records.append(record("spherical_flagged_41472_us", hard["forward"], hard["error"], torch.float16, None))
+        rows.append(hard)
+    common.save(options.json, rows)
+    common.save(options.records, records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#pragma once
+// Spherical attention on a CUDA device: which kernels are launched, and their workspaces.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/runtime/cubin_cache.h"
+#include "cuda/runtime/driver.h"
+#include "multilinear/attention/kernels/attention.h"
+
+namespace clebsch::attention {
+
+/// Memory of the current device, as long as somebody holds it.
+using Memory = std::shared_ptr<void>;
+using Allocate = std::function<Memory(std::size_t bytes)>;
+
+/// Number type (kFloat64 ...) and head sizes, which kernels are compiled for.
+struct KernelShape {
+  int number = kFloat32, d = 0, dv = 0;
+};
+
+/// Whether 16-bit tensor cores make the sums: 16-bit numbers, sizes that are multiples of 32 up to 128, on devices of
+/// compute capability 8.0 and later.
+bool takes_half_kernels(const KernelShape& shape, int arch);
+
+/// q, k, v, multiplicity, offsets of `arguments` to out, norm and sums (key heads of all sequences, d, d + dv).
+/// Asynchronous on the stream, the host never waits.
+void device_forward(const KernelShape& kernels, RowArguments arguments, double* sums, const Allocate& allocate,
+                    cuda::Stream stream);
+/// grad, out, norm and sums of the forward as well, to grad_q, grad_k, grad_v, grad_multiplicity.
+void device_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate, cuda::Stream stream);
+
+/// Names of the CUDA files, and one of them as it is compiled for a shape.
+std::vector<std::string> device_sources(const KernelShape& shape, int arch);
+std::string device_source(const std::string& name, const KernelShape& shape);
+
+}  // namespace clebsch::attention

@@ -1,0 +1,82 @@
+#pragma once
+// Arguments of the kernels of spherical attention, for the device and for the launchers. All pointers are of the
+// device.
+
+namespace clebsch::attention {
+
+/// Number types of q, k, v; the macro CLEBSCH_NUMBER of the kernels.
+constexpr int kFloat64 = 0, kFloat32 = 1, kFloat16 = 2, kBfloat16 = 3;
+
+/// Queries (sequences, heads, queries, d), keys (sequences, key_heads, keys, d), values (.., keys, dv). With offsets:
+/// q (heads, queries, d) and so on, and sequence s has rows offsets[s] .. offsets[s + 1] of both, queries = keys.
+struct Shape {
+  int sequences = 0, heads = 0, key_heads = 0;
+  int d = 0, dv = 0;
+  long long queries = 0, keys = 0;
+  const int* offsets = nullptr;  ///< (sequences + 1), or null
+};
+
+/// Sums over the rows of a head: C = A^T B (d, d + dv). Forward: rows are keys, A = m k, B = [m k, v], so C = [G, M].
+/// Backward: rows are the queries of the heads that share the key head, A = q, B = [c2 q, c1 grad], C = [dG + dG^T,
+/// dM].
+struct SumArguments {
+  Shape shape;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* multiplicity = nullptr;    ///< (sequences, keys), or with offsets (keys); null: ones
+  const void* grad = nullptr;            ///< as out
+  const double* coefficients = nullptr;  ///< (query rows, 2): c1, c2
+  void* partial = nullptr;               ///< (key heads of all sequences, chunks, sums of a chunk), written
+  double* sums = nullptr;                ///< (key heads of all sequences, d, d + dv), written by the reduction
+  int* head_flags = nullptr;             ///< (key heads of all sequences); null: all heads
+  int chunks = 0;
+};
+
+struct RowArguments {
+  Shape shape;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* multiplicity = nullptr;
+  const void* grad = nullptr;             ///< of out
+  const void* grad_norm = nullptr;        ///< as norm; null: zeros
+  const double* sums = nullptr;           ///< of the keys
+  const double* gradient_sums = nullptr;  ///< of the queries
+  double* coefficients = nullptr;         ///< (query rows, 2)
+  void* out = nullptr;                    ///< (sequences, heads, queries, dv)
+  void* norm = nullptr;                   ///< (sequences, heads, queries), float or double
+  void* grad_q = nullptr;
+  void* grad_k = nullptr;
+  void* grad_v = nullptr;
+  void* grad_multiplicity = nullptr;  ///< (key rows), a head's part; float or double; null: not wanted
+  int* head_flags = nullptr;
+  unsigned char* flags = nullptr;  ///< (query rows): 1: to be done in double precision; null: all are
+  double eps = 0;
+};
+
+/// For the kernels of 16-bit numbers. Tiles of eight columns are in the order of a lane's numbers (half_tiles.cuh).
+struct HalfArguments {
+  Shape shape;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  float* partial = nullptr;   ///< (key heads, chunks, tiles, d, 8)
+  double* sums = nullptr;     ///< (key heads, d, d + dv)
+  void* fragments = nullptr;  ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
+  float* scales = nullptr;    ///< (key heads, tiles): a sum is (high + low) scale
+  float* traces = nullptr;    ///< (key heads, d / 8): parts of trace(G)
+  int* head_flags = nullptr;  ///< (key heads)
+  unsigned char* flags = nullptr;
+  void* out = nullptr;
+  float* norm = nullptr;
+  int chunks = 0;
+  float eps = 0;
+};
+
+/// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.
+constexpr float kGuard = 1e-3f;
+/// In double precision, q^T G q below this part of trace(G) |q|^2 is rounding, and counts as zero.
+constexpr double kNothing = 3.6e-15;
+
+}  // namespace clebsch::attention

@@ -1,0 +1,174 @@
+// G = K^T K and M = K^T V of 16-bit numbers on tensor cores, with sums of 32 bits. Compiled with CLEBSCH_NUMBER,
+// CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
+#include "multilinear/attention/kernels/attention.h"
+#include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/attention/kernels/numbers.cuh"
+#include "multilinear/attention/kernels/places.cuh"
+
+using namespace clebsch::attention;
+
+constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
+constexpr int kThreads = 256, kAcross = 4, kDown = 2;  // warps: 4 over columns, 2 over rows
+constexpr int kRowTiles = (kD / 16 + kDown - 1) / kDown, kPairs = (kAll / 16 + kAcross - 1) / kAcross;
+/// Keys of a stage, in a ring of stages; rows are 16 bytes longer so that ldmatrix meets all banks.
+constexpr int kKeys = kAll <= 64 ? 64 : kAll <= 128 ? 32 : 16, kStages = 4;
+constexpr int kStrideK = kD + 8, kStrideV = kDv + 8, kStage = kKeys * (kStrideK + kStrideV);
+
+/// Copies keys from .. from + kKeys of a head into a stage, zeros from `end` on.
+__device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned short* k, const unsigned short* v,
+                                          long long from, long long end) {
+  constexpr int kVectorsK = kD / 8, kVectors = kAll / 8;
+#pragma unroll 2
+  for (int at = threadIdx.x; at < kKeys * kVectors; at += kThreads) {
+    const int key = at / kVectors, vector = at % kVectors;
+    const bool there = from + key < end;
+    const long long row = there ? from + key : 0;
+    if (vector < kVectorsK) {
+      copy_vector(stage + key * kStrideK + 8 * vector, k + row * kD + 8 * vector, there);
+    } else {
+      const int column = 8 * (vector - kVectorsK);
+      copy_vector(stage + kKeys * kStrideK + key * kStrideV + column, v + row * kDv + column, there);
+    }
+  }
+}
+
+/// Sums of a chunk of keys. Grid: key heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a) {
+  __shared__ __align__(16) unsigned short ring[kStages * kStage];
+  const int head = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
+  const Rows all = key_rows(a.shape, head / a.shape.key_heads, head % a.shape.key_heads);
+  const Rows mine = chunk_of(all.count, a.chunks, chunk, kKeys);
+  if (chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  const unsigned short* k = static_cast<const unsigned short*>(a.k) + all.first * kD;
+  const unsigned short* v = static_cast<const unsigned short*>(a.v) + all.first * kDv;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int across = warp % kAcross, down = warp / kAcross;
+  const long long end = mine.first + mine.count;
+  const int stages = static_cast<int>((mine.count + kKeys - 1) / kKeys);
+
+  float sums[kRowTiles][2 * kPairs][4] = {};
+  for (int s = 0; s < kStages - 1; ++s) {
+    if (s < stages) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  for (int s = 0; s < stages; ++s) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    __syncthreads();
+    const int next = s + kStages - 1;
+    if (next < stages) copy_keys(ring + next % kStages * kStage, k, v, mine.first + next * kKeys, end);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    const unsigned short* keys = ring + s % kStages * kStage;
+    const unsigned short* values = keys + kKeys * kStrideK;
+#pragma unroll
+    for (int step = 0; step < kKeys; step += 16) {
+      unsigned left[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        const int tile = kRowTiles * down + i;
+        if (tile >= kD / 16) continue;
+        load_transposed(left[i], keys + (step + lane / 16 * 8 + lane % 8) * kStrideK + 16 * tile + lane / 8 % 2 * 8);
+      }
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int pair = across + kAcross * j, key = step + lane / 8 % 2 * 8 + lane % 8, column = lane / 16 * 8;
+        if (pair >= kAll / 16) continue;
+        unsigned right[4];
+        load_transposed(right, pair < kD / 16 ? keys + key * kStrideK + 16 * pair + column
+                                              : values + key * kStrideV + 16 * pair - kD + column);
+        const unsigned first[2] = {right[0], right[1]}, second[2] = {right[2], right[3]};
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          if (kRowTiles * down + i >= kD / 16) continue;
+          multiply_half(sums[i][2 * j], left[i], first);
+          multiply_half(sums[i][2 * j + 1], left[i], second);
+        }
+      }
+    }
+  }
+  float* to = a.partial + (static_cast<long long>(head) * a.chunks + chunk) * kD * kAll;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2 * kPairs; ++j) {
+      const int pair = across + kAcross * (j / 2), n = 2 * pair + j % 2, row = 16 * (kRowTiles * down + i) + g;
+      if (pair >= kAll / 16 || row >= kD) continue;
+      // Columns 8 n + 2 t and the next are places 2 (n % 4) and the next of tile 4 (n / 4) + t.
+      float* place = to + (static_cast<long long>(n / 4 * 4 + t) * kD + row) * 8 + 2 * (n % 4);
+      *reinterpret_cast<float2*>(place) = make_float2(sums[i][j][0], sums[i][j][1]);
+      *reinterpret_cast<float2*>(place + 64) = make_float2(sums[i][j][2], sums[i][j][3]);
+    }
+  }
+}
+
+constexpr int kAddThreads = 512, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
+
+/// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles.
+extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments a) {
+  __shared__ double parts[kGroups * kD * 8];
+  __shared__ float terms[kD * 8], largest[kAddThreads / 32];
+  const int head = blockIdx.x / kTiles, tile = blockIdx.x % kTiles;
+  const float* from = a.partial + static_cast<long long>(head) * a.chunks * kD * kAll + tile * kD * 8;
+  const int group = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
+  if (group < kGroups) {
+    double sum[4] = {};
+#pragma unroll 4
+    for (int chunk = group; chunk < a.chunks; chunk += kGroups) {
+      const float4 x =
+          __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
+      sum[0] += x.x;
+      sum[1] += x.y;
+      sum[2] += x.z;
+      sum[3] += x.w;
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r) parts[group * kD * 8 + 4 * vector + r] = sum[r];
+  }
+  __syncthreads();
+  float most = 0.0f;
+  for (int at = threadIdx.x; at < kD * 8; at += kAddThreads) {
+    double sum = 0.0;
+#pragma unroll
+    for (int part = 0; part < kGroups; ++part) sum += parts[part * kD * 8 + at];
+    const int row = at / 8, place = at % 8;
+    const int column = 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
+    a.sums[(static_cast<long long>(head) * kD + row) * kAll + column] = sum;
+    terms[at] = static_cast<float>(sum);
+    most = fmaxf(most, fabsf(terms[at]));
+  }
+  for (int bits = 16; bits > 0; bits /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bits));
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int w = 0; w < kAddThreads / 32; ++w) most = fmaxf(most, largest[w]);
+  // 2^13 <= largest term < 2^14: far from both ends of a half, and powers of two lose nothing.
+  const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 40), 230);
+  const float up = __uint_as_float(static_cast<unsigned>(254 + 13 - exponent) << 23);
+  if (threadIdx.x == 0) {
+    a.scales[head * kTiles + tile] = __uint_as_float(static_cast<unsigned>(exponent - 13) << 23);
+    if (tile < kD / 8) {
+      double trace = 0.0;
+      for (int place = 0; place < 8; ++place) {
+        trace += terms[(32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2) * 8 + place];
+      }
+      a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
+    }
+  }
+  uint4* fragments = static_cast<uint4*>(a.fragments) + (static_cast<long long>(head) * kTiles + tile) * (kD / 16) * 32;
+  for (int at = threadIdx.x; at < kD / 16 * 32; at += kAddThreads) {
+    const int step = at / 32, lane = at % 32, g = lane / 4, t = lane % 4;
+    const int row = 32 * (step / 2) + 8 * t + 4 * (step % 2);
+    unsigned high[2], low[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float x = terms[(row + 2 * r) * 8 + g] * up, y = terms[(row + 2 * r + 1) * 8 + g] * up;
+      const unsigned hx = float_to_bits(x), hy = float_to_bits(y);
+      high[r] = hx | hy << 16;
+      low[r] = float_to_bits(x - bits_to_float(hx)) | float_to_bits(y - bits_to_float(hy)) << 16;
+    }
+    uint4 fragment;
+    fragment.x = high[0];
+    fragment.y = high[1];
+    fragment.z = low[0];
+    fragment.w = low[1];
+    fragments[at] = fragment;
+  }
+}

@@ -1,0 +1,61 @@
+#pragma once
+// Numbers of q, k and v, by CLEBSCH_NUMBER: 0 double, 1 float, 2 IEEE half, 3 bfloat16; the latter two as bits, since
+// NVRTC has no headers for them here.
+
+#if CLEBSCH_NUMBER == 0
+using number = double;
+using real = double;
+#elif CLEBSCH_NUMBER == 1
+using number = float;
+using real = float;
+#else
+using number = unsigned short;
+using real = float;
+#endif
+
+__device__ __forceinline__ float half_to_float(unsigned bits) {
+  const unsigned size = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
+  const float plain = __uint_as_float(size << 13) * __uint_as_float(0x77800000u);  // 2^112
+  return __uint_as_float(sign | (size >= 0x7c00u ? 0x7f800000u | size << 13 : __float_as_uint(plain)));
+}
+
+/// To the nearest, ties to even.
+__device__ __forceinline__ unsigned float_to_half(float x) {
+  const unsigned bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7e00u;
+  if (size >= 0x477ff000u) return sign | 0x7c00u;
+  if (size < 0x38800000u) {  // subnormal: the unit of 0.5 is that of such a half
+    return sign | (__float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000u);
+  }
+  return sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13;
+}
+
+__device__ __forceinline__ unsigned float_to_bfloat(float x) {
+  const unsigned bits = __float_as_uint(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
+  return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+#if CLEBSCH_NUMBER >= 2
+__device__ __forceinline__ float bits_to_float(unsigned bits) {
+#if CLEBSCH_NUMBER == 2
+  return half_to_float(bits);
+#else
+  return __uint_as_float(bits << 16);
+#endif
+}
+__device__ __forceinline__ unsigned float_to_bits(float x) {
+#if CLEBSCH_NUMBER == 2
+  return float_to_half(x);
+#else
+  return float_to_bfloat(x);
+#endif
+}
+__device__ __forceinline__ double to_double(number x) { return static_cast<double>(bits_to_float(x)); }
+__device__ __forceinline__ number to_number(double x) {
+  return static_cast<number>(float_to_bits(static_cast<float>(x)));
+}
+#else
+__device__ __forceinline__ double to_double(number x) { return static_cast<double>(x); }
+__device__ __forceinline__ number to_number(double x) { return static_cast<number>(x); }
+#endif

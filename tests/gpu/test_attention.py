@@ -1,0 +1,114 @@
+"""clebsch.attention on a GPU against the formula in float64: dtypes, sizes, groups, offsets, multiplicity, queries that
+the guard flags, gradients, bits of two runs, graph capture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clebsch.attention import spherical_attention, spherical_attention_reference
+
+pytestmark = pytest.mark.gpu
+ERROR = {torch.float64: 1e-12, torch.float32: 3e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
+
+
+def tensors(batch, heads, key_heads, queries, keys, d, dv, dtype, device, seed=1):
+    random = torch.Generator().manual_seed(seed)
+    shapes = (batch, heads, queries, d), (batch, key_heads, keys, d), (batch, key_heads, keys, dv)
+    return [torch.randn(s, generator=random, dtype=torch.float32).to(device=device, dtype=dtype) for s in shapes]
+
+
+def errors(found, expected) -> list[float]:
+    """Root mean squares of the differences in those of the expected numbers."""
+    result = []
+    for a, b in zip(found, expected, strict=True):
+        scale = b.double().square().mean().sqrt() + 1e-300
+        result.append(((a.double() - b.double()).square().mean().sqrt() / scale).item() if b.numel() else 0.0)
+    return result
+
+
+def compare(q, k, v, multiplicity=None, offsets=None, eps=0.0, bound=None, gradients=True) -> None:
+    bound = bound or ERROR[q.dtype]
+    x = [None if t is None else t.detach().clone().requires_grad_() for t in (q, k, v, multiplicity)]
+    y = [None if t is None else t.detach().double().requires_grad_() for t in (q, k, v, multiplicity)]
+    found = spherical_attention(*x, offsets, eps)
+    expected = spherical_attention_reference(*y, offsets, eps)
+    assert max(errors(found, expected)) <= bound, errors(found, expected)
+    if not gradients:
+        return
+    random = torch.Generator().manual_seed(9)
+    weight = torch.randn(found[0].shape, generator=random).to(q.device, q.dtype)
+    of_norm = torch.randn(found[1].shape, generator=random).to(q.device)
+    a = torch.autograd.grad((found[0] * weight).sum() + (found[1] * of_norm).sum(), [t for t in x if t is not None])
+    b = torch.autograd.grad(
+        (expected[0] * weight.double()).sum() + (expected[1] * of_norm).sum(), [t for t in y if t is not None]
+    )
+    assert max(errors(a, b)) <= 2 * bound, errors(a, b)
+
+
+@pytest.mark.parametrize("dtype", list(ERROR))
+@pytest.mark.parametrize(("d", "dv"), [(8, 16), (32, 40), (64, 64), (128, 128), (96, 32), (80, 256)])
+def test_sizes_and_groups(dtype, d, dv, device):
+    compare(*tensors(2, 4, 2, 333, 1025, d, dv, dtype, device))
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("keys", [0, 1, 2, 63, 65, 300])
+def test_lengths(dtype, keys, device):
+    compare(*tensors(1, 2, 1, 37, keys, 32, 32, dtype, device), eps=0.1, bound=2e-3)
+    compare(*tensors(1, 1, 1, keys, 50, 32, 32, dtype, device), bound=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_offsets_and_multiplicity(dtype, device):
+    q, k, v = tensors(1, 4, 2, 500, 500, 64, 64, dtype, device)
+    offsets = torch.tensor([0, 1, 1, 130, 131, 400, 500], dtype=torch.int32, device=device)
+    multiplicity = (torch.arange(500, device=device) % 4).to(dtype)[None]
+    compare(q, k, v, None, offsets, 0.01, bound=5e-3 if dtype == torch.bfloat16 else 1e-3)
+    compare(q, k, v, multiplicity, offsets, 0.01, bound=5e-3 if dtype == torch.bfloat16 else 1e-3)
+
+
+def low_rank(keys, d, rank, noise, dtype, device):
+    random = torch.Generator().manual_seed(3)
+    k = torch.randn(keys, rank, generator=random) @ torch.randn(rank, d, generator=random)
+    return (k + noise * torch.randn(keys, d, generator=random))[None, None].to(device, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_flagged_queries(dtype, device):
+    """Keys of rank 8 with noise, queries orthogonal to the eight directions: q^T G q cancels in 32 bits."""
+    q, _, v = tensors(1, 1, 1, 700, 5000, 64, 64, dtype, device)
+    k = low_rank(5000, 64, 8, 1e-2, dtype, device)
+    _, _, w = torch.linalg.svd(k[0, 0].double(), full_matrices=False)
+    q[0, 0, ::2] = ((q[0, 0, ::2].double() @ w[8:].T) @ w[8:]).to(dtype)
+    compare(q, k, v, bound=2 * ERROR[dtype])
+
+
+def test_large_and_small_numbers(device):
+    q, k, v = tensors(1, 1, 1, 100, 600, 64, 64, torch.float16, device)
+    k[0, 0, 7] *= 1e4
+    v[0, 0, 3] = 6e4
+    q[0, 0, 5] *= 1e-4
+    q[0, 0, 6] = 0
+    compare(q, k, v, gradients=False)
+    q, k, v = tensors(1, 1, 1, 100, 600, 64, 64, torch.bfloat16, device)
+    compare(q * 1e-25, k, v, gradients=False)
+    compare(q * 1e25, k, v, gradients=False)
+
+
+def test_the_same_bits(device):
+    q, k, v = tensors(1, 8, 2, 3000, 41472, 64, 64, torch.float16, device)
+    first, second = spherical_attention(q, k, v), spherical_attention(q, k, v)
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+
+
+def test_capture_in_a_graph(device):
+    q, k, v = tensors(1, 2, 2, 300, 900, 64, 64, torch.float16, device)
+    expected = spherical_attention(q, k, v)[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = spherical_attention(q, k, v)[0]
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out, expected)

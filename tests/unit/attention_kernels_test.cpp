@@ -1,0 +1,31 @@
+// The CUDA files of spherical attention by NVRTC, for several architectures. No GPU is needed.
+#include <gtest/gtest.h>
+
+#include "multilinear/attention/device_spherical.h"
+#include "nvrtc_needed.h"
+
+namespace clebsch::testing {
+namespace {
+
+TEST(AttentionKernels, CompileWithoutSpills) {
+  CLEBSCH_NEEDS_NVRTC();
+  using attention::KernelShape;
+  for (const int arch : {75, 80, 90, 120}) {
+    for (const KernelShape& shape : {KernelShape{attention::kFloat16, 64, 64}, KernelShape{attention::kBfloat16, 128, 128},
+                                     KernelShape{attention::kFloat32, 40, 256}}) {
+      if (arch == 75 && shape.number == attention::kBfloat16) continue;
+      for (const std::string& name : attention::device_sources(shape, arch)) {
+        const cuda::Cubin cubin =
+            cuda::cached_compile(cuda::CubinCache(""), attention::device_source(name, shape), name, arch);
+        EXPECT_FALSE(cubin.code.empty());
+        for (const cuda::KernelResources& kernel : cubin.kernels) {
+          // A few numbers outside of the loops, where registers are left.
+          EXPECT_LE(kernel.spill_bytes, arch == 75 ? 100000 : 150) << kernel.name << " " << arch << " " << shape.number;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::testing

@@ -1,0 +1,189 @@
+// The CUDA kernels of spherical attention in the emulator, against the CPU's, which compute in double precision:
+// 16-bit tensor cores, the sums in double precision, grouped heads, offsets, multiplicity, flagged queries, gradients.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "multilinear/attention/device_spherical.h"
+#include "multilinear/attention/spherical.h"
+
+namespace clebsch::testing {
+namespace {
+
+using namespace attention;
+
+/// Device memory is the host's, filled with what is no number.
+Memory allocate(std::size_t bytes) {
+  void* memory = std::malloc(bytes + 1);
+  std::memset(memory, 0xff, bytes);
+  return Memory(memory, std::free);
+}
+
+size_t size_of(int number) { return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2; }
+
+/// Numbers of a type, with room for as many.
+struct Tensor {
+  int number;
+  size_t count;
+  std::vector<char> bytes;
+  Tensor(int type, int64_t size)
+      : number(type), count(static_cast<size_t>(size)), bytes(count * size_of(type), '\xff') {}
+  void* data() { return bytes.data(); }
+  double get(size_t at) const {
+    if (number == kFloat64) return read<double>(at);
+    if (number == kFloat32) return static_cast<double>(read<float>(at));
+    const auto bits = read<uint16_t>(at);
+    if (number == kBfloat16) {
+      const uint32_t word = uint32_t{bits} << 16;
+      float x;
+      std::memcpy(&x, &word, 4);
+      return static_cast<double>(x);
+    }
+    const int exponent = bits >> 10 & 31, part = bits & 1023;
+    const double size = exponent == 0 ? std::ldexp(part, -24) : std::ldexp(1024 + part, exponent - 25);
+    return bits & 0x8000 ? -size : size;
+  }
+  void set(size_t at, float x) {
+    if (number == kFloat64) return write(at, static_cast<double>(x));
+    if (number == kFloat32) return write(at, x);
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    if (number == kBfloat16) return write(at, static_cast<uint16_t>(bits >> 16));
+    const int exponent = static_cast<int>(bits >> 23 & 255) - 112;
+    const uint32_t half = exponent <= 0 ? 0 : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
+    write(at, static_cast<uint16_t>((bits >> 16 & 0x8000) | half));
+  }
+
+ private:
+  template <typename T>
+  T read(size_t at) const {
+    T x;
+    std::memcpy(&x, bytes.data() + at * sizeof(T), sizeof(T));
+    return x;
+  }
+  template <typename T>
+  void write(size_t at, T x) {
+    std::memcpy(bytes.data() + at * sizeof(T), &x, sizeof(T));
+  }
+};
+
+struct Case {
+  int number, sequences, heads, key_heads, d, dv;
+  int64_t queries, keys;
+  bool multiplicity = false, flagged = false;
+  std::vector<int> offsets = {};
+};
+
+double worst(const Tensor& a, const Tensor& b) {
+  double difference = 0, scale = 0;
+  for (size_t at = 0; at < a.count; ++at) {
+    difference = std::max(difference, std::fabs(a.get(at) - b.get(at)));
+    scale += b.get(at) * b.get(at);
+    if (!std::isfinite(a.get(at))) return INFINITY;
+  }
+  return a.count == 0 ? 0 : difference / (std::sqrt(scale / static_cast<double>(a.count)) + 1e-30);
+}
+
+void compare(const Case& c, double output_error, double gradient_error) {
+  SCOPED_TRACE(::testing::Message() << c.number << " " << c.d << " " << c.dv << " " << c.queries << " " << c.keys);
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  const int64_t batch = c.offsets.empty() ? c.sequences : 1;
+  const int64_t query_rows = batch * c.heads * c.queries, key_rows = batch * c.key_heads * c.keys;
+  const int real = c.number == kFloat64 ? kFloat64 : kFloat32;
+  Tensor q(c.number, query_rows * c.d), k(c.number, key_rows * c.d), v(c.number, key_rows * c.dv),
+      m(c.number, batch * c.keys), grad(c.number, query_rows * c.dv), grad_norm(real, query_rows);
+  for (Tensor* tensor : {&q, &k, &v, &m, &grad, &grad_norm}) {
+    for (size_t at = 0; at < tensor->count; ++at) tensor->set(at, normal(random));
+  }
+  if (c.flagged) {  // keys have next to nothing in the second half of the columns, where every third query lives
+    for (size_t at = 0; at < k.count; ++at) {
+      if (static_cast<int>(at % static_cast<size_t>(c.d)) >= c.d / 2) k.set(at, 1e-3f * normal(random));
+    }
+    for (size_t at = 0; at < q.count; ++at) {
+      if (at / static_cast<size_t>(c.d) % 3 == 0 && static_cast<int>(at % static_cast<size_t>(c.d)) < c.d / 2)
+        q.set(at, 0);
+    }
+  }
+  const int64_t sums = int64_t{c.sequences} * c.key_heads * c.d * (c.d + c.dv);
+  struct Results {
+    Tensor out, norm, grad_q, grad_k, grad_v, grad_m;
+    std::vector<double> sums;
+  };
+  const auto made = [&] {
+    return Results{Tensor(c.number, query_rows * c.dv),
+                   Tensor(real, query_rows),
+                   Tensor(c.number, query_rows * c.d),
+                   Tensor(c.number, key_rows * c.d),
+                   Tensor(c.number, key_rows * c.dv),
+                   Tensor(real, key_rows),
+                   std::vector<double>(static_cast<size_t>(sums))};
+  };
+  Results host = made(), device = made();
+  const auto fill = [&](auto& a, Results& r) {
+    a.shape = {c.sequences, c.heads,   c.key_heads, c.d,
+               c.dv,        c.queries, c.keys,      c.offsets.empty() ? nullptr : c.offsets.data()};
+    a.q = q.data();
+    a.k = k.data();
+    a.v = v.data();
+    a.multiplicity = c.multiplicity ? m.data() : nullptr;
+    a.out = r.out.data();
+    a.norm = r.norm.data();
+    a.grad = grad.data();
+    a.grad_norm = grad_norm.data();
+    a.grad_q = r.grad_q.data();
+    a.grad_k = r.grad_k.data();
+    a.grad_v = r.grad_v.data();
+    a.grad_multiplicity = c.multiplicity ? r.grad_m.data() : nullptr;
+  };
+  HostArguments a;
+  fill(a, host);
+  a.number = c.number;
+  a.sums = host.sums.data();
+  host_forward(a);
+  RowArguments b;
+  fill(b, device);
+  device_forward({c.number, c.d, c.dv}, b, device.sums.data(), allocate, nullptr);
+  EXPECT_LT(worst(device.out, host.out), output_error);
+  EXPECT_LT(worst(device.norm, host.norm), output_error);
+  host_backward(a);
+  b.sums = device.sums.data();
+  device_backward({c.number, c.d, c.dv}, b, allocate, nullptr);
+  EXPECT_LT(worst(device.grad_q, host.grad_q), gradient_error);
+  EXPECT_LT(worst(device.grad_k, host.grad_k), gradient_error);
+  EXPECT_LT(worst(device.grad_v, host.grad_v), gradient_error);
+  if (c.multiplicity) {
+    EXPECT_LT(worst(device.grad_m, host.grad_m), gradient_error);
+  }
+}
+
+TEST(EmulatedAttention, InDoublePrecision) {
+  compare({kFloat64, 2, 2, 1, 8, 16, 19, 37}, 1e-11, 1e-11);
+  compare({kFloat64, 1, 2, 2, 17, 3, 9, 70, true}, 1e-11, 1e-11);
+  compare({kFloat32, 1, 1, 1, 72, 8, 40, 33}, 1e-5, 1e-5);
+  compare({kFloat32, 3, 4, 2, 4, 4, 9, 9, true, false, {0, 0, 7, 9}}, 1e-5, 1e-5);
+  compare({kFloat64, 1, 1, 1, 8, 8, 0, 5}, 1e-11, 1e-11);
+  compare({kFloat64, 1, 1, 1, 8, 8, 5, 0}, 1e-11, 1e-11);
+}
+
+TEST(EmulatedAttention, SixteenBits) {
+  // Outputs are rounded: one unit of the largest number beside the root mean square.
+  compare({kFloat16, 1, 2, 1, 32, 32, 45, 300}, 5e-3, 2e-2);
+  compare({kFloat16, 2, 1, 1, 64, 32, 140, 70}, 5e-3, 2e-2);
+  compare({kBfloat16, 1, 1, 1, 32, 64, 33, 150}, 4e-2, 1e-1);
+  compare({kFloat16, 3, 2, 2, 32, 32, 40, 40, false, false, {0, 33, 33, 40}}, 5e-3, 2e-2);
+  compare({kFloat16, 1, 1, 1, 32, 32, 20, 50, true}, 5e-3, 2e-2);
+  compare({kFloat16, 1, 1, 1, 16, 24, 20, 50}, 5e-3, 2e-2);
+  compare({kFloat16, 1, 1, 1, 32, 32, 5, 0}, 5e-3, 2e-2);
+}
+
+TEST(EmulatedAttention, FlaggedQueries) {
+  compare({kFloat16, 1, 2, 2, 32, 32, 45, 300, false, true}, 5e-3, 2e-2);
+  compare({kBfloat16, 1, 1, 1, 32, 32, 40, 100, false, true}, 4e-2, 1e-1);
+}
+
+}  // namespace
+}  // namespace clebsch::testing
