@@ -49,6 +49,10 @@ def model_file(name: str, folder: Path) -> Path:
     out = folder / f"{name}.pt"
     if not out.exists():
         made = recipe(name)
+        if name.startswith("water"):
+            from nequip.utils.global_state import set_global_state
+
+            set_global_state(allow_tf32=False)
         write: Callable[..., Any] = getattr(export, name.split("-")[1])
         write(made.model(), str(out), verify=False)
     return out
@@ -144,7 +148,9 @@ def judge(name: str, train: list[Atoms], hard: list[Atoms], broken: list[Atoms],
     show(title, rows)
     by = {}
     for sort in sorted({(f.info["temperature"], f.info["density"]) for f in hard if "temperature" in f.info}):
-        mine = np.isin(judged.owner, [k for k, f in enumerate(hard) if (f.info.get("temperature"), f.info.get("density")) == sort])
+        mine = np.isin(
+            judged.owner, [k for k, f in enumerate(hard) if (f.info.get("temperature"), f.info.get("density")) == sort]
+        )
         reference = np.concatenate([f.get_forces() for f in hard])[mine]
         by[f"{sort[0]:g} K, {sort[1]:g} g/cm3"] = {
             "rmse_relative": float(np.sqrt((judged.error[mine] ** 2).mean() / (norm(reference) ** 2).mean())),

@@ -108,7 +108,7 @@ void PairClebsch::coeff(int narg, char** arg) {
 
   clebsch_lammps::check_blas(lmp);
   model_file_ = arg[2];
-  device_ = choose_model_device();
+  device_name_ = choose_model_device();
   std::vector<std::string> names(arg + 3, arg + narg);
   std::replace(names.begin(), names.end(), std::string("NULL"), std::string());
   const clebsch::LoadOptions options = load_options(names);
@@ -129,7 +129,7 @@ clebsch::LoadOptions PairClebsch::load_options(const std::vector<std::string>& n
   options.energy = settings_.energy;
   options.deterministic = settings_.deterministic;
   options.threads = comm->nthreads;
-  options.device = device_;
+  options.device = device_name_;
   options.cuda_graph = settings_.cuda_graph;
   options.prepare_kernels = false;  // one rank of a node compiles for the others
   auto& types = options.types_in_use;
@@ -140,7 +140,7 @@ clebsch::LoadOptions PairClebsch::load_options(const std::vector<std::string>& n
 
 std::unique_ptr<clebsch_lammps::HostSource> PairClebsch::new_source(std::shared_ptr<clebsch::Model> model,
                                                                     const std::vector<int>& model_type) const {
-  const bool finds_edges = model->device() != "cpu" || device_ == "cpu:padded";
+  const bool finds_edges = model->device() != "cpu" || device_name_ == "cpu:padded";
   const auto make = finds_edges ? clebsch_lammps::make_pair_list_source : clebsch_lammps::make_graph_source;
   return make(lmp, std::move(model), model_type);
 }

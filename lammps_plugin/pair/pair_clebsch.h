@@ -124,7 +124,7 @@ class PairClebsch : public Pair {
  protected:
   clebsch_lammps::PairSettings settings_;
   std::shared_ptr<clebsch::Model> model_;
-  std::string model_file_, device_;                   ///< device_: as it was asked of the model
+  std::string model_file_, device_name_;              ///< device_name_: as it was asked of the model
   std::vector<int> model_type_;                       ///< by LAMMPS type, -1: not of this style
   std::unique_ptr<clebsch_lammps::HostSource> host_;  ///< null where a derived style has a source of its own
   clebsch::Request request_;

@@ -6,7 +6,7 @@
 
 #include "atom.h"
 #include "comm.h"
-#include "comm/one_voice.h"
+#include "comm/node_turn.h"
 #include "comm/stop_rank.h"
 #include "error.h"
 #include "pair/model_loading.h"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..errors import ClebschError, ExportRefused, refusing_unknown
+from ..errors import ClebschError, refusing_unknown
 from ..irreps import Irreps
 from ..library import ensure_ops
 from . import allegro_modules, mace_modules, modules, problems
