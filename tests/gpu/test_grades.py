@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "parity"))
-from graded_models import structures, write_graded  # noqa: E402
-
 from clebsch.batch import Evaluator  # noqa: E402
+from graded_models import structures, write_graded  # noqa: E402
 
 
 @pytest.mark.parametrize("family", ["nequip", "mace", "allegro"])

@@ -8,7 +8,9 @@ falls as more is chosen. An old score is therefore a bound, and one pass over al
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +38,8 @@ def leverage_scores(
     ClebschError for features that are not finite, or all zero.
     """
     features = _checked(features)
-    covariance, count = known if known is not None else (features.T @ features / max(len(features), 1), len(features))
-    return _scores(features @ spectrum(covariance, ridge).whitening(count), np.eye(features.shape[1]))
+    covariance, count = known if known is not None else (_covariance(features), len(features))
+    return _Rows(features, spectrum(covariance, ridge).whitening(count)).scores(np.eye(features.shape[1]))
 
 
 def select(
@@ -70,38 +72,80 @@ def select(
         raise ClebschError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= count <= things:
         raise ClebschError(f"count: expected 1 to {things}, got {count}")
-    covariance, atoms = known if known is not None else (features.T @ features / len(features), len(features))
+    covariance, atoms = known if known is not None else (_covariance(features), len(features))
     if covariance.shape != (features.shape[1],) * 2 or not atoms > 0:
         raise ClebschError(
             f"known: expected a covariance of {features.shape[1]} features and a number of atoms, got "
             f"{covariance.shape} and {atoms}"
         )
-    rows = features @ spectrum(covariance, ridge).whitening(atoms)
+    rows = _Rows(features, spectrum(covariance, ridge).whitening(atoms))
     random = np.random.default_rng(seed)
     if method == "maxvol":
         return _maxvol(features, covariance, ridge, count, starts)
     if method == "fps":
-        first = _scores(rows, np.eye(rows.shape[1]))
-        if starts is not None:
-            sizes = np.maximum(np.diff(starts), 1)[:, None]
-            rows = _sums(rows, starts) / sizes
-            first = _sums(first[:, None], starts)[:, 0]
-        return _farthest(rows, int(first.argmax()), count, progress)
+        first = rows.scores(np.eye(rows.width))
+        if starts is None:
+            return _farthest(rows[:], int(first.argmax()), count, progress)
+        means = _sums(rows[:], starts) / np.maximum(np.diff(starts), 1)[:, None]
+        return _farthest(means, int(_sums(first[:, None], starts)[:, 0].argmax()), count, progress)
     if starts is not None:
         return _choose_groups(rows, starts, count, method, per_atom, random, progress)
     if method == "leverage":
-        return _drawn(_scores(rows, np.eye(rows.shape[1])), count, random)
+        return _drawn(rows.scores(np.eye(rows.width)), count, random)
     return (_drawn_rows if method == "volume" else _best_rows)(rows, count, random, progress)
 
 
 def _checked(features: Matrix) -> Matrix:
-    features = np.ascontiguousarray(features, dtype=np.float64)
+    features = np.asarray(features)
+    if features.dtype not in (np.float32, np.float64):
+        features = features.astype(np.float64)
     if features.ndim != 2 or features.size == 0:
         raise ClebschError(f"features: expected rows of atoms, got shape {features.shape}")
-    bad = ~np.isfinite(features).all(1)
-    if bad.any():
-        raise ClebschError(f"features: expected finite numbers, got others in row {int(bad.argmax())}")
+    for part in _parts(len(features)):
+        # Sums of numbers that are finite may still overflow: those are looked at one by one.
+        if not np.isfinite(features[part].sum()) and not (finite := np.isfinite(features[part]).all(1)).all():
+            raise ClebschError(f"features: expected finite numbers, got others in row {part.start + finite.argmin()}")
     return features
+
+
+def _parts(rows: int) -> Iterator[slice]:
+    return (slice(first, min(first + _BLOCK, rows)) for first in range(0, rows, _BLOCK))
+
+
+def _covariance(features: Matrix) -> Matrix:
+    """F^T F / N in float64, whatever the features are kept in."""
+    total = np.zeros((features.shape[1],) * 2)
+    for part in _parts(len(features)):
+        block = features[part].astype(np.float64, copy=False)
+        total += block.T @ block
+    return total / max(len(features), 1)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of features (N, d), whitened when they are looked at: of a large pool there is no second array."""
+
+    features: Matrix
+    whitening: Matrix
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def width(self) -> int:
+        return self.whitening.shape[1]
+
+    def __getitem__(self, index: Any) -> Matrix:
+        return self.features[index].astype(np.float64, copy=False) @ self.whitening
+
+    def scores(self, p: Matrix) -> Matrix:
+        """u^T P u (N,) of every row u."""
+        factor = self.whitening @ np.linalg.cholesky(p)
+        result = np.empty(len(self))
+        for part in _parts(len(self)):
+            y = self.features[part].astype(np.float64, copy=False) @ factor
+            result[part] = np.einsum("ij,ij->i", y, y)
+        return result
 
 
 def _starts(groups: NDArray[np.integer], rows: int) -> Indices:
@@ -117,16 +161,6 @@ def _sums(rows: Matrix, starts: Indices) -> Matrix:
     return total[starts[1:]] - total[starts[:-1]]
 
 
-def _scores(rows: Matrix, p: Matrix) -> Matrix:
-    """u^T P u of every row."""
-    factor = np.linalg.cholesky(p)
-    result = np.empty(len(rows))
-    for first in range(0, len(rows), _BLOCK):
-        y = rows[first : first + _BLOCK] @ factor
-        result[first : first + _BLOCK] = np.einsum("ij,ij->i", y, y)
-    return result
-
-
 def _drawn(scores: Matrix, count: int, random: np.random.Generator) -> Indices:
     """Draws without replacement in proportion to the scores: the largest of log score + Gumbel noise."""
     keys = np.log(np.maximum(scores, np.finfo(float).tiny)) + random.gumbel(size=len(scores))
@@ -134,12 +168,12 @@ def _drawn(scores: Matrix, count: int, random: np.random.Generator) -> Indices:
     return best[np.argsort(-keys[best])]
 
 
-def _best_rows(rows: Matrix, count: int, random: np.random.Generator, progress: Progress) -> Indices:
+def _best_rows(rows: _Rows, count: int, random: np.random.Generator, progress: Progress) -> Indices:
     """Each time the row with the largest score. Exact: a row outside of the pool has at most its old score."""
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     chosen: list[int] = []
     while len(chosen) < count:
-        bounds = _scores(rows, p)
+        bounds = rows.scores(p)
         bounds[chosen] = -1.0
         size = min(_POOL, len(rows))
         pool = np.argpartition(-bounds, size - 1)[:size]
@@ -159,13 +193,13 @@ def _best_rows(rows: Matrix, count: int, random: np.random.Generator, progress: 
     return np.array(chosen)
 
 
-def _drawn_rows(rows: Matrix, count: int, random: np.random.Generator, progress: Progress) -> Indices:
+def _drawn_rows(rows: _Rows, count: int, random: np.random.Generator, progress: Progress) -> Indices:
     """Each drawn in proportion to its score. Exact: proposals by old scores are taken with probability new / old."""
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     chosen: list[int] = []
     taken = np.zeros(len(rows), dtype=bool)
     while len(chosen) < count:
-        bounds = _scores(rows, p)
+        bounds = rows.scores(p)
         bounds[taken] = 0.0
         law = np.cumsum(bounds)
         if not law[-1] > 0:
@@ -173,8 +207,9 @@ def _drawn_rows(rows: Matrix, count: int, random: np.random.Generator, progress:
         missed = 0
         while len(chosen) < count and missed < 50:
             at = min(int(np.searchsorted(law, random.random() * law[-1], side="right")), len(rows) - 1)
-            step = p @ rows[at]
-            score = float(rows[at] @ step)
+            row = rows[at]
+            step = p @ row
+            score = float(row @ step)
             if taken[at] or random.random() * bounds[at] > score:
                 missed += 1
                 continue
@@ -231,7 +266,7 @@ def _add_group(rows: Matrix, p: Matrix) -> Matrix:
 
 
 def _choose_groups(
-    rows: Matrix,
+    rows: _Rows,
     starts: Indices,
     count: int,
     method: str,
@@ -239,7 +274,7 @@ def _choose_groups(
     random: np.random.Generator,
     progress: Progress,
 ) -> Indices:
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     group: Callable[[int], Matrix] = lambda s: rows[starts[s] : starts[s + 1]]  # noqa: E731
     gains = np.empty(len(starts) - 1)
     for s in range(len(gains)):
