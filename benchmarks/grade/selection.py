@@ -57,12 +57,21 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--method", default="doptimal")
     parser.add_argument("--dtype", default="float64", help="of the features in memory")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path, default=Path("select.json"))
     args = parser.parse_args()
     few = features(20_000, args.columns, "float64")
     if args.method == "doptimal" and select(few, 60).tolist() != plain(few, 60):
         raise SystemExit("expected the choice of plain greedy passes, got another")
     pool = features(args.rows, args.columns, args.dtype)
+    if args.device != "cpu":
+        import torch
+
+        there = torch.from_numpy(few).to(args.device)
+        if select(there, 60).tolist() != plain(few, 60):
+            raise SystemExit(f"expected the choice of plain greedy passes on {args.device}, got another")
+        pool = torch.from_numpy(pool).to(args.device)
+        select(pool[:100_000], 5)  # the libraries are loaded
     begin = time.perf_counter()
     chosen = select(pool, args.count, args.method)
     seconds = time.perf_counter() - begin
@@ -72,11 +81,13 @@ def main() -> None:
         flush=True,
     )
     name = f"select_{args.count}_of_{args.rows:.0e}_s".replace("+0", "")
+    if args.device != "cpu":
+        name += "_gpu"
     if args.method != "doptimal":
         name = name.replace("select", f"select_{args.method}")
     common.save(args.json, [{
         "name": name, "value": seconds, "unit": "s", "spread": None, "dtype": args.dtype, "deterministic": True,
-        "error": None, "peer": None, **common.about("cpu"),
+        "error": None, "peer": None, **common.about(args.device),
     }])  # fmt: skip
 
 

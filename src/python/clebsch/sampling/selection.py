@@ -26,6 +26,8 @@ METHODS = ("leverage", "volume", "doptimal", "maxvol", "fps")
 _POOL = 4000
 #: Rows that a pass takes at a time, so that its temporaries stay in cache.
 _BLOCK = 8192
+#: The same of a tensor, on whichever device.
+_DEVICE_BLOCK = 1 << 20
 
 
 def leverage_scores(
@@ -60,8 +62,9 @@ def select(
     volume that a choice adds; leverage, drawn in proportion to the score by the known alone; maxvol, rows that span the
     largest volume by themselves, at most as many as the rank; fps, each the farthest from those chosen (the first has
     the largest score), groups by their mean.
-    groups: (N,) the structure of each row, 0 .. S-1 ascending. A structure's score is log det(I + U P U^T); with
-    per_atom, over its number of rows. known: covariance (d, d) and number of atoms of what is trained on already, None:
+    features: numpy's or torch's, float32 or float64; with a tensor of a GPU passes over all rows are made there, in
+    float64. groups: (N,) the structure of each row, 0 .. S-1 ascending. A structure's score is log det(I + U P U^T);
+    with per_atom, over its number of rows. known: covariance (d, d) and number of atoms of what is trained on already, None:
     the rows themselves. ridge: as of leverage_scores. The same seed gives the same choice. Raises ClebschError for a
     count that is not there, another method, or features that are not finite.
     """
@@ -96,6 +99,12 @@ def select(
 
 
 def _checked(features: Matrix) -> Matrix:
+    if _is_tensor(features):
+        if features.dim() != 2 or features.numel() == 0 or not features.is_floating_point():
+            raise ClebschError(f"features: expected rows of atoms, got shape {tuple(features.shape)}")
+        if not bool((finite := features.isfinite().all(1)).all()):
+            raise ClebschError(f"features: expected finite numbers, got others in row {int(finite.int().argmin())}")
+        return features
     features = np.asarray(features)
     if features.dtype not in (np.float32, np.float64):
         features = features.astype(np.float64)
@@ -108,12 +117,20 @@ def _checked(features: Matrix) -> Matrix:
     return features
 
 
+def _is_tensor(features: Any) -> bool:
+    """Whether these are torch's, without importing it."""
+    return hasattr(features, "is_cuda")
+
+
 def _parts(rows: int) -> Iterator[slice]:
     return (slice(first, min(first + _BLOCK, rows)) for first in range(0, rows, _BLOCK))
 
 
 def _covariance(features: Matrix) -> Matrix:
     """F^T F / N in float64, whatever the features are kept in."""
+    if _is_tensor(features):
+        blocks = (block.double() for block in features.split(_DEVICE_BLOCK))
+        return (sum(block.T @ block for block in blocks) / len(features)).cpu().numpy()
     total = np.zeros((features.shape[1],) * 2)
     for part in _parts(len(features)):
         block = features[part].astype(np.float64, copy=False)
@@ -136,12 +153,20 @@ class _Rows:
         return self.whitening.shape[1]
 
     def __getitem__(self, index: Any) -> Matrix:
+        if _is_tensor(self.features):
+            return self.features[index].double().cpu().numpy() @ self.whitening
         return self.features[index].astype(np.float64, copy=False) @ self.whitening
 
     def scores(self, p: Matrix) -> Matrix:
         """u^T P u (N,) of every row u."""
         factor = self.whitening @ np.linalg.cholesky(p)
         result = np.empty(len(self))
+        if _is_tensor(self.features):
+            there = self.features[:1].double().new_tensor(factor)
+            for first in range(0, len(self), _DEVICE_BLOCK):
+                y = self.features[first : first + _DEVICE_BLOCK].double() @ there
+                result[first : first + _DEVICE_BLOCK] = y.square_().sum(1).cpu().numpy()
+            return result
         for part in _parts(len(self)):
             y = self.features[part].astype(np.float64, copy=False) @ factor
             result[part] = np.einsum("ij,ij->i", y, y)
@@ -316,6 +341,8 @@ def _maxvol(features: Matrix, covariance: Matrix, ridge: float | str, count: int
     """In the `count` directions of the known's largest eigenvalues that the rows can span; of groups, those of the rows
     in the order in which they turn up."""
     found = spectrum(covariance, ridge)
+    if _is_tensor(features):
+        features = features.double().cpu().numpy()
     kept = np.flatnonzero(found.values > found.ridge)[::-1]
     width = min(len(kept), len(features))
     if starts is None and count > width:
