@@ -1,6 +1,6 @@
 """What a grade that is read every step costs a step.
 
-    python benchmarks/grade/overhead.py make FOLDER [NAME ...]    graded files: nequip-M, allegro-l2, mace-M (mace-torch)
+    python benchmarks/grade/overhead.py make FOLDER [NAME ...]    files: nequip-M, allegro-l2, mace-M (needs mace-torch)
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
 
 Diamond of two elements, 8000 atoms on a GPU and 512 on a CPU, a step of ASE's calculator (energies, forces, stress) of
@@ -98,9 +98,10 @@ def main() -> None:
         found = measure(args.folder / f"{name}.pt", args.device, crystal(cells, "C" if name == "mace-M" else "CO"))
         print(f"{name}: {8 * cells**3} atoms, {found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, "
               f"{found['percent']:+.2f}% +- {found['spread']:.2f}", flush=True)  # fmt: skip
-        records.append({"name": f"grade_overhead_{name.replace('-', '_').lower()}_{args.device.split(':')[0]}_percent",
-                        "value": found["percent"], "unit": "%", "spread": found["spread"], "dtype": "float32",
-                        "deterministic": True, "error": None, "peer": None, **common.about(args.device), **found})  # fmt: skip
+        kind = args.device.split(":")[0]
+        record = {"name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent", "value": found["percent"]}
+        record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
+        records.append({**found, **record, "peer": None, **common.about(args.device)})
     common.save(args.json, records)
 
 

@@ -1,4 +1,4 @@
-"""Grades of extrapolation on a GPU against the CPU, of every family; and that a step that gives them is the same step."""
+"""Grades of extrapolation on a GPU against the CPU, of every family, and that a step that gives them is the same."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def select(
     features: numpy's or torch's, float32 or float64; with a tensor of a GPU passes over all rows are made there, in
     float64. groups: (N,) the structure of each row, 0 .. S-1 ascending. A structure's score is log det(I + U P U^T);
     with per_atom, over its number of rows. known: covariance (d, d) and number of atoms of what is trained on already,
-    None: the rows themselves. ridge: as of leverage_scores. The same seed gives the same choice. Raises ClebschError for a
-    count that is not there, another method, or features that are not finite.
+    None: the rows themselves. ridge: as of leverage_scores. The same seed gives the same choice. Raises ClebschError
+    for a count that is not there, another method, or features that are not finite.
     """
     features = _checked(features)
     starts = None if groups is None else _starts(groups, len(features))
