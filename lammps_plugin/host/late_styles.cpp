@@ -61,6 +61,10 @@ LAMMPS_NS::Compute* make_compute_clebsch_atom(LAMMPS* lmp, int narg, char** arg)
   return plain_styles(lmp, "clebsch/atom").compute_clebsch_atom(lmp, narg, arg);
 }
 
+LAMMPS_NS::Compute* make_compute_clebsch_committee(LAMMPS* lmp, int narg, char** arg) {
+  return plain_styles(lmp, "clebsch/committee").compute_clebsch_committee(lmp, narg, arg);
+}
+
 LAMMPS_NS::Fix* make_fix_ghost_cutoff(LAMMPS* lmp, int narg, char** arg) {
   return plain_styles(lmp, "CLEBSCH/GHOSTS").fix_ghost_cutoff(lmp, narg, arg);
 }
@@ -91,6 +95,8 @@ void register_plain_styles(Registration& registration) {
   registration.add_compute("clebsch", "compute clebsch: a model's outputs summed over atoms", &make_compute_clebsch);
   registration.add_compute("clebsch/atom", "compute clebsch/atom: a model's per-atom outputs",
                            &make_compute_clebsch_atom);
+  registration.add_compute("clebsch/committee", "compute clebsch/committee: how much the forces of models differ",
+                           &make_compute_clebsch_committee);
   registration.add_fix("CLEBSCH/GHOSTS", "fix CLEBSCH/GHOSTS: made by pair style clebsch for itself",
                        &make_fix_ghost_cutoff);
 }

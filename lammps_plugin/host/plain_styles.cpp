@@ -2,6 +2,7 @@
 // What libclebsch_lammps.so tells the plugin that opens it: how to make its styles.
 #include "compute/compute_clebsch.h"
 #include "compute/compute_clebsch_atom.h"
+#include "compute/compute_clebsch_committee.h"
 #include "host/style_library.h"
 #include "pair/fix_ghost_cutoff.h"
 #include "pair/pair_clebsch.h"
@@ -21,6 +22,7 @@ constexpr PlainStyles kStyles = {
     &make_pair_clebsch,
     &make<LAMMPS_NS::Compute, LAMMPS_NS::ComputeClebsch>,
     &make<LAMMPS_NS::Compute, LAMMPS_NS::ComputeClebschAtom>,
+    &make<LAMMPS_NS::Compute, LAMMPS_NS::ComputeClebschCommittee>,
     &make<LAMMPS_NS::Fix, LAMMPS_NS::FixGhostCutoff>,
 };
 

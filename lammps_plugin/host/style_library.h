@@ -14,7 +14,7 @@ class Pair;
 namespace clebsch_lammps {
 
 /// Raised when anything in this file changes its layout or meaning.
-constexpr int kStyleInterface = 1;
+constexpr int kStyleInterface = 2;
 
 using PairMaker = LAMMPS_NS::Pair*(LAMMPS_NS::LAMMPS*);
 using ComputeMaker = LAMMPS_NS::Compute*(LAMMPS_NS::LAMMPS*, int, char**);
@@ -32,6 +32,7 @@ struct PlainStyles {
   PairMaker* pair_clebsch;
   ComputeMaker* compute_clebsch;
   ComputeMaker* compute_clebsch_atom;
+  ComputeMaker* compute_clebsch_committee;
   FixMaker* fix_ghost_cutoff;
 };
 

@@ -108,20 +108,10 @@ void PairClebsch::coeff(int narg, char** arg) {
 
   clebsch_lammps::check_blas(lmp);
   model_file_ = arg[2];
-  clebsch::LoadOptions options;
-  options.dtype = settings_.dtype;
-  options.radial = settings_.radial;
-  options.energy = settings_.energy;
-  options.deterministic = settings_.deterministic;
-  options.threads = comm->nthreads;
-  options.device = choose_model_device();
-  options.cuda_graph = settings_.cuda_graph;
-  options.prepare_kernels = false;  // one rank of a node compiles for the others
-  for (int k = 3; k < narg; ++k) {
-    const bool seen =
-        std::find(options.types_in_use.begin(), options.types_in_use.end(), arg[k]) != options.types_in_use.end();
-    if (std::strcmp(arg[k], "NULL") != 0 && !seen) options.types_in_use.push_back(arg[k]);
-  }
+  device_name_ = choose_model_device();
+  std::vector<std::string> names(arg + 3, arg + narg);
+  std::replace(names.begin(), names.end(), std::string("NULL"), std::string());
+  const clebsch::LoadOptions options = load_options(names);
   forget_model();
   model_ = clebsch_lammps::load_model(lmp, model_file_, options);
   if (model_->device() != "cpu") clebsch_lammps::prepare_kernels(lmp, *model_);
@@ -132,11 +122,30 @@ void PairClebsch::coeff(int narg, char** arg) {
   notices_.forget_model();
 }
 
-void PairClebsch::make_source(const std::string& device) {
-  const bool finds_edges = model_->device() != "cpu" || device == "cpu:padded";
-  const auto make = finds_edges ? clebsch_lammps::make_pair_list_source : clebsch_lammps::make_graph_source;
-  host_ = make(lmp, model_, model_type_);
+clebsch::LoadOptions PairClebsch::load_options(const std::vector<std::string>& names) const {
+  clebsch::LoadOptions options;
+  options.dtype = settings_.dtype;
+  options.radial = settings_.radial;
+  options.energy = settings_.energy;
+  options.deterministic = settings_.deterministic;
+  options.threads = comm->nthreads;
+  options.device = device_name_;
+  options.cuda_graph = settings_.cuda_graph;
+  options.prepare_kernels = false;  // one rank of a node compiles for the others
+  auto& types = options.types_in_use;
+  for (const std::string& name : names)
+    if (!name.empty() && std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+  return options;
 }
+
+std::unique_ptr<clebsch_lammps::HostSource> PairClebsch::new_source(std::shared_ptr<clebsch::Model> model,
+                                                                    const std::vector<int>& model_type) const {
+  const bool finds_edges = model->device() != "cpu" || device_name_ == "cpu:padded";
+  const auto make = finds_edges ? clebsch_lammps::make_pair_list_source : clebsch_lammps::make_graph_source;
+  return make(lmp, std::move(model), model_type);
+}
+
+void PairClebsch::make_source(const std::string& /*device*/) { host_ = new_source(model_, model_type_); }
 
 void PairClebsch::forget_model() {
   host_.reset();

@@ -9,6 +9,7 @@
 #include "comm/halo.h"
 #include "model/model.h"
 #include "pair.h"
+#include "pair/committee_member.h"
 #include "pair/ghost_cutoff.h"
 #include "pair/list_watch.h"
 #include "pair/notices.h"
@@ -62,6 +63,16 @@ class PairClebsch : public Pair {
   void request_times() { times_.set_wanted(true); }
   virtual const clebsch_lammps::StepTimes& times() { return times_; }
 
+  // For compute clebsch/committee.
+
+  std::shared_ptr<const clebsch::Model> model() const { return model_; }
+  /// Collective, after init_style(): loads the member's file unless it is, as this style's own, and what its steps
+  /// need. Stops for a model that reaches farther than the own one, or does not know its types, and with clebsch/kk.
+  void prepare_member(clebsch_lammps::CommitteeMember& member);
+  /// Collective, after compute(): forces (3 * nlocal) in LAMMPS's units of a member, or of the own model, at this step.
+  void member_forces(clebsch_lammps::CommitteeMember& member, std::vector<double>& forces);
+  void own_forces(std::vector<double>& forces);
+
  protected:
   /// Collective: where the model runs, as LoadOptions::device takes it.
   virtual std::string choose_model_device();
@@ -96,7 +107,14 @@ class PairClebsch : public Pair {
   /// Whether the output is the model's grade of extrapolation.
   bool is_grade(const std::string& name) const;
   void compute_step(int eflag, int vflag);
-  void update_source();
+  void update_source(clebsch_lammps::HostSource& source, clebsch_lammps::Halo* halo, clebsch_lammps::ListWatch& watch,
+                     bool own);
+  /// As pair_coeff loads models; names by LAMMPS type, "" for none.
+  clebsch::LoadOptions load_options(const std::vector<std::string>& names) const;
+  std::unique_ptr<clebsch_lammps::HostSource> new_source(std::shared_ptr<clebsch::Model> model,
+                                                         const std::vector<int>& model_type) const;
+  void check_member(const clebsch_lammps::CommitteeMember& member) const;
+  void sum_forces(const clebsch_lammps::HostSource& source, const clebsch::Result& result, std::vector<double>& forces);
   void evaluate();
   void evaluate_nothing();
   void check_forces();
@@ -106,7 +124,7 @@ class PairClebsch : public Pair {
  protected:
   clebsch_lammps::PairSettings settings_;
   std::shared_ptr<clebsch::Model> model_;
-  std::string model_file_;
+  std::string model_file_, device_name_;              ///< device_name_: as it was asked of the model
   std::vector<int> model_type_;                       ///< by LAMMPS type, -1: not of this style
   std::unique_ptr<clebsch_lammps::HostSource> host_;  ///< null where a derived style has a source of its own
   clebsch::Request request_;

@@ -46,7 +46,7 @@ void PairClebsch::compute_step(int eflag, int vflag) {
   ev_init(eflag, vflag);
   begin_step();
   times_.start();
-  update_source();
+  update_source(*host_, halo_.get(), list_watch_, true);
   times_.lap(StepTimes::kGraph);
 
   evaluate();
@@ -70,22 +70,24 @@ void PairClebsch::compute_step(int eflag, int vflag) {
   if (update->setupflag) times_.reset();  // the evaluation before the first step is not in LAMMPS's loop time
 }
 
-void PairClebsch::update_source() {
+/// own: not of a further model, whose list of owners is this style's.
+void PairClebsch::update_source(clebsch_lammps::HostSource& source, clebsch_lammps::Halo* halo,
+                                clebsch_lammps::ListWatch& watch, bool own) {
   clebsch_lammps::HostSource::Step step;
   step.list = list;
-  step.new_list = list_watch_.is_new(lmp);
-  if (halo_) {
-    step.new_list = halo_->needs_plan(step.new_list);
-    if (step.new_list) halo_->make_plan(list, communication_, this);
-    halo_->tell();
-    step.remote = &halo_->remote();
-    step.exchange = &halo_->exchange();
-  } else if (step.new_list) {
+  step.new_list = watch.is_new(lmp);
+  if (halo) {
+    step.new_list = halo->needs_plan(step.new_list);
+    if (step.new_list) halo->make_plan(list, communication_, this);
+    if (own) halo->tell();
+    step.remote = &halo->remote();
+    step.exchange = &halo->exchange();
+  } else if (step.new_list && own) {
     communication_.find_owners(this);
   }
   step.type = communication_.types();
-  step.owner = halo_ ? halo_->node_atoms().data() : communication_.owners();
-  host_->update(step);
+  step.owner = halo ? halo->node_atoms().data() : communication_.owners();
+  source.update(step);
 }
 
 /// The model is not evaluated on a rank without atoms, but others may wait for its part in the exchange of features.

@@ -16,11 +16,9 @@
 namespace clebsch::cpu {
 namespace {
 
-/// How many edges a chunk of receivers should have: enough rows for the matrix products, and few enough to stay in the
-/// second cache.
+/// Edges of a chunk of receivers: enough rows for the matrix products, and few enough to stay in the second cache.
 constexpr int32_t kChunkEdges = 96;
-/// The most receivers of a chunk, which bounds the memory that is kept for each.
-constexpr int32_t kChunkReceivers = 32;
+constexpr int32_t kChunkReceivers = 32;  ///< the most of a chunk, which bounds the memory that is kept for each
 
 /// What all chunks share: packed weights and products in the compute type.
 template <typename T>
@@ -85,16 +83,18 @@ class Workspace {
       : plan_(plan), p_(plan.problem), gradients_(gradients), components_((p_.lmax + 1) * (p_.lmax + 1)) {}
 
   /// Energies of receivers [begin, end) and, with gradients, dE/d edge_vec of their edges. False: a table is missing.
-  bool run(int32_t begin, int32_t end, double* energy, double* gradient) {
+  bool run(int32_t begin, int32_t end, double* energy, double* gradient, double* features) {
     if (!collect(begin, end)) return false;
     for (int k = 0; k < p_.layers(); ++k) forward_layer(k, begin, end);
-    plan_.readout[0].forward(edges_, {scalar_columns(scalars_, 0, p_.layers() + 1)}, {{edge_energy_, 1, 1}},
-                             hidden_.back());
+    const EdgeColumns<T> scalars = scalar_columns(scalars_, 0, p_.layers() + 1);
+    plan_.readout[0].forward(edges_, {scalars}, {{edge_energy_, 1, 1}}, hidden_.back());
     for (int32_t i = begin; i < end; ++i) {
       double sum = 0;
       for (int32_t e = first_[i - begin]; e < first_[i - begin + 1]; ++e) sum += edge_energy_[e];
       energy[i] = sum;
     }
+    if (features != nullptr)
+      plan_.readout[0].sum_last_inputs(first_, scalars, hidden_.back(), features + begin * p_.features());
     if (!gradients_) return true;
     std::fill(gradient + 3 * int64_t{plan_.graph.row_ptr[begin]}, gradient + 3 * int64_t{plan_.graph.row_ptr[end]}, 0);
     std::fill_n(edge_energy_, edges_, T(1));
@@ -365,7 +365,8 @@ class Workspace {
 
 template <typename T>
 void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const AllegroRadial<T>& radial,
-                    const AllegroWeights<T>& weights, int32_t rows, double* energy, double* gradient, int threads) {
+                    const AllegroWeights<T>& weights, int32_t rows, double* energy, double* gradient, double* features,
+                    int threads) {
   if (gradient != nullptr) {
     std::fill(gradient + 3 * int64_t{graph.row_ptr[rows]}, gradient + 3 * graph.n_edges, 0.0);
   }
@@ -383,7 +384,7 @@ void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const
     for (int64_t c = 0; c < chunks; ++c) {
       if (!workspace) continue;
       failed.run([&] {
-        if (!workspace->run(plan.chunks[c], plan.chunks[c + 1], energy, gradient)) missing = true;
+        if (!workspace->run(plan.chunks[c], plan.chunks[c + 1], energy, gradient, features)) missing = true;
       });
     }
   }
@@ -392,8 +393,8 @@ void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const
 }
 
 template void allegro_energy<float>(const AllegroProblem&, const GraphView&, const AllegroRadial<float>&,
-                                    const AllegroWeights<float>&, int32_t, double*, double*, int);
+                                    const AllegroWeights<float>&, int32_t, double*, double*, double*, int);
 template void allegro_energy<double>(const AllegroProblem&, const GraphView&, const AllegroRadial<double>&,
-                                     const AllegroWeights<double>&, int32_t, double*, double*, int);
+                                     const AllegroWeights<double>&, int32_t, double*, double*, double*, int);
 
 }  // namespace clebsch::cpu

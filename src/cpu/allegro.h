@@ -28,11 +28,13 @@ struct AllegroRadial {
 
 /// energy (M) fp64: for rows < rows the sum over their edges of the readout, without scale and shift; other rows are
 /// not touched. gradient (n_edges,3) fp64: d energy[receiver] / d edge_vec, or null; an energy depends on the edges of
-/// its own row alone, so this is all there is to know about derivatives. Edges at or beyond their cutoff give nothing;
-/// gradients of edges of other rows are zero. Memory: one workspace a thread, of one chunk of receivers. Bitwise the
-/// same for any thread count. Throws Error when a table of a pair in the graph was not built.
+/// its own row alone, so this is all there is to know about derivatives. features (M, AllegroProblem::features()) fp64:
+/// for the same rows the sum over their edges of what the readout's last layer multiplies, or null. Edges at or beyond
+/// their cutoff give nothing; gradients of edges of other rows are zero. Memory: one workspace a thread, of one chunk
+/// of receivers. Bitwise the same for any thread count. Throws Error when a table of a pair in the graph was not built.
 template <typename T>
 void allegro_energy(const AllegroProblem& problem, const GraphView& graph, const AllegroRadial<T>& radial,
-                    const AllegroWeights<T>& weights, int32_t rows, double* energy, double* gradient, int threads);
+                    const AllegroWeights<T>& weights, int32_t rows, double* energy, double* gradient, double* features,
+                    int threads);
 
 }  // namespace clebsch::cpu

@@ -1,5 +1,7 @@
 #include "cpu/allegro_network.h"
 
+#include <algorithm>
+
 #include "cpu/dispatch.h"
 #include "cpu/pack_dense.h"
 
@@ -85,6 +87,20 @@ void AllegroNetwork<T>::forward(int64_t rows, const std::vector<EdgeColumns<T>>&
     from = {to};
   }
   run(layers_.back(), rows, from, outputs);
+}
+
+template <typename T>
+void AllegroNetwork<T>::sum_last_inputs(const std::vector<int32_t>& starts, const EdgeColumns<T>& input, T* work,
+                                        double* sums) const {
+  const int64_t count = static_cast<int64_t>(layers_.size());
+  const EdgeColumns<T> from = count == 1 ? input : hidden(count - 2, starts.back(), work);
+  for (size_t g = 0; g + 1 < starts.size(); ++g, sums += from.width) {
+    std::fill_n(sums, from.width, 0.0);
+    for (int32_t row = starts[g]; row < starts[g + 1]; ++row) {
+      const T* values = from.data + row * from.stride;
+      for (int64_t c = 0; c < from.width; ++c) sums[c] += values[c];
+    }
+  }
 }
 
 template <typename T>

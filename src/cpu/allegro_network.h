@@ -30,6 +30,9 @@ class AllegroNetwork {
   /// Overwrites `outputs`. `work` keeps what backward needs.
   void forward(int64_t rows, const std::vector<EdgeColumns<T>>& inputs, const std::vector<EdgeColumns<T>>& outputs,
                T* work) const;
+  /// sums (groups, width of what the last layer multiplies) fp64: after forward() with one input, the sums of that over
+  /// the rows starts[g] .. starts[g + 1] - 1. It is the last hidden activations, or `input` in a network of one layer.
+  void sum_last_inputs(const std::vector<int32_t>& starts, const EdgeColumns<T>& input, T* work, double* sums) const;
   /// Writes or adds (`accumulate`, one an input) the gradients of the inputs, given those of the outputs. Overwrites
   /// the activations in `work`.
   void backward(int64_t rows, const std::vector<EdgeColumns<T>>& grad_outputs,

@@ -161,9 +161,10 @@ void compute_with_exchange(Model::Impl& model, const GraphView& graph, const Req
   at::Tensor weight;
   if (wants_gradient(request)) weight = at::ones({graph.n_rows}, at::TensorOptions().dtype(at::kDouble));
   const at::Tensor types = as_tensor(graph.types, {graph.n_nodes});
-  const SegmentedStep step = run_segments(model, edge_vec, types, graph_tensors(graph), graph.n_rows, weight, exchange);
+  const SegmentedStep step = run_segments(model, edge_vec, types, graph_tensors(graph), graph.n_rows, weight, exchange,
+                                          keeps_features(model, request));
   read_energies(model, step.energy.const_data_ptr<double>(), graph.n_local, result);
-  take_features(model, keeps_features(model, request) ? step.features : at::Tensor(), types, graph.n_local);
+  take_features(model, step.features, types, graph.n_local);
   Outputs outputs;
   outputs.insert("atomic_energy", step.energy);
   read_outputs(model, outputs, request, {graph.n_rows, graph.n_rows, false}, result);

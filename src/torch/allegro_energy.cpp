@@ -18,6 +18,18 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using EnergyGradient = std::tuple<at::Tensor, at::Tensor>;
 
+/// What a call gives: energies, and the features that are put behind them.
+enum class Give { energy, features };
+
+/// (M) energies, or (M, 1 + d) with the features (M, d) behind them.
+at::Tensor with_features(const at::Tensor& energy, const at::Tensor& features) {
+  if (!features.defined()) return energy;
+  at::Tensor all = at::empty({energy.size(0), 1 + features.size(1)}, energy.options());
+  all.select(1, 0).copy_(energy);
+  all.narrow(1, 1, features.size(1)).copy_(features);
+  return all;
+}
+
 /// The radial part as the checks of radial tensors know it.
 Problem radial_problem(const AllegroProblem& problem) {
   Problem part;
@@ -49,7 +61,7 @@ void make_exact(const AllegroProblem& problem, at::TensorList radial, const int3
 
 template <typename T>
 void evaluate(const AllegroProblem& problem, const CheckedGraph& graph, at::TensorList radial, at::TensorList weights,
-              double* energy, double* gradient) {
+              double* energy, double* gradient, double* features) {
   cpu::AllegroRadial<T> two_body;
   if (radial[0].numel() == 0) {
     two_body.table.cutoffs = radial[2].const_data_ptr<double>();
@@ -60,12 +72,13 @@ void evaluate(const AllegroProblem& problem, const CheckedGraph& graph, at::Tens
   }
   const cpu::AllegroWeights<T> values{weights[0].const_data_ptr<T>(), weights[1].const_data_ptr<T>(),
                                       weights[2].const_data_ptr<double>()};
-  cpu::allegro_energy<T>(problem, graph.view, two_body, values, graph.rows, energy, gradient, at::get_num_threads());
+  cpu::allegro_energy<T>(problem, graph.view, two_body, values, graph.rows, energy, gradient, features,
+                         at::get_num_threads());
 }
 
 EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph_list, const at::Tensor& types,
-                   at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text,
-                   bool gradients) {
+                   at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text, bool gradients,
+                   Give give = Give::energy) {
   const auto problem = cached_allegro_problem(std::string(text));
   CheckedGraph graph = check_graph(kOp, graph_list, types.numel(), layer);
   check_tensor(kOp, "edge_vec", edge_vec, at::kDouble, {graph.view.n_edges, 3});
@@ -79,14 +92,17 @@ EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph_list, const 
   check_tensor(kOp, "weights (paths)", weights[1], dtype, {problem->path_weights});
   check_tensor(kOp, "weights (norm)", weights[2], at::kDouble, {count});
   const auto options = edge_vec.options().requires_grad(false);
-  at::Tensor energy = at::empty({types.numel()}, options), gradient;
+  at::Tensor energy = at::empty({types.numel()}, options), gradient, features;
   zero_tail(energy, graph.rows);
+  if (give == Give::features) features = at::empty({types.numel(), problem->features()}, options);
+  if (features.defined()) zero_tail(features, graph.rows);
   if (gradients) gradient = at::empty(edge_vec.sizes(), options);
   dispatch_dtype(dtype, [&](auto zero) {
     evaluate<decltype(zero)>(*problem, graph, radial, weights, energy.mutable_data_ptr<double>(),
-                             gradients ? gradient.mutable_data_ptr<double>() : nullptr);
+                             gradients ? gradient.mutable_data_ptr<double>() : nullptr,
+                             features.defined() ? features.mutable_data_ptr<double>() : nullptr);
   });
-  return {energy, gradient};
+  return {with_features(energy, features), gradient};
 }
 
 at::Tensor forward_cpu(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types, at::TensorList radial,
@@ -97,6 +113,17 @@ at::Tensor forward_cpu(const at::Tensor& edge_vec, at::TensorList graph, const a
 EnergyGradient gradient_cpu(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                             at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text) {
   return run(edge_vec, graph, types, radial, weights, layer, text, true);
+}
+
+at::Tensor features_cpu(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                        at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text) {
+  return std::get<0>(run(edge_vec, graph, types, radial, weights, layer, text, false, Give::features));
+}
+
+EnergyGradient features_gradient_cpu(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                                     at::TensorList radial, at::TensorList weights, int64_t layer,
+                                     std::string_view text) {
+  return run(edge_vec, graph, types, radial, weights, layer, text, true, Give::features);
 }
 
 at::Tensor backward_cpu(const at::Tensor& grad_out, const at::Tensor& gradient, at::TensorList graph_list,
@@ -129,6 +156,19 @@ EnergyGradient gradient_meta(const at::Tensor& edge_vec, at::TensorList, const a
           at::empty_symint(edge_vec.sym_sizes(), edge_vec.options())};
 }
 
+at::Tensor features_meta(const at::Tensor& edge_vec, at::TensorList, const at::Tensor& types, at::TensorList,
+                         at::TensorList, int64_t, std::string_view text) {
+  const int64_t width = 1 + cached_allegro_problem(std::string(text))->features();
+  return at::empty_symint({types.sym_numel(), width}, edge_vec.options());
+}
+
+EnergyGradient features_gradient_meta(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                                      at::TensorList radial, at::TensorList weights, int64_t layer,
+                                      std::string_view text) {
+  return {features_meta(edge_vec, graph, types, radial, weights, layer, text),
+          at::empty_symint(edge_vec.sym_sizes(), edge_vec.options())};
+}
+
 at::Tensor backward_meta(const at::Tensor&, const at::Tensor& gradient, at::TensorList, int64_t) {
   return at::empty_symint(gradient.sym_sizes(), gradient.options());
 }
@@ -137,12 +177,15 @@ class AllegroEnergy : public torch::autograd::Function<AllegroEnergy> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& edge_vec, std::vector<at::Tensor> graph,
                             const at::Tensor& types, std::vector<at::Tensor> radial, std::vector<at::Tensor> weights,
-                            int64_t layer, std::string text) {
+                            int64_t layer, std::string text, bool features) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("clebsch::allegro_energy_gradient", "")
-                               .typed<decltype(gradient_cpu)>();
-    auto [energy, gradient] = op.call(edge_vec, graph, types, radial, weights, layer, text);
+    static const auto plain = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("clebsch::allegro_energy_gradient", "")
+                                  .typed<decltype(gradient_cpu)>();
+    static const auto more = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("clebsch::allegro_features_gradient", "")
+                                 .typed<decltype(gradient_cpu)>();
+    auto [energy, gradient] = (features ? more : plain).call(edge_vec, graph, types, radial, weights, layer, text);
     ctx->save_for_backward({edge_vec});
     ctx->saved_data["gradient"] = gradient;
     ctx->saved_data["graph"] = graph;
@@ -157,11 +200,12 @@ class AllegroEnergy : public torch::autograd::Function<AllegroEnergy> {
     at::Tensor grad;
     {
       at::AutoDispatchBelowADInplaceOrView guard;
-      grad = op.call(grads[0].contiguous(), ctx->saved_data["gradient"].toTensor(),
+      const at::Tensor of_energy = grads[0].dim() == 2 ? grads[0].select(1, 0) : grads[0];
+      grad = op.call(of_energy.contiguous(), ctx->saved_data["gradient"].toTensor(),
                      ctx->saved_data["graph"].toTensorVector(), ctx->saved_data["layer"].toInt());
     }
     grad = refuse_double_backward(kOp, {grad}, {ctx->get_saved_variables()[0], grads[0]})[0];
-    return {grad, {}, {}, {}, {}, {}, {}};
+    return {grad, {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -173,7 +217,20 @@ at::Tensor forward_autograd(const at::Tensor& edge_vec, at::TensorList graph, co
         c10::Dispatcher::singleton().findSchemaOrThrow("clebsch::allegro_energy", "").typed<decltype(forward_cpu)>();
     return op.call(edge_vec, graph, types, radial, weights, layer, text);
   }
-  return AllegroEnergy::apply(edge_vec, graph.vec(), types, radial.vec(), weights.vec(), layer, std::string(text));
+  return AllegroEnergy::apply(edge_vec, graph.vec(), types, radial.vec(), weights.vec(), layer, std::string(text),
+                              false);
+}
+
+at::Tensor features_autograd(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                             at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text) {
+  if (!edge_vec.requires_grad() || !at::GradMode::is_enabled()) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("clebsch::allegro_features", "").typed<decltype(forward_cpu)>();
+    return op.call(edge_vec, graph, types, radial, weights, layer, text);
+  }
+  return AllegroEnergy::apply(edge_vec, graph.vec(), types, radial.vec(), weights.vec(), layer, std::string(text),
+                              true);
 }
 
 }  // namespace
@@ -181,13 +238,20 @@ at::Tensor forward_autograd(const at::Tensor& edge_vec, at::TensorList graph, co
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) {
   library.impl("allegro_energy", forward_cpu);
   library.impl("allegro_energy_gradient", gradient_cpu);
+  library.impl("allegro_features", features_cpu);
+  library.impl("allegro_features_gradient", features_gradient_cpu);
   library.impl("allegro_energy_backward", backward_cpu);
 }
 TORCH_LIBRARY_IMPL(clebsch, Meta, library) {
   library.impl("allegro_energy", forward_meta);
   library.impl("allegro_energy_gradient", gradient_meta);
+  library.impl("allegro_features", features_meta);
+  library.impl("allegro_features_gradient", features_gradient_meta);
   library.impl("allegro_energy_backward", backward_meta);
 }
-TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("allegro_energy", forward_autograd); }
+TORCH_LIBRARY_IMPL(clebsch, Autograd, library) {
+  library.impl("allegro_energy", forward_autograd);
+  library.impl("allegro_features", features_autograd);
+}
 
 }  // namespace clebsch::ops::allegro_energy_op

@@ -1,5 +1,6 @@
 // clebsch::allegro_energy on CUDA tensors: checks, allocations and launches; autograd is in allegro_energy.cpp.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -19,7 +20,8 @@ using EnergyGradient = std::tuple<at::Tensor, at::Tensor>;
 
 /// Checks shapes, dtypes and devices; indices and types, which live on the device, when checks_device_indices().
 EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types, at::TensorList radial,
-                   at::TensorList weights, int64_t layer, std::string_view text, bool gradients) {
+                   at::TensorList weights, int64_t layer, std::string_view text, bool gradients,
+                   bool features = false) {
   const c10::DeviceGuard device_guard(edge_vec.device());
   const at::Device device = edge_vec.device();
   const auto problem = cached_allegro_problem(std::string(text));
@@ -65,13 +67,18 @@ EnergyGradient run(const at::Tensor& edge_vec, at::TensorList graph, const at::T
   o.nodes = static_cast<int32_t>(types.size(0));
   o.edges = g.edges;
   const auto options = edge_vec.options().requires_grad(false);
-  at::Tensor energy = at::empty({types.size(0)}, options), gradient;
+  at::Tensor energy = at::empty({types.size(0)}, options), gradient, all;
+  const int64_t width = 1 + problem->features();
+  if (features) all = at::zeros({types.size(0), width}, options);
   if (gradients) gradient = at::empty(edge_vec.sizes(), options);
   const auto kernels = cuda::AllegroEnergy::make(problem, scalar);
   const at::Tensor workspace = scratch(kernels->workspace(o, kernels->chunks()), edge_vec);
   kernels->run(o, kernels->chunks(), energy.mutable_data_ptr<double>(),
-               gradients ? gradient.mutable_data_ptr<double>() : nullptr, address(workspace), current_stream(device));
-  return {energy, gradient};
+               gradients ? gradient.mutable_data_ptr<double>() : nullptr,
+               features ? all.mutable_data_ptr<double>() + 1 : nullptr, width, address(workspace),
+               current_stream(device));
+  if (features) all.select(1, 0).copy_(energy);
+  return {features ? all : energy, gradient};
 }
 
 at::Tensor forward_cuda(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
@@ -82,6 +89,17 @@ at::Tensor forward_cuda(const at::Tensor& edge_vec, at::TensorList graph, const 
 EnergyGradient gradient_cuda(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                              at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text) {
   return run(edge_vec, graph, types, radial, weights, layer, text, true);
+}
+
+at::Tensor features_cuda(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                         at::TensorList radial, at::TensorList weights, int64_t layer, std::string_view text) {
+  return std::get<0>(run(edge_vec, graph, types, radial, weights, layer, text, false, true));
+}
+
+EnergyGradient features_gradient_cuda(const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
+                                      at::TensorList radial, at::TensorList weights, int64_t layer,
+                                      std::string_view text) {
+  return run(edge_vec, graph, types, radial, weights, layer, text, true, true);
 }
 
 at::Tensor backward_cuda(const at::Tensor& grad_out, const at::Tensor& gradient, at::TensorList graph, int64_t layer) {
@@ -101,6 +119,8 @@ at::Tensor backward_cuda(const at::Tensor& grad_out, const at::Tensor& gradient,
 TORCH_LIBRARY_IMPL(clebsch, CUDA, library) {
   library.impl("allegro_energy", forward_cuda);
   library.impl("allegro_energy_gradient", gradient_cuda);
+  library.impl("allegro_features", features_cuda);
+  library.impl("allegro_features_gradient", features_gradient_cuda);
   library.impl("allegro_energy_backward", backward_cuda);
 }
 

@@ -21,6 +21,7 @@ KERNELS = {
         "allegro_edges",
         "allegro_edge_gradient",
         "allegro_readout",
+        "allegro_features",
         "allegro_dense",
         "allegro_product",
         "allegro_product_backward",

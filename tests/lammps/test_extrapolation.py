@@ -15,7 +15,7 @@ GRADES = (
 )
 
 
-@pytest.fixture(scope="module", params=["nequip", "mace"])
+@pytest.fixture(scope="module", params=["nequip", "mace", "allegro"])
 def graded(request, tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("graded") / f"{request.param}.pt"
     subprocess.run([sys.executable, "-W", "ignore", PARITY / "graded_models.py", path, request.param], check=True)

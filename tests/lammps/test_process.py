@@ -186,7 +186,7 @@ if case == "clear":
     assert energy(second, "clear\\n" + HEADER) == wanted
     assert energy(first) == wanted
 if case == "unload":
-    for style in ("pair clebsch", "compute clebsch", "compute clebsch/atom"):
+    for style in ("pair clebsch", "compute clebsch", "compute clebsch/atom", "compute clebsch/committee"):
         first.command("plugin unload " + style)
     second.command("run 0")
     assert second.get_thermo("pe") == wanted

@@ -10,6 +10,7 @@ from ase import Atoms
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "unit"), str(Path(__file__).resolve().parent)]
 
+import tiny_allegro  # noqa: E402
 import tiny_mace  # noqa: E402
 import tiny_model  # noqa: E402
 
@@ -35,6 +36,8 @@ def structures(count: int, seed: int = 0, symbols: str = "OH", atoms: int = 12, 
 
 
 def describe(family: str):
+    if family == "allegro":
+        return tiny_allegro.describe(dtype="float64")
     return tiny_mace.describe() if family == "mace" else tiny_model.describe(dtype="float64", layers=2, lmax=1)
 
 

@@ -12,7 +12,7 @@ import torch
 from clebsch import grade, library
 from clebsch.ase import ClebschCalculator
 from clebsch.batch import Evaluator
-from clebsch.errors import ClebschError, ExportRefused
+from clebsch.errors import ClebschError
 from clebsch.export import backend
 from clebsch.export.extrapolation import Extrapolation, graded
 from clebsch.features import atom_features, read_structures
@@ -50,13 +50,13 @@ def dense_formula(training: np.ndarray, features: np.ndarray, ridge: float) -> n
     return np.einsum("ni,ij,nj->n", features, inverse, features) / np.trace(covariance @ inverse)
 
 
-@pytest.mark.parametrize("family", ["nequip", "mace"])
+@pytest.mark.parametrize("family", ["nequip", "mace", "allegro"])
 @pytest.mark.parametrize("pooling", grade.POOLINGS)
 def test_leverage_is_the_dense_formula(model, family: str, pooling: str) -> None:
     path = model(family, "leverage", pooling)
     training, kinds = atom_features(structures(20), path)
     probe, probe_kinds = atom_features(structures(3, seed=9), path)
-    assert training.shape[1] == {"nequip": 8, "mace": 5}[family]  # not MACE's energy so far
+    assert training.shape[1] == {"nequip": 8, "mace": 5, "allegro": 4}[family]  # not MACE's energy so far
     got = grades(path, structures(3, seed=9))
     for t in (0, 1):
         mine = kinds == t if pooling == "element" else slice(None)
@@ -87,7 +87,7 @@ def test_runs_agree_with_the_reference(model, grade_: str, pooling: str) -> None
 
 def test_energies_and_forces_are_those_of_the_plain_file(model, tmp_path: Path) -> None:
     plain = tmp_path / "plain.pt"
-    for family in ("nequip", "mace"):
+    for family in ("nequip", "mace", "allegro"):
         backend.write(describe(family), plain, "float64")
         probe = structures(2, seed=4)
         without = Evaluator(plain, "cpu")(probe)
@@ -150,11 +150,32 @@ def test_without_a_grade(tmp_path: Path) -> None:
         grades(plain, structures(1))
 
 
-def test_refusals(tmp_path: Path) -> None:
-    import tiny_allegro
+def test_features_of_allegro_make_its_energy(model) -> None:
+    """Energy = features times the readout's last matrix, shifted; the same in a padded run as on a GPU."""
+    path, probe = model("allegro"), structures(3, seed=9)
+    description = describe("allegro")
+    description.pair = None
+    backend.write(description, path.with_name("no-pair.pt"), "float64")
+    features, kinds = atom_features(probe, path)
+    last = description.layers[0].readout[-1].flatten().numpy()
+    found = Evaluator(path.with_name("no-pair.pt"), "cpu")(probe)
+    energies = features @ last + description.shift.numpy()[kinds]
+    assert np.abs(energies - np.concatenate(found.atomic_energies)).max() < 1e-9
+    reference = grades(path, probe)
+    padded = Evaluator(path, "cpu:padded")(probe, outputs=["extrapolation"])
+    assert np.abs(np.concatenate(padded.outputs["extrapolation"]) / reference - 1).max() < 1e-9
 
-    with pytest.raises(ExportRefused, match="Allegro's last hidden layer"):
-        graded(tiny_allegro.describe(), "float64", Extrapolation(structures(1)))
+
+def test_an_allegro_file_without_its_method_is_refused(model, tmp_path: Path) -> None:
+    def rename(content: dict[str, bytes]) -> None:
+        for name in content:
+            if name.endswith(".py"):
+                content[name] = content[name].replace(b"def layer_0_features(", b"def layer_0_others(")
+
+    refused(changed(model("allegro"), tmp_path, rename), "expected a method 'layer_0_features'")
+
+
+def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ClebschError, match="no such file"):
         graded(describe("nequip"), "float64", Extrapolation(tmp_path / "none.xyz"))
     with pytest.raises(ClebschError, match="expected elements among O, H, got"):
@@ -267,7 +288,7 @@ def test_bad_code_is_refused(model, tmp_path: Path) -> None:
 
 def test_files_of_older_releases_have_no_grade() -> None:
     """They load, and say what to do."""
-    shipped = sorted((Path(__file__).parents[2] / "models").glob("*nequip.pt"))
+    shipped = sorted((Path(__file__).parents[2] / "models").glob("water-*.pt"))
     assert shipped and library.load().path is not None
     for path in shipped:
         with pytest.raises(ClebschError, match="Export the model again"):

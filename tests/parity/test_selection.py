@@ -119,6 +119,31 @@ def test_maxvol() -> None:
         maxvol_rows(np.ones((5, 2)))
 
 
+@pytest.mark.parametrize("method", ["doptimal", "volume", "leverage", "maxvol", "fps"])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_float32_and_tensors(method: str, grouped: bool, monkeypatch) -> None:
+    """Features may be kept in float32, or by torch; blocks of a tensor make no difference."""
+    import torch
+
+    from clebsch.sampling import selection
+
+    monkeypatch.setattr(selection, "_DEVICE_BLOCK", 37)
+    rows = np.random.default_rng(8).normal(size=(300, 6)).astype(np.float32) * np.geomspace(1, 0.1, 6).astype(
+        np.float32
+    )
+    groups = np.repeat(np.arange(60), 5) if grouped else None
+    expected = select(rows.astype(np.float64), 4, method, groups=groups).tolist()
+    for features in (rows, torch.from_numpy(rows), torch.from_numpy(rows).double()):
+        assert select(features, 4, method, groups=groups).tolist() == expected
+        scores = leverage_scores(features)
+        assert np.abs(scores / leverage_scores(rows.astype(np.float64)) - 1).max() < 1e-10
+    bad = torch.from_numpy(rows.copy())
+    bad[7, 2] = float("nan")
+    for features in (bad, bad.numpy()):
+        with pytest.raises(ClebschError, match="in row 7"):
+            select(features, 4, method)
+
+
 def test_refusals() -> None:
     f = rows(10, 3)
     for arguments, match in (

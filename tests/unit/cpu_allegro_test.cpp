@@ -54,15 +54,17 @@ struct AllegroCase {
                  vectors.data(), types.data(), 1);
   }
 
-  std::vector<double> energy(std::vector<double>* gradient = nullptr, int threads = 1, int32_t rows = -1) const {
+  std::vector<double> energy(std::vector<double>* gradient = nullptr, int threads = 1, int32_t rows = -1,
+                             std::vector<double>* features = nullptr) const {
     cpu::AllegroRadial<T> radial;
     radial.table = {table.data(), index.data(), cutoffs.data(), 2, 4, kPieces, problem.radial.columns()};
     const GraphView view = graph.view();
     std::vector<double> result(view.n_rows, -1.0);
     if (gradient != nullptr) gradient->assign(3 * view.n_edges, std::nan(""));
+    if (features != nullptr) features->assign(problem.features() * view.n_rows, -1.0);
     cpu::allegro_energy<T>(problem, view, radial, {dense.data(), paths.data(), norm.data()},
                            rows < 0 ? view.n_rows : rows, result.data(), gradient ? gradient->data() : nullptr,
-                           threads);
+                           features ? features->data() : nullptr, threads);
     return result;
   }
 };
@@ -91,6 +93,32 @@ TEST(Allegro, GradientsAreThoseOfTheEnergy) {
     largest = std::max(largest, std::abs(gradient[k]));
   }
   EXPECT_GT(largest, 1e-2);
+}
+
+TEST(Allegro, EnergiesAreFeaturesTimesTheLastColumn) {
+  const AllegroCase<double> test(7);
+  const int64_t width = test.problem.features();
+  const double* last = test.dense.data() + test.problem.dense_weights - width;
+  std::vector<double> features, others, gradient, without;
+  const auto energy = test.energy(nullptr, 1, -1, &features);
+  EXPECT_EQ(test.energy(&gradient, 2, -1, &others), energy);
+  EXPECT_EQ(others, features) << "with gradients and another number of threads";
+  test.energy(&without);
+  EXPECT_EQ(gradient, without);
+  for (size_t i = 0; i < energy.size(); ++i) {
+    double sum = 0;
+    for (int64_t c = 0; c < width; ++c) sum += features[i * width + c] * last[c];
+    EXPECT_NEAR(sum, energy[i], 1e-12) << i;
+  }
+  for (int64_t c = 0; c < width; ++c) {
+    EXPECT_EQ(features[2 * width + c], 0.0) << "an atom alone";
+    AllegroCase<double> one(7);  // of which an energy is a feature
+    for (int64_t d = 0; d < width; ++d) one.dense[one.problem.dense_weights - width + d] = d == c ? 1.0 : 0.0;
+    const auto column = one.energy();
+    for (size_t i = 0; i < energy.size(); ++i) EXPECT_NEAR(column[i], features[i * width + c], 1e-12) << i;
+  }
+  test.energy(nullptr, 1, 1, &features);
+  EXPECT_EQ(features[width], -1.0) << "a row that is not computed";
 }
 
 TEST(Allegro, InstructionSetsAgree) {

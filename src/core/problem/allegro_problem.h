@@ -46,6 +46,8 @@ struct AllegroProblem {
   int64_t path_weights = 0;   ///< of all products, [path][channels], one after the other
   int layers() const { return static_cast<int>(latents.size()); }
   int degrees() const { return lmax + 1; }
+  /// What the readout's last layer reads, summed over the edges of an atom: its features.
+  int64_t features() const { return readout[readout.size() - 2]; }
   int64_t env_weights() const { return degrees() * channels; }
   /// Weights of the first matrix of the two-body network, of which there is one for every ordered pair of types.
   int64_t pair_weights() const { return radial.widths[0] * radial.widths[1]; }

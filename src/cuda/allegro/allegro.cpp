@@ -137,10 +137,11 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
     const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
     const std::vector<Kernel> sort = load_fixed("allegro_chunks", {"allegro_plan", "allegro_count", "allegro_order"});
     const std::vector<Kernel> edges =
-        load_module(made.edges.code, {"allegro_edges", "allegro_edge_gradient", "allegro_readout"});
-    Kernels all{sort[0],  sort[1],  sort[2],  Scan::make(),
-                edges[0], edges[1], edges[2], load_module(made.dense.code, {"allegro_dense"}).front(),
-                {},       {}};
+        load_module(made.edges.code, {"allegro_edges", "allegro_edge_gradient", "allegro_readout", "allegro_features"});
+    Kernels all{sort[0],      sort[1],  sort[2],
+                Scan::make(), edges[0], edges[1],
+                edges[2],     edges[3], load_module(made.dense.code, {"allegro_dense"}).front(),
+                {},           {}};
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
       all.product.push_back(product[0]);
@@ -156,7 +157,7 @@ int64_t AllegroEnergy::workspace(const AllegroOperands& operands, const AllegroC
 }
 
 void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& chunks, double* energy, double* gradient,
-                        void* workspace, Stream stream) const {
+                        double* features, int64_t stride, void* workspace, Stream stream) const {
   if (operands.nodes == 0) return;
   require(reinterpret_cast<uintptr_t>(operands.dense) % 16 == 0,
           "cuda allegro_energy: expected weights aligned to 16 bytes");
@@ -227,6 +228,8 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
       dense(dense_.forward[k]);
     }
     dense(dense_.forward[static_cast<size_t>(layers)]);
+    // Before the readout, which may put gradients in the activations' place.
+    if (features) kernels.features.launch(row_blocks, 1, kAllegroThreads, stream, {all, o.row_ptr, features, stride});
     kernels.readout.launch(row_blocks, 1, kAllegroThreads, stream, {all, o.row_ptr, o.dense, energy, gradients});
     if (!gradient) continue;
     dense(dense_.backward[static_cast<size_t>(layers)]);

@@ -63,10 +63,12 @@ class AllegroEnergy {
   /// Bytes of scratch memory a call needs: a constant for graphs beyond one chunk.
   int64_t workspace(const AllegroOperands& operands, const AllegroChunks& chunks) const;
   /// energy (nodes) fp64, every row written. gradient (E,3) fp64 up to row_ptr[rows]: d energy[receiver] / d edge_vec,
-  /// or null. Rows from the limit on are zero. A receiver that has more than chunks.longest edges and does not fit in
-  /// the workspace gets an energy that is not a number.
+  /// or null. features fp64: of row i at features + i * stride the sums over its edges of what the readout's last layer
+  /// multiplies, AllegroProblem::features() numbers; rows without an edge or from the limit on are not touched; or
+  /// null. Energies and gradients of rows from the limit on are zero. A receiver that has more than chunks.longest
+  /// edges and does not fit in the workspace gets an energy that is not a number.
   void run(const AllegroOperands& operands, const AllegroChunks& chunks, double* energy, double* gradient,
-           void* workspace, Stream stream) const;
+           double* features, int64_t stride, void* workspace, Stream stream) const;
   const AllegroChunks& chunks() const { return chunks_; }
 
  private:
@@ -76,6 +78,7 @@ class AllegroEnergy {
     std::shared_ptr<const Scan> scan;
     ListedKernel<AllegroEdgesArguments> edges, edge_gradient;
     ListedKernel<AllegroReadoutArguments> readout;
+    ListedKernel<AllegroFeaturesArguments> features;
     ListedKernel<AllegroDenseArguments> dense;
     std::vector<ListedKernel<AllegroProductArguments>> product, product_backward;
   };

@@ -164,6 +164,21 @@ void write_readout(SourceWriter& w, const AllegroDense& dense) {
       "}");
 }
 
+/// A column a thread; sums in the edges' order.
+void write_features(SourceWriter& w, const AllegroDense& dense) {
+  w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
+  w.line("allegro_features({}) {{", parameters<AllegroFeaturesArguments>());
+  w.text(
+      "const int4 part = chunks[chunk];\n"
+      "for (int row = part.x + blockIdx.x; row < part.y; row += gridDim.x) {\n"
+      "const int begin = row_ptr[row] - part.z, end = row_ptr[row + 1] - part.z;\n"
+      "if (begin == end) continue;");
+  w.line("for (int c = threadIdx.x; c < {}; c += kThreads) {{", dense.last_in.width);
+  w.text("double sum = 0;\n#pragma unroll 4\nfor (int edge = begin; edge < end; ++edge) {");
+  w.line("sum += ({})[c];", edge_row(dense.last_in.array, "edge"));
+  w.text("}\nfeatures[row * stride + c] = sum;\n}\n}\n}");
+}
+
 }  // namespace
 
 void write_allegro_head(SourceWriter& w, Scalar scalar) {
@@ -185,6 +200,7 @@ std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar) {
   write_edges(w, problem, layout, scalar);
   write_edge_gradient(w, problem, layout, scalar);
   write_readout(w, dense);
+  write_features(w, dense);
   return w.str();
 }
 

@@ -87,7 +87,24 @@ struct AllegroReadoutArguments {
   }
 };
 
-/// allegro_edges, allegro_edge_gradient and allegro_readout.
+/// Arguments of allegro_features: sums over a receiver's edges of what the readout's last column multiplies, before
+/// allegro_readout. Any grid, a block a receiver in turn.
+struct AllegroFeaturesArguments {
+  AllegroWork w = {};
+  const int32_t* row_ptr = nullptr;
+  double* features = nullptr;
+  int64_t stride = 0;  ///< of a row of features
+
+  template <typename F>
+  void each(F&& visit) {
+    w.each(visit);
+    visit("const int* __restrict__ row_ptr", row_ptr);
+    visit("double* __restrict__ features", features);
+    visit("int64 stride", stride);
+  }
+};
+
+/// allegro_edges, allegro_edge_gradient, allegro_readout and allegro_features.
 std::string allegro_edges_source(const AllegroProblem& problem, Scalar scalar);
 
 /// Arguments of allegro_product and allegro_product_backward. Any grid, a block a receiver in turn.

@@ -28,6 +28,8 @@ constexpr Row kTable[] = {
     {"edge_embedding", edge_embedding_jobs},
     {"allegro_energy", allegro_jobs},
     {"allegro_energy_gradient", allegro_jobs},
+    {"allegro_features", allegro_jobs},
+    {"allegro_features_gradient", allegro_jobs},
 };
 
 }  // namespace

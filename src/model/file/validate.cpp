@@ -105,6 +105,9 @@ void check_methods(const torch::jit::Module& module, const Metadata& metadata, c
     check_method(module, "pair_energy", "Tensor, Tensor, List[Tensor] -> Tensor", name);
   }
   if (metadata.training) check_method(module, "extrapolation", "Tensor, Tensor -> Tensor", name);
+  // The layer of an Allegro network is one op, which gives its features out by another method.
+  if (metadata.family == "allegro" && metadata.features > 0)
+    check_method(module, "layer_0_features", "Tensor, Tensor, Tensor, List[Tensor] -> Tensor", name);
   for (int k = 0; k < metadata.layers; ++k) {
     check_method(module, fmt::format("layer_{}", k), "Tensor, Tensor, Tensor, List[Tensor] -> Tensor", name);
   }

@@ -41,15 +41,29 @@ bool keeps_features(const Model::Impl& model, const Request& request) {
          });
 }
 
+at::Tensor last_layer(Model::Impl& model, const at::Tensor& x, const at::Tensor& edge_vec, const at::Tensor& types,
+                      const c10::List<at::Tensor>& graph, at::Tensor* features) {
+  const Metadata& metadata = model.metadata.shown;
+  // A network that is one op gives its features behind the energies, when it is asked for them.
+  const bool inside = features != nullptr && metadata.family == "allegro" && metadata.features > 0;
+  const std::string method = inside ? kInnerFeatures : "layer_" + std::to_string(metadata.layers - 1);
+  const at::Tensor y = model.module.get_method(method)({x, edge_vec, types, graph}).toTensor();
+  if (features != nullptr) *features = y.detach();
+  if (!inside) return y;
+  require(y.dim() == 2 && y.size(1) > 1, "model {}: expected {} to give energies and features, got ({})", model.name,
+          method, joined(y.sizes().vec(), ", "));
+  return y.select(1, 0);
+}
+
 Outputs run_layers(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                    const c10::List<at::Tensor>& graph, at::Tensor& features) {
   const auto call = [&](const std::string& method, std::vector<c10::IValue> arguments) {
     return model.module.get_method(method)(std::move(arguments)).toTensor();
   };
   at::Tensor x = call("embed", {types});
-  for (int k = 0; k < model.metadata.shown.layers; ++k)
+  for (int k = 0; k + 1 < model.metadata.shown.layers; ++k)
     x = call("layer_" + std::to_string(k), {x, edge_vec, types, graph});
-  features = x.detach();
+  x = last_layer(model, x, edge_vec, types, graph, &features);
   at::Tensor energy = call("readout", {x, types});
   if (model.module.find_method("pair_energy")) energy = energy.add(call("pair_energy", {edge_vec, types, graph}));
   const int64_t rows = graph.get(0).size(0) - 1;

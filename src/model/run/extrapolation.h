@@ -11,11 +11,19 @@ constexpr const char* kGrade = "extrapolation";
 /// The name of the columns that a readout reads, (rows, features), which every file of `clebsch export` gives.
 constexpr const char* kLastFeatures = "last_features";
 
+/// The method of an Allegro file that gives (M, 1 + d), the energies of layer_0 with the features behind them.
+constexpr const char* kInnerFeatures = "layer_0_features";
+
 /// Whether the output is one of these, and not one that the file's own forward() gives.
 bool follows_from_features(const Metadata& metadata, const std::string& output);
 
 /// Whether a step has to keep its last features.
 bool keeps_features(const Model::Impl& model, const Request& request);
+
+/// Calls the last layer and gives what readout() reads. features: null, or becomes what the layer gave, without
+/// gradient, whose columns Metadata::first_feature counts; an Allegro layer makes them only then.
+at::Tensor last_layer(Model::Impl& model, const at::Tensor& x, const at::Tensor& edge_vec, const at::Tensor& types,
+                      const c10::List<at::Tensor>& graph, at::Tensor* features);
 
 /// As run_forward(), one layer after the other; `features` becomes what the last layer gave, without gradient.
 Outputs run_layers(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/errors.h"
+#include "model/run/extrapolation.h"
 #include "model/run/host_graph.h"
 
 namespace clebsch {
@@ -50,7 +51,13 @@ at::Tensor Segments::layer(int k, const at::Tensor& x) {
   layer.edge_vec = inputs_.edge_vec.detach().requires_grad_(inputs_.gradients);
   // Types alone make the first layer's input, for ghosts too: nothing depends on it and nothing is exchanged.
   layer.in = k == 0 ? call("embed", {inputs_.types}) : x.detach().requires_grad_(inputs_.gradients);
-  layer.out = call("layer_" + std::to_string(k), {layer.in, layer.edge_vec, inputs_.types, inputs_.graph});
+  if (k + 1 < layers()) {
+    layer.out = call("layer_" + std::to_string(k), {layer.in, layer.edge_vec, inputs_.types, inputs_.graph});
+  } else {
+    features_ = at::Tensor();
+    layer.out = last_layer(model_, layer.in, layer.edge_vec, inputs_.types, inputs_.graph,
+                           keep_features_ ? &features_ : nullptr);
+  }
   return layer.out;
 }
 
@@ -63,7 +70,6 @@ at::Tensor Segments::forward(int k, const at::Tensor& x) {
 at::Tensor Segments::energies(const at::Tensor& x) {
   Layer& last = layers_.back();
   const at::Tensor y = layer(layers() - 1, x);
-  features_ = keep_features_ ? y.detach() : at::Tensor();
   at::Tensor energy = call("readout", {y, inputs_.types});
   if (model_.module.find_method("pair_energy"))
     energy = energy.add(call("pair_energy", {last.edge_vec, inputs_.types, inputs_.graph}));
@@ -93,8 +99,9 @@ Segments::Gradients Segments::backward(int k, const at::Tensor& g, bool keep) {
 
 SegmentedStep run_segments(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                            const c10::List<at::Tensor>& graph, int64_t rows, const at::Tensor& weight,
-                           FeatureExchange& exchange) {
+                           FeatureExchange& exchange, bool keep_features) {
   Segments segments(model, {edge_vec, types, graph, weight, rows, weight.defined()});
+  segments.keep_features(keep_features);
   const int last = segments.layers() - 1;
   const int64_t nodes = types.size(0);
   at::Tensor x;

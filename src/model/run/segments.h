@@ -62,7 +62,7 @@ class Segments {
   Inputs inputs_;
   std::vector<Layer> layers_;
   at::Tensor features_;
-  bool keep_features_ = true;
+  bool keep_features_ = false;
 };
 
 /// Rows of a round for an exchange: of features (>= nodes, width), the first `nodes`. No stream is named.
@@ -71,7 +71,7 @@ FeatureRows feature_rows(const at::Tensor& features, int64_t nodes, int round);
 /// What run_segments() leaves.
 struct SegmentedStep {
   at::Tensor energy;    ///< (N) fp64 eV without gradient, measured from the model's energy reference
-  at::Tensor features;  ///< (M,width) of the last layer, without gradient
+  at::Tensor features;  ///< (M,width) of the last layer, without gradient; undefined unless they are kept
   at::Tensor gradient;  ///< (E,3) fp64, d sum(weight * energy of all processes) / d edge_vec; undefined: not wanted
 };
 
@@ -82,7 +82,7 @@ struct SegmentedStep {
 /// its shapes.
 SegmentedStep run_segments(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                            const c10::List<at::Tensor>& graph, int64_t rows, const at::Tensor& weight,
-                           FeatureExchange& exchange);
+                           FeatureExchange& exchange, bool keep_features = false);
 
 /// The width of each exchange, (layers - 1), found by evaluating a few atoms without other processes on the model's
 /// device. Throws Error when the file's segments and its forward() give different energies: then a step cannot be cut

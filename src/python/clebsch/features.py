@@ -42,15 +42,15 @@ def atom_features(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Features (N, d) and types (N,) of all atoms, structure after structure, computed in fp64.
 
-    model: a file that says which columns these are, as those of this release do. Raises ClebschError for another, for
-    Allegro, and as clebsch.evaluate does.
+    model: a file that says which columns these are, as those of this release do. Raises ClebschError for another, and
+    as clebsch.evaluate does.
     """
     from .model_file import read_metadata
 
     metadata = read_metadata(model)
     if "features" not in metadata:
         raise ClebschError(
-            f"{os.fspath(model)}: expected a NequIP or MACE model whose file names its features, got family "
+            f"{os.fspath(model)}: expected a model whose file names its features, got family "
             f"{metadata['family']} of {metadata.get('exporter', 'an older release')}. Export the model again"
         )
     evaluator = Evaluator(model, device, "float64")

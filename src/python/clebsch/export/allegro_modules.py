@@ -65,6 +65,13 @@ class Network(torch.nn.Module):
         weights = [self.dense, self.paths, self.norm]
         return modules.ops.allegro_energy(edge_vec, graph, types, radial, weights, self.layer, self.problem)
 
+    @torch.jit.export
+    def features(self, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
+        """The same energies, and behind them what their last matrix multiplies: (M, 1 + d)."""
+        radial = [self.table, self.table_index, self.cutoffs, self.basis, self.network]
+        weights = [self.dense, self.paths, self.norm]
+        return modules.ops.allegro_features(edge_vec, graph, types, radial, weights, self.layer, self.problem)
+
 
 class Layer(torch.nn.Module):
     """Factor (M,) of each atom -> its scaled energy (M,); zero for rows that are not computed."""
@@ -75,3 +82,8 @@ class Layer(torch.nn.Module):
 
     def forward(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
         return x * self.interaction(edge_vec, types, graph)
+
+    @torch.jit.export
+    def features(self, x: Tensor, edge_vec: Tensor, types: Tensor, graph: List[Tensor]) -> Tensor:  # noqa: UP006
+        """Scaled energies and features, (M, 1 + d): an energy is its atom's features times one vector."""
+        return x.unsqueeze(1) * self.interaction.features(edge_vec, types, graph)

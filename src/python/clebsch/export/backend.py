@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..errors import ClebschError, ExportRefused, refusing_unknown
+from ..errors import ClebschError, refusing_unknown
 from ..irreps import Irreps
 from ..library import ensure_ops
 from . import allegro_modules, mace_modules, modules, problems
@@ -35,7 +35,7 @@ def build(description: Description, dtype: str) -> tuple[torch.jit.ScriptModule,
     ensure_ops()
     _check(description)
     submodules = parts(description, DTYPES[dtype])
-    sources = _methods(len(description.layers), description.pair is not None, description.grade is not None)
+    sources = _methods(description)
 
     # A class of its own for every model: TorchScript keeps the methods of a class, and their number differs.
     class Model(torch.jit.ScriptModule):
@@ -82,11 +82,9 @@ def parts(description: Description, dtype: torch.dtype) -> dict[str, torch.nn.Mo
 
 def features(d: Description) -> tuple[int, int]:
     """First and number of the columns of the last layer that the last readout reads as scalars: not the energy so far,
-    which is the last column of a MACE layer. Raises ExportRefused for Allegro, whose op keeps them to itself."""
+    which is the last column of a MACE layer. Of Allegro: columns of `layer_0_features`, whose first is the energy."""
     if d.family == "allegro":
-        raise ExportRefused(
-            "--extrapolation", "Allegro's last hidden layer is inside of one op that does not give it out yet"
-        )
+        return 1, d.layers[0].readout[-1].shape[0]
     last = d.layers[-1]
     irreps = last.product.irreps_out if isinstance(last, ProductLayer) else last.gate.irreps_out
     if not isinstance(last, ProductLayer):
@@ -98,8 +96,6 @@ def features(d: Description) -> tuple[int, int]:
 
 def _grade_metadata(d: Description) -> dict[str, Any]:
     """The keys of a file's features and, where it has one, of its grade."""
-    if d.family == "allegro":
-        return {}
     first, count = features(d)
     keys: dict[str, Any] = {"features": {"first": first, "count": count}}
     if d.grade is not None:
@@ -212,12 +208,18 @@ def _archive(scripted: torch.jit.ScriptModule, text: str) -> bytes:
     return stripped.getvalue()
 
 
-def _methods(layers: int, pair: bool, grade: bool) -> list[str]:
+def _methods(d: Description) -> list[str]:
+    layers, pair, grade = len(d.layers), d.pair is not None, d.grade is not None
     graph = "edge_vec: Tensor, types: Tensor, graph: List[Tensor]"
     sources = ["def embed(self, types: Tensor) -> Tensor:\n    return self.embedding(types)\n"]
     for k in range(layers):
         sources.append(
             f"def layer_{k}(self, x: Tensor, {graph}) -> Tensor:\n    return self.layer{k}(x, edge_vec, types, graph)\n"
+        )
+    if d.family == "allegro":
+        sources.append(
+            f"def layer_0_features(self, x: Tensor, {graph}) -> Tensor:\n"
+            "    return self.layer0.features(x, edge_vec, types, graph)\n"
         )
     sources.append("def readout(self, x: Tensor, types: Tensor) -> Tensor:\n    return self.energy(x, types)\n")
     if pair:

@@ -34,10 +34,8 @@ class Extrapolation:
 
 def graded(description: Description, dtype: str, wanted: Extrapolation, progress: Progress = silent) -> Description:
     """The description with a grade: the model is written, loaded in fp64 and asked for the features of every training
-    atom. Needs libclebsch and ASE. Raises ExportRefused for an Allegro model, ClebschError as clebsch.grade.fit does
-    and for a file of structures that cannot be read. Elements that no structure has are told to the
-    logger "clebsch"."""
-    backend.features(description)  # refuses
+    atom. Needs libclebsch and ASE. Raises ClebschError as clebsch.grade.fit does and for a file of structures that
+    cannot be read. Elements that no structure has are told to the logger "clebsch"."""
     from ..features import atom_features, read_structures
 
     structures = wanted.training

@@ -8,7 +8,9 @@ falls as more is chosen. An old score is therefore a bound, and one pass over al
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ METHODS = ("leverage", "volume", "doptimal", "maxvol", "fps")
 _POOL = 4000
 #: Rows that a pass takes at a time, so that its temporaries stay in cache.
 _BLOCK = 8192
+#: The same of a tensor, on whichever device.
+_DEVICE_BLOCK = 1 << 20
 
 
 def leverage_scores(
@@ -36,8 +40,8 @@ def leverage_scores(
     ClebschError for features that are not finite, or all zero.
     """
     features = _checked(features)
-    covariance, count = known if known is not None else (features.T @ features / max(len(features), 1), len(features))
-    return _scores(features @ spectrum(covariance, ridge).whitening(count), np.eye(features.shape[1]))
+    covariance, count = known if known is not None else (_covariance(features), len(features))
+    return _Rows(features, spectrum(covariance, ridge).whitening(count)).scores(np.eye(features.shape[1]))
 
 
 def select(
@@ -58,10 +62,11 @@ def select(
     volume that a choice adds; leverage, drawn in proportion to the score by the known alone; maxvol, rows that span the
     largest volume by themselves, at most as many as the rank; fps, each the farthest from those chosen (the first has
     the largest score), groups by their mean.
-    groups: (N,) the structure of each row, 0 .. S-1 ascending. A structure's score is log det(I + U P U^T); with
-    per_atom, over its number of rows. known: covariance (d, d) and number of atoms of what is trained on already, None:
-    the rows themselves. ridge: as of leverage_scores. The same seed gives the same choice. Raises ClebschError for a
-    count that is not there, another method, or features that are not finite.
+    features: numpy's or torch's, float32 or float64; with a tensor of a GPU passes over all rows are made there, in
+    float64. groups: (N,) the structure of each row, 0 .. S-1 ascending. A structure's score is log det(I + U P U^T);
+    with per_atom, over its number of rows. known: covariance (d, d) and number of atoms of what is trained on already,
+    None: the rows themselves. ridge: as of leverage_scores. The same seed gives the same choice. Raises ClebschError
+    for a count that is not there, another method, or features that are not finite.
     """
     features = _checked(features)
     starts = None if groups is None else _starts(groups, len(features))
@@ -70,38 +75,102 @@ def select(
         raise ClebschError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= count <= things:
         raise ClebschError(f"count: expected 1 to {things}, got {count}")
-    covariance, atoms = known if known is not None else (features.T @ features / len(features), len(features))
+    covariance, atoms = known if known is not None else (_covariance(features), len(features))
     if covariance.shape != (features.shape[1],) * 2 or not atoms > 0:
         raise ClebschError(
             f"known: expected a covariance of {features.shape[1]} features and a number of atoms, got "
             f"{covariance.shape} and {atoms}"
         )
-    rows = features @ spectrum(covariance, ridge).whitening(atoms)
+    rows = _Rows(features, spectrum(covariance, ridge).whitening(atoms))
     random = np.random.default_rng(seed)
     if method == "maxvol":
         return _maxvol(features, covariance, ridge, count, starts)
     if method == "fps":
-        first = _scores(rows, np.eye(rows.shape[1]))
-        if starts is not None:
-            sizes = np.maximum(np.diff(starts), 1)[:, None]
-            rows = _sums(rows, starts) / sizes
-            first = _sums(first[:, None], starts)[:, 0]
-        return _farthest(rows, int(first.argmax()), count, progress)
+        first = rows.scores(np.eye(rows.width))
+        if starts is None:
+            return _farthest(rows[:], int(first.argmax()), count, progress)
+        means = _sums(rows[:], starts) / np.maximum(np.diff(starts), 1)[:, None]
+        return _farthest(means, int(_sums(first[:, None], starts)[:, 0].argmax()), count, progress)
     if starts is not None:
         return _choose_groups(rows, starts, count, method, per_atom, random, progress)
     if method == "leverage":
-        return _drawn(_scores(rows, np.eye(rows.shape[1])), count, random)
+        return _drawn(rows.scores(np.eye(rows.width)), count, random)
     return (_drawn_rows if method == "volume" else _best_rows)(rows, count, random, progress)
 
 
 def _checked(features: Matrix) -> Matrix:
-    features = np.ascontiguousarray(features, dtype=np.float64)
+    if _is_tensor(features):
+        if features.dim() != 2 or features.numel() == 0 or not features.is_floating_point():
+            raise ClebschError(f"features: expected rows of atoms, got shape {tuple(features.shape)}")
+        if not bool((finite := features.isfinite().all(1)).all()):
+            raise ClebschError(f"features: expected finite numbers, got others in row {int(finite.int().argmin())}")
+        return features
+    features = np.asarray(features)
+    if features.dtype not in (np.float32, np.float64):
+        features = features.astype(np.float64)
     if features.ndim != 2 or features.size == 0:
         raise ClebschError(f"features: expected rows of atoms, got shape {features.shape}")
-    bad = ~np.isfinite(features).all(1)
-    if bad.any():
-        raise ClebschError(f"features: expected finite numbers, got others in row {int(bad.argmax())}")
+    for part in _parts(len(features)):
+        # Sums of numbers that are finite may still overflow: those are looked at one by one.
+        if not np.isfinite(features[part].sum()) and not (finite := np.isfinite(features[part]).all(1)).all():
+            raise ClebschError(f"features: expected finite numbers, got others in row {part.start + finite.argmin()}")
     return features
+
+
+def _is_tensor(features: Any) -> bool:
+    """Whether these are torch's, without importing it."""
+    return hasattr(features, "is_cuda")
+
+
+def _parts(rows: int) -> Iterator[slice]:
+    return (slice(first, min(first + _BLOCK, rows)) for first in range(0, rows, _BLOCK))
+
+
+def _covariance(features: Matrix) -> Matrix:
+    """F^T F / N in float64, whatever the features are kept in."""
+    if _is_tensor(features):
+        blocks = (block.double() for block in features.split(_DEVICE_BLOCK))
+        return (sum(block.T @ block for block in blocks) / len(features)).cpu().numpy()
+    total = np.zeros((features.shape[1],) * 2)
+    for part in _parts(len(features)):
+        block = features[part].astype(np.float64, copy=False)
+        total += block.T @ block
+    return total / max(len(features), 1)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of features (N, d), whitened when they are looked at: of a large pool there is no second array."""
+
+    features: Matrix
+    whitening: Matrix
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def width(self) -> int:
+        return self.whitening.shape[1]
+
+    def __getitem__(self, index: Any) -> Matrix:
+        if _is_tensor(self.features):
+            return self.features[index].double().cpu().numpy() @ self.whitening
+        return self.features[index].astype(np.float64, copy=False) @ self.whitening
+
+    def scores(self, p: Matrix) -> Matrix:
+        """u^T P u (N,) of every row u."""
+        factor = self.whitening @ np.linalg.cholesky(p)
+        result = np.empty(len(self))
+        if _is_tensor(self.features):
+            there = self.features[:1].double().new_tensor(factor)
+            for first in range(0, len(self), _DEVICE_BLOCK):
+                y = self.features[first : first + _DEVICE_BLOCK].double() @ there
+                result[first : first + _DEVICE_BLOCK] = y.square_().sum(1).cpu().numpy()
+            return result
+        for part in _parts(len(self)):
+            y = self.features[part].astype(np.float64, copy=False) @ factor
+            result[part] = np.einsum("ij,ij->i", y, y)
+        return result
 
 
 def _starts(groups: NDArray[np.integer], rows: int) -> Indices:
@@ -117,16 +186,6 @@ def _sums(rows: Matrix, starts: Indices) -> Matrix:
     return total[starts[1:]] - total[starts[:-1]]
 
 
-def _scores(rows: Matrix, p: Matrix) -> Matrix:
-    """u^T P u of every row."""
-    factor = np.linalg.cholesky(p)
-    result = np.empty(len(rows))
-    for first in range(0, len(rows), _BLOCK):
-        y = rows[first : first + _BLOCK] @ factor
-        result[first : first + _BLOCK] = np.einsum("ij,ij->i", y, y)
-    return result
-
-
 def _drawn(scores: Matrix, count: int, random: np.random.Generator) -> Indices:
     """Draws without replacement in proportion to the scores: the largest of log score + Gumbel noise."""
     keys = np.log(np.maximum(scores, np.finfo(float).tiny)) + random.gumbel(size=len(scores))
@@ -134,12 +193,12 @@ def _drawn(scores: Matrix, count: int, random: np.random.Generator) -> Indices:
     return best[np.argsort(-keys[best])]
 
 
-def _best_rows(rows: Matrix, count: int, random: np.random.Generator, progress: Progress) -> Indices:
+def _best_rows(rows: _Rows, count: int, random: np.random.Generator, progress: Progress) -> Indices:
     """Each time the row with the largest score. Exact: a row outside of the pool has at most its old score."""
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     chosen: list[int] = []
     while len(chosen) < count:
-        bounds = _scores(rows, p)
+        bounds = rows.scores(p)
         bounds[chosen] = -1.0
         size = min(_POOL, len(rows))
         pool = np.argpartition(-bounds, size - 1)[:size]
@@ -159,13 +218,13 @@ def _best_rows(rows: Matrix, count: int, random: np.random.Generator, progress: 
     return np.array(chosen)
 
 
-def _drawn_rows(rows: Matrix, count: int, random: np.random.Generator, progress: Progress) -> Indices:
+def _drawn_rows(rows: _Rows, count: int, random: np.random.Generator, progress: Progress) -> Indices:
     """Each drawn in proportion to its score. Exact: proposals by old scores are taken with probability new / old."""
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     chosen: list[int] = []
     taken = np.zeros(len(rows), dtype=bool)
     while len(chosen) < count:
-        bounds = _scores(rows, p)
+        bounds = rows.scores(p)
         bounds[taken] = 0.0
         law = np.cumsum(bounds)
         if not law[-1] > 0:
@@ -173,8 +232,9 @@ def _drawn_rows(rows: Matrix, count: int, random: np.random.Generator, progress:
         missed = 0
         while len(chosen) < count and missed < 50:
             at = min(int(np.searchsorted(law, random.random() * law[-1], side="right")), len(rows) - 1)
-            step = p @ rows[at]
-            score = float(rows[at] @ step)
+            row = rows[at]
+            step = p @ row
+            score = float(row @ step)
             if taken[at] or random.random() * bounds[at] > score:
                 missed += 1
                 continue
@@ -231,7 +291,7 @@ def _add_group(rows: Matrix, p: Matrix) -> Matrix:
 
 
 def _choose_groups(
-    rows: Matrix,
+    rows: _Rows,
     starts: Indices,
     count: int,
     method: str,
@@ -239,7 +299,7 @@ def _choose_groups(
     random: np.random.Generator,
     progress: Progress,
 ) -> Indices:
-    p = np.eye(rows.shape[1])
+    p = np.eye(rows.width)
     group: Callable[[int], Matrix] = lambda s: rows[starts[s] : starts[s + 1]]  # noqa: E731
     gains = np.empty(len(starts) - 1)
     for s in range(len(gains)):
@@ -281,6 +341,8 @@ def _maxvol(features: Matrix, covariance: Matrix, ridge: float | str, count: int
     """In the `count` directions of the known's largest eigenvalues that the rows can span; of groups, those of the rows
     in the order in which they turn up."""
     found = spectrum(covariance, ridge)
+    if _is_tensor(features):
+        features = features.double().cpu().numpy()
     kept = np.flatnonzero(found.values > found.ridge)[::-1]
     width = min(len(kept), len(features))
     if starts is None and count > width:

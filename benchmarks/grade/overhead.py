@@ -1,0 +1,109 @@
+"""What a grade that is read every step costs a step.
+
+    python benchmarks/grade/overhead.py make FOLDER [NAME ...]    files: nequip-M, allegro-l2, mace-M (needs mace-torch)
+    python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
+
+Diamond of two elements, 8000 atoms on a GPU and 512 on a CPU, a step of ASE's calculator (energies, forces, stress) of
+a file with a grade: nobody asks for it, or every step gives it. Blocks of both take turns; medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from ase.build import bulk
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
+import common  # noqa: E402
+
+NAMES = ("nequip-M", "allegro-l2", "mace-M")
+BLOCKS = 15
+
+
+def crystal(cells: int, symbols: str, seed: int = 0):
+    """Diamond with displacements of 0.05 A; the elements take turns."""
+    atoms = bulk("C", "diamond", a=3.57, cubic=True) * (cells, cells, cells)
+    atoms.set_chemical_symbols([symbols[k % len(symbols)] for k in range(len(atoms))])
+    atoms.rattle(0.05, seed=seed)
+    return atoms
+
+
+def make(folder: Path, names: list[str]) -> None:
+    from clebsch import export
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        wanted = export.Extrapolation([crystal(2, "C" if name == "mace-M" else "CO", seed) for seed in range(8)])
+        if name == "mace-M":
+            from bench_mace import model_of
+
+            export.mace(model_of(name), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+            continue
+        from make_models import set_global_state, upstream
+
+        set_global_state(allow_tf32=False)
+        write = export.allegro if name.startswith("allegro") else export.nequip
+        write(upstream(name.removeprefix("nequip-")), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+
+
+def measure(path: Path, device: str, atoms) -> dict[str, float]:
+    """Milliseconds a step without and with grades, and their difference in percent."""
+    from clebsch.ase import ClebschCalculator
+
+    rng = np.random.default_rng(1)
+    both = [ClebschCalculator(path, device, extrapolation=graded) for graded in (False, True)]
+
+    def block(calc, steps: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
+            calc.calculate(atoms, ["energy", "forces", "stress"])
+        return 1e3 * (time.perf_counter() - begin) / steps
+
+    for calc in both:
+        block(calc, 4)
+    steps = max(1, int(250 / block(both[0], 3)))
+    times = [[], []]
+    for k in range(BLOCKS):
+        for which in (0, 1) if k % 2 else (1, 0):
+            times[which].append(block(both[which], steps))
+    plain, graded = (statistics.median(values) for values in times)
+    each = [100 * (b / a - 1) for a, b in zip(*times, strict=True)]
+    middle, spread = common.quartiles(each)
+    return {"plain_ms": plain, "graded_ms": graded, "percent": middle, "spread": spread, "steps": steps * BLOCKS}
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("make", "measure"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--cells", type=int, help="of diamond, along each axis")
+    parser.add_argument("--json", type=Path, default=Path("overhead.json"))
+    args = parser.parse_args()
+    if args.what == "make":
+        make(args.folder, args.names or list(NAMES))
+        return
+    records = []
+    for name in args.names or [name for name in NAMES if (args.folder / f"{name}.pt").exists()]:
+        cells = args.cells or (10 if args.device.startswith("cuda") else 4)
+        found = measure(args.folder / f"{name}.pt", args.device, crystal(cells, "C" if name == "mace-M" else "CO"))
+        print(f"{name}: {8 * cells**3} atoms, {found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, "
+              f"{found['percent']:+.2f}% +- {found['spread']:.2f}", flush=True)  # fmt: skip
+        kind = args.device.split(":")[0]
+        record = {"name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent", "value": found["percent"]}
+        record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
+        records.append({**found, **record, "peer": None, **common.about(args.device)})
+    common.save(args.json, records)
+
+
+if __name__ == "__main__":
+    main()
