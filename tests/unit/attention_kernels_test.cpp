@@ -11,8 +11,9 @@ TEST(AttentionKernels, CompileWithoutSpills) {
   CLEBSCH_NEEDS_NVRTC();
   using attention::KernelShape;
   for (const int arch : {75, 80, 90, 120}) {
-    for (const KernelShape& shape : {KernelShape{attention::kFloat16, 64, 64}, KernelShape{attention::kBfloat16, 128, 128},
-                                     KernelShape{attention::kFloat32, 40, 256}}) {
+    for (const KernelShape& shape :
+         {KernelShape{attention::kFloat16, 64, 64}, KernelShape{attention::kBfloat16, 128, 128},
+          KernelShape{attention::kFloat32, 40, 256}}) {
       if (arch == 75 && shape.number == attention::kBfloat16) continue;
       for (const std::string& name : attention::device_sources(shape, arch)) {
         const cuda::Cubin cubin =

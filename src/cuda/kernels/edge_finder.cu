@@ -6,9 +6,9 @@
 
 using namespace clebsch::cuda;
 
-/// The cell of a row's system. Once a row, and not where a pair needs it: there CUDA 13.0's assembler made the offset of
-/// a single system (0, overwritten under a predicate) five cycles before it was read, and an H200 read what had been in
-/// the register before.
+/// The cell of a row's system. Once a row, and not where a pair needs it: there CUDA 13.0's assembler made the offset
+/// of a single system (0, overwritten under a predicate) five cycles before it was read, and an H200 read what had been
+/// in the register before.
 __device__ __forceinline__ const double* cell_of(const EdgeFinderOperands& o, int row) {
   return o.systems ? o.cell + 9 * static_cast<int64>(o.systems[row]) : o.cell;
 }
