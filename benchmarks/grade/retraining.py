@@ -2,7 +2,7 @@
 
     python benchmarks/grade/retraining.py MODEL.pt --json retraining.json [--seeds 3] [--epochs 8] [--count 20]
 
-A small one of its kind: boxes of eight molecules, so that it runs on two cores. MODEL.pt: the shipped NequIP water model
+A small one of its kind: boxes of eight molecules, for two cores. MODEL.pt: the shipped NequIP water model
 with a grade of its training set. The pool has 400 frames of the reference, 90% at 300 to 600 K, the rest at 900 to
 2,000 K and at 1.6 g/cm^3. `count` of them, chosen or at random, are what the shipped weights are trained on for
 `epochs` epochs by the recipe of examples/active_learning; one seed is one order of training and one random choice.
