@@ -104,8 +104,11 @@ def main() -> None:
     for name in args.names or [name for name in NAMES if (args.folder / f"{name}.pt").exists()]:
         cells = args.cells or (10 if args.device.startswith("cuda") else 3)
         found = measure(args.folder / f"{name}.pt", args.device, crystal(cells, "C" if name == "mace-M" else "CO"))
-        print(f"{name}: {8 * cells**3} atoms, {found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, "
-              f"{found['percent']:+.2f}% +- {found['spread']:.2f}, fastest blocks {found['fastest_percent']:+.2f}%", flush=True)  # fmt: skip
+        found_text = (
+            f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
+        )
+        within = f"+- {found['spread']:.2f}, fastest blocks {found['fastest_percent']:+.2f}%"
+        print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
         kind = args.device.split(":")[0]
         record = {"name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent", "value": found["percent"]}
         record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
