@@ -95,7 +95,10 @@ def main() -> None:
         within = f"(noise: {found['null_percent']:+.2f}%)"
         print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
         kind = args.device.split(":")[0]
-        record = {"name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent", "value": float(found["percent"])}
+        record = {
+            "name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent",
+            "value": float(found["percent"]),
+        }
         record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
         records.append({**found, **record, "peer": None, **common.about(args.device)})
     common.save(args.json, records)
