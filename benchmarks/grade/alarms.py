@@ -38,7 +38,8 @@ def run(model: Path, device: str, kelvin: float, ps: float, seconds: float) -> d
     MaxwellBoltzmannDistribution(atoms, temperature_K=kelvin, rng=rng)
     dynamics = Langevin(atoms, 0.5 * units.fs, temperature_K=kelvin, friction=0.01 / units.fs, rng=rng)
     begin, largest, temperatures = time.monotonic(), [], []
-    dynamics.run(4000 if kelvin > 400 else 400)
+    warm = 4000 if kelvin > 400 else 400
+    dynamics.run(warm)
     # A run is warm before its steps count, and `seconds` are for all of it.
     for _ in range(round(ps * 2000 / 10)):
         for _ in range(10):
@@ -52,7 +53,7 @@ def run(model: Path, device: str, kelvin: float, ps: float, seconds: float) -> d
             "alarms": int((grades > said["maximum"]).sum()), "largest": float(grades.max()),
             "median_of_largest": float(np.median(grades)), "q99_of_largest": float(np.quantile(grades, 0.99)),
             "training_maximum": said["maximum"], "training_q99": said["q99"],
-            "ms_a_step": 1e3 * (time.monotonic() - begin) / (len(grades) + 4000)}  # fmt: skip
+            "ms_a_step": 1e3 * (time.monotonic() - begin) / (len(grades) + warm)}  # fmt: skip
 
 
 def main() -> None:

@@ -143,9 +143,9 @@ def draw(out: Path, runs: dict[str, list[float]], most: float) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for name, grades in runs.items():
-        axes.plot(np.linspace(*DENSITIES, len(grades)), grades, label=name)
+        axes.plot(np.geomspace(*DENSITIES, len(grades) + 1)[1:], grades, label=name)
     axes.axhline(most, color="grey", linestyle=":", label="threshold")
-    axes.set(yscale="log", xlabel="density along the run, g/cm$^3$ (linear in its steps)", ylabel="largest grade")
+    axes.set(yscale="log", xlabel="density along the run, g/cm$^3$", ylabel="largest grade")
     axes.legend(frameon=False)
     figure.savefig(out, dpi=150)
 

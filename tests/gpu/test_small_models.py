@@ -79,6 +79,19 @@ def test_step_with_checked_indices(device, within, monkeypatch) -> None:
     within(errors, limits(errors, TOLERANCE["float64"]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_features_of_allegro(dtype, device, within) -> None:
+    """With gradients and without, of graphs of seven atoms and of one."""
+    options = {"cuda_graph": False} if device == "cuda" else {}
+    tested, expected = load("small-allegro", device, dtype, **options), load("small-allegro", "cpu", "float64")
+    errors: dict[str, float] = {}
+    for structure in (gas(7, 3), gas(1)):
+        for wanted in ({}, {"forces": False, "virial": False}):
+            got, exact = (evaluate(m, structure, outputs=["last_features"], **wanted) for m in (tested, expected))
+            errors = largest(errors, difference(got, exact, ("forces", "last_features")))
+    within(errors, limits(errors, TOLERANCE[dtype]))
+
+
 @pytest.mark.parametrize("model", ["small-nequip", "small-allegro"])
 def test_list_of_pairs(model, within) -> None:
     assert check_lists_of_pairs(model, "float64", [gas(7, 1), gas(0), gas(1)], 2, within, cuda_graph=False) == 0

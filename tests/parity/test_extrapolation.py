@@ -81,6 +81,7 @@ def test_runs_agree_with_the_reference(model, grade_: str, pooling: str) -> None
     own = grades(path, structures(20))
     assert said["counts"] == [120, 120] and said["pooling"] == pooling and said["grade"] == grade_
     assert said["maximum"] == pytest.approx(own.max()) and said["q99"] == pytest.approx(np.quantile(own, 0.99))
+    assert said["q9999"] == pytest.approx(np.quantile(own, 0.9999))
     if grade_ == "maxvol":
         assert own.max() <= 1.01 + 1e-9
 
@@ -301,7 +302,7 @@ def test_info_prints_it(model, capsys) -> None:
     assert main(["info", str(model())]) == 0
     text = capsys.readouterr().out
     assert "extrapolation: leverage, all elements pooled, 8 features" in text and "O 120, H 120" in text
-    assert "grades in the training set: median" in text
+    assert "grades in the training set: median" in text and "99.99% below" in text
 
 
 def test_export_with_a_training_set(upstream_model, tmp_path: Path) -> None:

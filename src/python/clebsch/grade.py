@@ -32,7 +32,8 @@ class Grade:
     else one a type.
 
     transform (G, d, k); counts (T,) atoms; covariance (G, d, d) = F^T F / n; ridge in the covariance's units, the
-    largest of the matrices'; median, q99 and maximum of the training atoms' grades.
+    largest of the matrices'; median, 99% and 99.99% quantile and maximum of the
+    training atoms' grades.
     """
 
     grade: str
@@ -43,6 +44,7 @@ class Grade:
     ridge: float
     median: float = 0.0
     q99: float = 0.0
+    q9999: float = 0.0
     maximum: float = 0.0
 
     def of(self, features: Matrix, types: NDArray[np.integer]) -> Matrix:
@@ -180,6 +182,6 @@ def fit(
     padded = np.stack([np.pad(t, ((0, 0), (0, columns - t.shape[1]))) for t in transforms])
     result = Grade(grade, pooling, padded, counts, covariances, largest)
     values = result.of(features, types)
-    result.median, result.q99 = (float(v) for v in np.quantile(values, [0.5, 0.99]))
+    result.median, result.q99, result.q9999 = (float(v) for v in np.quantile(values, [0.5, 0.99, 0.9999]))
     result.maximum = float(values.max())
     return result

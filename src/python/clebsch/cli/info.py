@@ -74,7 +74,8 @@ def _print_grade(metadata: dict[str, Any]) -> None:
     pooling = "all elements pooled" if grade["pooling"] == "all" else "each element by itself"
     print(f"extrapolation: {grade['grade']}, {pooling}, {metadata['features']['count']} features, "
           f"ridge {grade['ridge']:.2e}; training atoms: {counts}")  # fmt: skip
-    print(f"  grades in the training set: median {grade['median']:.3g}, 99% below {grade['q99']:.3g}, "
+    nearly = f"99.99% below {grade['q9999']:.3g}, " if "q9999" in grade else ""
+    print(f"  grades in the training set: median {grade['median']:.3g}, 99% below {grade['q99']:.3g}, {nearly}"
           f"maximum {grade['maximum']:.3g}")  # fmt: skip
 
 

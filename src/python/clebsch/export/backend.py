@@ -102,7 +102,7 @@ def _grade_metadata(d: Description) -> dict[str, Any]:
         g = d.grade
         keys["extrapolation"] = {
             "grade": g.grade, "pooling": g.pooling, "counts": [int(n) for n in g.counts], "ridge": g.ridge,
-            "median": g.median, "q99": g.q99, "maximum": g.maximum,
+            "median": g.median, "q99": g.q99, "q9999": g.q9999, "maximum": g.maximum,
         }  # fmt: skip
     return keys
 
