@@ -15,9 +15,9 @@ TEST(SamplingKernels, CompileWithoutSpills) {
       const cuda::Cubin cubin = sampling::compile_source(name, arch, cuda::CubinCache(""));
       EXPECT_FALSE(cubin.code.empty());
       for (const cuda::KernelResources& kernel : cubin.kernels) {
-        // A few numbers outside of the loops. Kernels of two variants for many columns put most of a matrix aside while
-        // they read another.
-        const bool wide = kernel.name.find("_columns") != std::string::npos;
+        // A few numbers outside of the loops. Kernels of two variants for more than 32 columns put most of a matrix
+        // aside while they read another.
+        const bool wide = kernel.name.find("_columns") != std::string::npos && kernel.name != "gram_of_32_columns";
         EXPECT_LE(kernel.spill_bytes, arch != 90 ? 100000 : wide ? 1500 : 200) << kernel.name;
       }
     }
