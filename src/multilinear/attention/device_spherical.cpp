@@ -85,6 +85,9 @@ int exact_rows(const KernelShape& kernels) {
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }
 
+/// Threads of half_sums.cu.
+int half_sum_threads(const KernelShape& kernels) { return kernels.d == 128 ? 512 : 256; }
+
 template <typename T>
 T* at(const Memory& memory, size_t bytes = 0) {
   return reinterpret_cast<T*>(static_cast<char*>(memory.get()) + bytes);
@@ -152,7 +155,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
-  half.chunks = chunks_for(key_heads, a.shape.keys, 128, 1);
+  // What few heads' many chunks leave behind has to be read again: half as many then.
+  half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 ? 2 : 1);
   // Sums in double precision, where heads need them, take the same memory: half as many chunks.
   exact.chunks = std::max(1, half.chunks / 2);
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
@@ -167,15 +171,16 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
   half.flags = at<unsigned char>(small, fragments + scales + traces + flags);
-  kernels->half_sums.launch(key_heads * half.chunks, 256, stream, half);
-  kernels->half_add.launch(key_heads * tiles, 512, stream, half);
-  kernels->half_rows.launch(heads, parts_for(a.shape, a.shape.queries, 128), 128, stream, half);
+  kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
+  kernels->half_add.launch(key_heads * tiles, 1024, stream, half);
+  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
+  kernels->half_rows.launch(heads * half.parts, 256, stream, half);
   // What follows returns at once for heads without flagged queries.
   exact.head_flags = a.head_flags = half.head_flags;
   a.flags = half.flags;
   exact.partial = partial.get();
   exact_sums(*kernels, shape, exact, false, allocate, stream);
-  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 2048 / std::min<int64_t>(heads, 2048) + 1), 128,
+  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 1024 / std::min<int64_t>(heads, 1024) + 1), 128,
                                   stream, a);
 }
 

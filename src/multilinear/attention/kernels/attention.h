@@ -71,6 +71,7 @@ struct HalfArguments {
   void* out = nullptr;
   float* norm = nullptr;
   int chunks = 0;
+  int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
 };
 

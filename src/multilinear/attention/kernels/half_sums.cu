@@ -1,17 +1,17 @@
 // G = K^T K and M = K^T V of 16-bit numbers on tensor cores, with sums of 32 bits. Compiled with CLEBSCH_NUMBER,
 // CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
 #include "multilinear/attention/kernels/attention.h"
-#include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/attention/kernels/half_fragments.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
-constexpr int kThreads = 256, kAcross = 4, kDown = 2;  // warps: 4 over columns, 2 over rows
+constexpr int kAcross = 4, kDown = kD == 128 ? 4 : 2, kThreads = 32 * kAcross * kDown;  // warps over columns, rows
 constexpr int kRowTiles = (kD / 16 + kDown - 1) / kDown, kPairs = (kAll / 16 + kAcross - 1) / kAcross;
 /// Keys of a stage, in a ring of stages; rows are 16 bytes longer so that ldmatrix meets all banks.
-constexpr int kKeys = kAll <= 64 ? 64 : kAll <= 128 ? 32 : 16, kStages = 4;
+constexpr int kKeys = kAll <= 64 ? 64 : kAll <= 128 ? 32 : 16, kStages = kAll == 256 ? 5 : 4;
 constexpr int kStrideK = kD + 8, kStrideV = kDv + 8, kStage = kKeys * (kStrideK + kStrideV);
 
 /// Copies keys from .. from + kKeys of a head into a stage, zeros from `end` on.
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
   }
 }
 
-constexpr int kAddThreads = 512, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
+constexpr int kAddThreads = 1024, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
 
 /// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles.
 extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments a) {
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
   const int group = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
   if (group < kGroups) {
     double sum[4] = {};
-#pragma unroll 4
+#pragma unroll 8
     for (int chunk = group; chunk < a.chunks; chunk += kGroups) {
       const float4 x =
           __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
@@ -129,46 +129,16 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
     double sum = 0.0;
 #pragma unroll
     for (int part = 0; part < kGroups; ++part) sum += parts[part * kD * 8 + at];
-    const int row = at / 8, place = at % 8;
-    const int column = 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
-    a.sums[(static_cast<long long>(head) * kD + row) * kAll + column] = sum;
+    a.sums[(static_cast<long long>(head) * kD + at / 8) * kAll + column_of(tile, at % 8)] = sum;
     terms[at] = static_cast<float>(sum);
     most = fmaxf(most, fabsf(terms[at]));
   }
-  for (int bits = 16; bits > 0; bits /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bits));
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int w = 0; w < kAddThreads / 32; ++w) most = fmaxf(most, largest[w]);
-  // 2^13 <= largest term < 2^14: far from both ends of a half, and powers of two lose nothing.
-  const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 40), 230);
-  const float up = __uint_as_float(static_cast<unsigned>(254 + 13 - exponent) << 23);
-  if (threadIdx.x == 0) {
-    a.scales[head * kTiles + tile] = __uint_as_float(static_cast<unsigned>(exponent - 13) << 23);
-    if (tile < kD / 8) {
-      double trace = 0.0;
-      for (int place = 0; place < 8; ++place) {
-        trace += terms[(32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2) * 8 + place];
-      }
-      a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
-    }
+  most = largest_of<kAddThreads>(most, largest);
+  if (threadIdx.x == 0 && tile < kD / 8) {
+    double trace = 0.0;
+    for (int place = 0; place < 8; ++place) trace += terms[column_of(tile, place) * 8 + place];
+    a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
   }
-  uint4* fragments = static_cast<uint4*>(a.fragments) + (static_cast<long long>(head) * kTiles + tile) * (kD / 16) * 32;
-  for (int at = threadIdx.x; at < kD / 16 * 32; at += kAddThreads) {
-    const int step = at / 32, lane = at % 32, g = lane / 4, t = lane % 4;
-    const int row = 32 * (step / 2) + 8 * t + 4 * (step % 2);
-    unsigned high[2], low[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float x = terms[(row + 2 * r) * 8 + g] * up, y = terms[(row + 2 * r + 1) * 8 + g] * up;
-      const unsigned hx = float_to_bits(x), hy = float_to_bits(y);
-      high[r] = hx | hy << 16;
-      low[r] = float_to_bits(x - bits_to_float(hx)) | float_to_bits(y - bits_to_float(hy)) << 16;
-    }
-    uint4 fragment;
-    fragment.x = high[0];
-    fragment.y = high[1];
-    fragment.z = low[0];
-    fragment.w = low[1];
-    fragments[at] = fragment;
-  }
+  const long long at = static_cast<long long>(head) * kTiles + tile;
+  write_fragments<kD, kAddThreads>(static_cast<uint4*>(a.fragments) + at * (kD / 16) * 32, a.scales + at, terms, most);
 }
