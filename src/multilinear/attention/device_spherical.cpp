@@ -245,7 +245,7 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
   half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
   kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
-  const int rows = shape.d + shape.dv <= 128 ? 256 : 128;
+  const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
   half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
   kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
   kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);

@@ -9,7 +9,7 @@ using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
 /// Row tiles of a warp: as many as registers hold.
-constexpr int kHigh = kAll <= 128 ? 2 : 1, kRows = 16 * kHigh, kBlockRows = kRowWarps * kRows;
+constexpr int kHigh = kAll <= 96 ? 2 : 1, kRows = 16 * kHigh, kBlockRows = kRowWarps * kRows;
 constexpr int kVectorsD = 4 * (kD / 16) * 32, kVectorsDv = 4 * (kDv / 16) * 32;
 constexpr int kSlot = kVectorsD > kVectorsDv ? kVectorsD : kVectorsDv;
 
@@ -100,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradient
     const float c1 = norm > 0.0f ? 1.0f / norm : 0.0f, form = of_norm * norm - product, c2 = form * c1 * c1;
     if (t == 0) reinterpret_cast<float2*>(a.coefficients)[row] = make_float2(c1, c2);
     // Also what is too small or too large for 32 bits, and what is no number.
-    const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e15f && trace < 1e37f &&
-                      fabsf(form) < 1e30f && most < 1e15f;
+    const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e10f && trace < 1e37f &&
+                      fabsf(form) < 1e30f && fabsf(c2) < 1e30f && most < 1e15f;
     flagged = flagged || (!fine && !(most == 0.0f));
     if (fine) {
       of_rows = fmaxf(of_rows, c1 * most);
@@ -234,7 +234,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 }
 
 /// dq = c1 grad M^T + c2 q G. Grid: sequences x heads x parts.
-extern "C" __global__ void __launch_bounds__(kRowThreads) half_query_gradients(HalfGradients a) {
+extern "C" __global__ void __launch_bounds__(kRowThreads, 2) half_query_gradients(HalfGradients a) {
   const int part = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   const int head = place % a.shape.heads, sequence = place / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_query_gradients(H
 }
 
 /// dk = v dM^T + k (dG + dG^T), dv = k dM. Grid: sequences x key heads x parts.
-extern "C" __global__ void __launch_bounds__(kRowThreads) half_key_gradients(HalfGradients a) {
+extern "C" __global__ void __launch_bounds__(kRowThreads, 2) half_key_gradients(HalfGradients a) {
   const int part = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   gradients<true>(a, a.k, a.v, key_rows(a.shape, place / a.shape.key_heads, place % a.shape.key_heads), place, part);
 }
