@@ -166,7 +166,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     x.load(x_tensor, rows, t);
     y.load(y_tensor, rows, t);
     float sums[kHigh][4];
-#pragma unroll
+#pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
       float of_form[4][kHigh][4];
       unsigned pairs[kHigh][2][4];
@@ -207,7 +207,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
       }
     }
     if (!kOfKeys) continue;
-#pragma unroll
+#pragma unroll 1
     for (int c = 0; c < kDv / 32; ++c) {
       unsigned pairs[kHigh][2][4];
       await_tiles();
