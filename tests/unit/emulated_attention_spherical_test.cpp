@@ -189,6 +189,11 @@ TEST(EmulatedAttention, SixteenBits) {
   compare({kFloat16, 1, 1, 1, 32, 32, 5, 0}, 5e-3, 2e-2);
 }
 
+TEST(EmulatedAttention, LargeSixteenBits) {
+  compare({kFloat16, 1, 2, 2, 128, 128, 40, 70}, 5e-3, 2e-2);
+  compare({kBfloat16, 1, 1, 1, 96, 32, 150, 40}, 4e-2, 1e-1);
+}
+
 TEST(EmulatedAttention, FlaggedQueries) {
   compare({kFloat16, 1, 2, 2, 32, 32, 45, 300, false, true}, 5e-3, 2e-2);
   compare({kBfloat16, 1, 1, 1, 32, 32, 40, 100, false, true}, 4e-2, 1e-1);
