@@ -103,6 +103,23 @@ def test_the_same_bits(device):
     assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
 
 
+def test_the_same_bits_of_gradients(device):
+    tensor = [t.requires_grad_() for t in tensors(1, 8, 2, 3000, 5000, 64, 64, torch.float16, device)]
+    weight = torch.randn(1, 8, 3000, 64, device=device).half()
+    first, second = (torch.autograd.grad(spherical_attention(*tensor)[0], tensor, weight) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_gradients_of_uneven_queries(device):
+    """Sizes of queries and of gradients far apart, within a head and between heads."""
+    q, k, v = tensors(1, 4, 2, 600, 700, 64, 64, torch.bfloat16, device)
+    q = q * 2.0 ** -(torch.arange(600, device=device) % 16)[None, None, :, None].to(q.dtype)
+    v = v * torch.tensor([1e-6, 1e6], device=device, dtype=q.dtype)[None, :, None, None]
+    for head in range(4):
+        part = [t[:, at : at + 1] for t, at in ((q, head), (k, head // 2), (v, head // 2))]
+        compare(*part)
+
+
 def test_capture_in_a_graph(device):
     q, k, v = tensors(1, 2, 2, 300, 900, 64, 64, torch.float16, device)
     expected = spherical_attention(q, k, v)[0]

@@ -21,7 +21,7 @@ TEST(AttentionKernels, CompileWithoutSpills) {
         EXPECT_FALSE(cubin.code.empty());
         for (const cuda::KernelResources& kernel : cubin.kernels) {
           // A few numbers outside of the loops, where registers are left.
-          EXPECT_LE(kernel.spill_bytes, arch == 75 ? 100000 : 150) << kernel.name << " " << arch << " " << shape.number;
+          EXPECT_LE(kernel.spill_bytes, arch == 75 ? 100000 : 250) << kernel.name << " " << arch << " " << shape.number;
         }
       }
     }

@@ -75,6 +75,7 @@ struct Case {
   int64_t queries, keys;
   bool multiplicity = false, flagged = false;
   std::vector<int> offsets = {};
+  bool uneven = false;  ///< queries of sizes from 1 to 2^-7, large gradients
 };
 
 double worst(const Tensor& a, const Tensor& b) {
@@ -107,6 +108,12 @@ void compare(const Case& c, double output_error, double gradient_error) {
       if (at / static_cast<size_t>(c.d) % 3 == 0 && static_cast<int>(at % static_cast<size_t>(c.d)) < c.d / 2)
         q.set(at, 0);
     }
+  }
+  if (c.uneven) {
+    for (size_t at = 0; at < q.count; ++at) {
+      q.set(at, static_cast<float>(std::ldexp(q.get(at), -static_cast<int>(at / static_cast<size_t>(c.d) % 8))));
+    }
+    for (size_t at = 0; at < grad.count; ++at) grad.set(at, static_cast<float>(64 * grad.get(at)));
   }
   const int64_t sums = int64_t{c.sequences} * c.key_heads * c.d * (c.d + c.dv);
   struct Results {
@@ -177,7 +184,14 @@ TEST(EmulatedAttention, SixteenBits) {
   compare({kFloat16, 3, 2, 2, 32, 32, 40, 40, false, false, {0, 33, 33, 40}}, 5e-3, 2e-2);
   compare({kFloat16, 1, 1, 1, 32, 32, 20, 50, true}, 5e-3, 2e-2);
   compare({kFloat16, 1, 1, 1, 16, 24, 20, 50}, 5e-3, 2e-2);
+  compare({kFloat16, 2, 4, 2, 64, 64, 300, 200}, 5e-3, 1e-2);
+  compare({kFloat16, 1, 2, 1, 32, 32, 150, 90, false, false, {}, true}, 5e-3, 2e-2);
   compare({kFloat16, 1, 1, 1, 32, 32, 5, 0}, 5e-3, 2e-2);
+}
+
+TEST(EmulatedAttention, LargeSixteenBits) {
+  compare({kFloat16, 1, 2, 2, 128, 128, 40, 70}, 5e-3, 2e-2);
+  compare({kBfloat16, 1, 1, 1, 96, 32, 150, 40}, 4e-2, 1e-1);
 }
 
 TEST(EmulatedAttention, FlaggedQueries) {

@@ -23,6 +23,7 @@ struct Kernels {
   cuda::KernelOf<SumArguments> sums_of_keys, sums_of_queries, add_chunks;
   cuda::KernelOf<RowArguments> rows_of_queries, coefficients, gradients_of_queries, gradients_of_keys;
   cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
+  cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   bool half = false;
 };
 
@@ -47,10 +48,17 @@ Kernels* load(const KernelShape& shape) {
   kernels->gradients_of_keys = found[3];
   kernels->half = takes_half_kernels(shape, arch);
   if (kernels->half) {
-    found = entries("half_sums", {"half_sums", "half_add"});
+    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums"});
+    kernels->half_query_sums = found[2];
     kernels->half_sums = found[0];
     kernels->half_add = found[1];
     kernels->half_rows = entries("half_rows", {"half_rows"})[0];
+    found =
+        entries("half_gradients", {"half_split", "half_coefficients", "half_query_gradients", "half_key_gradients"});
+    kernels->split = found[0];
+    kernels->half_coefficients = found[1];
+    kernels->query_gradients = found[2];
+    kernels->key_gradients = found[3];
   }
   return kernels.release();
 }
@@ -85,6 +93,9 @@ int exact_rows(const KernelShape& kernels) {
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }
 
+/// Threads of half_sums.cu.
+int half_sum_threads(const KernelShape& kernels) { return kernels.d == 128 ? 512 : 256; }
+
 template <typename T>
 T* at(const Memory& memory, size_t bytes = 0) {
   return reinterpret_cast<T*>(static_cast<char*>(memory.get()) + bytes);
@@ -114,7 +125,7 @@ bool takes_half_kernels(const KernelShape& shape, int arch) {
 
 std::vector<std::string> device_sources(const KernelShape& shape, int arch) {
   std::vector<std::string> names{"exact_sums", "exact_rows"};
-  if (takes_half_kernels(shape, arch)) names.insert(names.end(), {"half_sums", "half_rows"});
+  if (takes_half_kernels(shape, arch)) names.insert(names.end(), {"half_sums", "half_rows", "half_gradients"});
   return names;
 }
 
@@ -152,7 +163,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
-  half.chunks = chunks_for(key_heads, a.shape.keys, 128, 1);
+  // What few heads' many chunks leave behind has to be read again: half as many then.
+  half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 ? 2 : 1);
   // Sums in double precision, where heads need them, take the same memory: half as many chunks.
   exact.chunks = std::max(1, half.chunks / 2);
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
@@ -167,17 +179,85 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
   half.flags = at<unsigned char>(small, fragments + scales + traces + flags);
-  kernels->half_sums.launch(key_heads * half.chunks, 256, stream, half);
-  kernels->half_add.launch(key_heads * tiles, 512, stream, half);
-  kernels->half_rows.launch(heads, parts_for(a.shape, a.shape.queries, 128), 128, stream, half);
+  kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
+  kernels->half_add.launch(key_heads * tiles, 1024, stream, half);
+  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
+  kernels->half_rows.launch(heads * half.parts, 256, stream, half);
   // What follows returns at once for heads without flagged queries.
   exact.head_flags = a.head_flags = half.head_flags;
   a.flags = half.flags;
   exact.partial = partial.get();
   exact_sums(*kernels, shape, exact, false, allocate, stream);
-  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 2048 / std::min<int64_t>(heads, 2048) + 1), 128,
+  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 1024 / std::min<int64_t>(heads, 1024) + 1), 128,
                                   stream, a);
 }
+
+namespace {
+
+/// Gradients with 16-bit tensor cores, and which key heads (of the flags, which `memory` keeps) need double precision.
+int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowArguments& a, double* gradient_sums,
+                   Memory& memory, const Allocate& allocate, cuda::Stream stream) {
+  const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
+  const int64_t tiles = (shape.d + shape.dv) / 8, group = a.shape.heads / a.shape.key_heads;
+  HalfGradients half;
+  half.shape = a.shape;
+  half.q = a.q;
+  half.k = a.k;
+  half.v = a.v;
+  half.grad = a.grad;
+  half.out = a.out;
+  half.norm = static_cast<const float*>(a.norm);
+  half.grad_norm = static_cast<const float*>(a.grad_norm);
+  half.grad_q = a.grad_q;
+  half.grad_k = a.grad_k;
+  half.grad_v = a.grad_v;
+  const int64_t each =
+      std::max<int64_t>(1, chunks_for(key_heads * group, a.shape.queries, 128, key_heads < 16 ? 2 : 1));
+  half.chunks = static_cast<int>(each * group);
+  HalfArguments add;
+  add.shape = a.shape;
+  add.sums = gradient_sums;
+  add.chunks = half.chunks;
+  size_t bytes = 0;
+  const auto take = [&](int64_t count, size_t size) {
+    const size_t begin = bytes;
+    bytes += (static_cast<size_t>(count) * size + 255) / 256 * 256;
+    return begin;
+  };
+  const size_t partial = take(key_heads * half.chunks * sums_of(shape), 4),
+               fragments = take(key_heads * sums_of(shape), 4), turned = take(key_heads * shape.d * shape.dv, 4),
+               scales = take(key_heads * tiles, 4), turned_scales = take(key_heads * shape.d / 8, 4),
+               traces = take(key_heads * shape.d / 8, 4), coefficients = take(query_rows(a.shape) * 2, 4),
+               largest = take(key_heads * 2, 4), flags = take(key_heads + 1, 4);
+  memory = allocate(bytes);
+  half.partial = add.partial = at<float>(memory, partial);
+  half.fragments = add.fragments = at<char>(memory, fragments);
+  half.turned_fragments = at<char>(memory, turned);
+  half.scales = add.scales = at<float>(memory, scales);
+  half.turned_scales = at<float>(memory, turned_scales);
+  add.traces = at<float>(memory, traces);
+  half.coefficients = at<float>(memory, coefficients);
+  half.largest = at<unsigned>(memory, largest);
+  add.largest = half.largest;
+  half.head_flags = at<int>(memory, flags);
+
+  half.sums = a.sums;
+  kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
+  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
+  kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
+  const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
+  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
+  kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
+  kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
+  kernels.half_add.launch(key_heads * tiles, 1024, stream, add);
+  half.sums = gradient_sums;
+  kernels.split.launch(key_heads * (shape.d / 8), 256, stream, half);
+  half.parts = static_cast<int>(parts_for(a.shape, a.shape.keys, rows));
+  kernels.key_gradients.launch(key_heads * half.parts, 256, stream, half);
+  return half.head_flags;
+}
+
+}  // namespace
 
 void device_backward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {
   const auto kernels = kernels_of(shape);
@@ -188,17 +268,26 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   const Memory sums = allocate(static_cast<size_t>(key_heads * sums_of(shape)) * 8);
   a.coefficients = at<double>(coefficients);
   a.gradient_sums = at<double>(sums);
-  kernels->coefficients.launch((rows + 3) / 4, 128, stream, a);
+  const int tile = exact_rows(shape);
+  int64_t query_parts = parts_for(a.shape, a.shape.queries, tile), key_parts = parts_for(a.shape, a.shape.keys, tile);
+  Memory memory;
+  if (kernels->half && !a.multiplicity) {
+    a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
+    // What follows returns at once for heads without flagged queries.
+    query_parts = std::min<int64_t>(query_parts, 1024 / std::min<int64_t>(heads, 1024) + 1);
+    key_parts = std::min<int64_t>(key_parts, 1024 / std::min<int64_t>(key_heads, 1024) + 1);
+  }
+  kernels->coefficients.launch(a.head_flags ? std::min<int64_t>((rows + 3) / 4, 1024) : (rows + 3) / 4, 128, stream, a);
   SumArguments of_queries;
   of_queries.shape = a.shape;
   of_queries.q = a.q;
   of_queries.grad = a.grad;
   of_queries.coefficients = a.coefficients;
   of_queries.sums = at<double>(sums);
+  of_queries.head_flags = a.head_flags;
   exact_sums(*kernels, shape, of_queries, true, allocate, stream);
-  const int tile = exact_rows(shape);
-  kernels->gradients_of_queries.launch(heads, parts_for(a.shape, a.shape.queries, tile), 128, stream, a);
-  kernels->gradients_of_keys.launch(key_heads, parts_for(a.shape, a.shape.keys, tile), 128, stream, a);
+  kernels->gradients_of_queries.launch(heads, query_parts, 128, stream, a);
+  kernels->gradients_of_keys.launch(key_heads, key_parts, 128, stream, a);
 }
 
 }  // namespace clebsch::attention

@@ -68,10 +68,39 @@ struct HalfArguments {
   float* traces = nullptr;    ///< (key heads, d / 8): parts of trace(G)
   int* head_flags = nullptr;  ///< (key heads)
   unsigned char* flags = nullptr;
+  const unsigned* largest = nullptr;  ///< of HalfGradients: what the partial sums are scaled with; null: nothing
   void* out = nullptr;
   float* norm = nullptr;
   int chunks = 0;
+  int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
+};
+
+/// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
+/// [s t c2 / c1 q, grad], s and t powers of two of the key head that bring numbers into the range of a half.
+struct HalfGradients {
+  Shape shape;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* grad = nullptr;
+  const void* out = nullptr;
+  const float* norm = nullptr;
+  const float* grad_norm = nullptr;  ///< null: zeros
+  const double* sums = nullptr;      ///< as HalfArguments, of the keys; of the queries in half_split
+  float* coefficients = nullptr;     ///< (query rows, 2): c1, c2
+  unsigned* largest = nullptr;       ///< (key heads, 2): bits of the largest |c1 q| and |c2 / c1^2|
+  int* head_flags = nullptr;         ///< (key heads + 1): the last for any of them
+  float* partial = nullptr;          ///< as HalfArguments
+  const void* fragments = nullptr;   ///< of [G, M], or of their gradients
+  const float* scales = nullptr;     ///< as HalfArguments
+  void* turned_fragments = nullptr;  ///< (key heads, d / 8, dv / 16, 32) uint4: of M^T
+  float* turned_scales = nullptr;    ///< (key heads, d / 8)
+  void* grad_q = nullptr;
+  void* grad_k = nullptr;
+  void* grad_v = nullptr;
+  int chunks = 0;
+  int parts = 0;
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

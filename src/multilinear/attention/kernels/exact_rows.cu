@@ -129,24 +129,26 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
 }
 
 /// c1 = 1 / norm and c2 = (grad_norm - grad . out / norm) / norm of every query; zeros where the norm is zero.
-/// Grid: ceil(query rows / 4), a warp a row.
+/// A warp a row; with flags of heads only where the last flag, for any of them, is set.
 extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
   const Shape& s = a.shape;
   const long long rows = (s.offsets ? 1 : s.sequences) * s.heads * s.queries;
-  const long long row = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (row >= rows) return;
+  if (a.head_flags && !a.head_flags[s.sequences * s.key_heads]) return;
   const int lane = threadIdx.x % 32;
-  double sum = 0.0;
-  for (int c = lane; c < kDv; c += 32) {
-    sum += to_double(static_cast<const number*>(a.grad)[row * kDv + c]) *
-           to_double(static_cast<const number*>(a.out)[row * kDv + c]);
+  for (long long row = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32; row < rows;
+       row += static_cast<long long>(gridDim.x) * kWarps) {
+    double sum = 0.0;
+    for (int c = lane; c < kDv; c += 32) {
+      sum += to_double(static_cast<const number*>(a.grad)[row * kDv + c]) *
+             to_double(static_cast<const number*>(a.out)[row * kDv + c]);
+    }
+    sum = warp_sum(sum);
+    if (lane != 0) continue;
+    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
+    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
+    a.coefficients[2 * row] = norm == 0.0 ? 0.0 : 1.0 / norm;
+    a.coefficients[2 * row + 1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;
   }
-  sum = warp_sum(sum);
-  if (lane != 0) return;
-  const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
-  const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
-  a.coefficients[2 * row] = norm == 0.0 ? 0.0 : 1.0 / norm;
-  a.coefficients[2 * row + 1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;
 }
 
 /// dq = c1 grad M^T + c2 q G. Grid as rows_of_queries.
@@ -154,6 +156,7 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_queries(RowArgume
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv];
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
+  if (a.head_flags && !a.head_flags[key_head]) return;
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -190,6 +193,7 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_queries(RowArgume
 extern "C" __global__ void __launch_bounds__(128) gradients_of_keys(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows];
   const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;
+  if (a.head_flags && !a.head_flags[blockIdx.x]) return;
   const double* gram = a.gradient_sums + static_cast<long long>(blockIdx.x) * kD * kAll;
   const Rows all = key_rows(a.shape, sequence, key_head);
   const number* k = static_cast<const number*>(a.k);

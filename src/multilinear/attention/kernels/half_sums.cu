@@ -1,20 +1,20 @@
-// G = K^T K and M = K^T V of 16-bit numbers on tensor cores, with sums of 32 bits. Compiled with CLEBSCH_NUMBER,
-// CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
+// G = K^T K and M = K^T V of 16-bit numbers, and their gradients, on tensor cores, with sums of 32 bits. Compiled with
+// CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
 #include "multilinear/attention/kernels/attention.h"
-#include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/attention/kernels/half_fragments.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
-constexpr int kThreads = 256, kAcross = 4, kDown = 2;  // warps: 4 over columns, 2 over rows
+constexpr int kAcross = 4, kDown = kD == 128 ? 4 : 2, kThreads = 32 * kAcross * kDown;  // warps over columns, rows
 constexpr int kRowTiles = (kD / 16 + kDown - 1) / kDown, kPairs = (kAll / 16 + kAcross - 1) / kAcross;
 /// Keys of a stage, in a ring of stages; rows are 16 bytes longer so that ldmatrix meets all banks.
-constexpr int kKeys = kAll <= 64 ? 64 : kAll <= 128 ? 32 : 16, kStages = 4;
+constexpr int kKeys = kAll <= 64 ? 64 : kAll <= 128 ? 32 : 16, kStages = kAll == 256 ? 5 : 4;
 constexpr int kStrideK = kD + 8, kStrideV = kDv + 8, kStage = kKeys * (kStrideK + kStrideV);
 
-/// Copies keys from .. from + kKeys of a head into a stage, zeros from `end` on.
+/// Copies rows from .. from + kKeys into a stage, zeros from `end` on.
 __device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned short* k, const unsigned short* v,
                                           long long from, long long end) {
   constexpr int kVectorsK = kD / 8, kVectors = kAll / 8;
@@ -32,24 +32,44 @@ __device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned 
   }
 }
 
-/// Sums of a chunk of keys. Grid: key heads x chunks.
-extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a) {
+/// Factors of rows in shared memory, which a thread reads a step before it writes them.
+struct RowFactors {
+  const float* coefficients = nullptr;  // of row 0
+  float by = 1.0f, by_form = 1.0f;
+
+  __device__ __forceinline__ float2 read(long long from, long long end) const {
+    const long long row = from + threadIdx.x;
+    if (threadIdx.x >= kKeys || row >= end) return make_float2(0.0f, 0.0f);
+    const float2 c = __ldg(reinterpret_cast<const float2*>(coefficients) + row);
+    return c.x == 0.0f ? make_float2(0.0f, 0.0f) : make_float2(c.x * by, by * (c.y / c.x) * by_form);
+  }
+};
+
+/// Both numbers of a pair times theirs.
+__device__ __forceinline__ unsigned scaled(unsigned pair, float x, float y) {
+  return pack(low_of(pair) * x, high_of(pair) * y);
+}
+
+/// Sums over rows `mine` of `left` (d) times [left, right] (d + dv); kScaled: by the rows' factors.
+template <bool kScaled>
+__device__ __forceinline__ void sums_of_rows(float* to, const unsigned short* k, const unsigned short* v, Rows mine,
+                                             const RowFactors& factors) {
   __shared__ __align__(16) unsigned short ring[kStages * kStage];
-  const int head = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
-  const Rows all = key_rows(a.shape, head / a.shape.key_heads, head % a.shape.key_heads);
-  const Rows mine = chunk_of(all.count, a.chunks, chunk, kKeys);
-  if (chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
-  const unsigned short* k = static_cast<const unsigned short*>(a.k) + all.first * kD;
-  const unsigned short* v = static_cast<const unsigned short*>(a.v) + all.first * kDv;
+  __shared__ float2 factor_ring[kScaled ? kStages * kKeys : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int across = warp % kAcross, down = warp / kAcross;
   const long long end = mine.first + mine.count;
   const int stages = static_cast<int>((mine.count + kKeys - 1) / kKeys);
 
   float sums[kRowTiles][2 * kPairs][4] = {};
+  float2 waiting = make_float2(0.0f, 0.0f);
   for (int s = 0; s < kStages - 1; ++s) {
     if (s < stages) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end);
     asm volatile("cp.async.commit_group;" ::: "memory");
+    if (kScaled) {
+      if (s > 0 && threadIdx.x < kKeys) factor_ring[(s - 1) * kKeys + threadIdx.x] = waiting;
+      waiting = factors.read(mine.first + s * kKeys, end);
+    }
   }
   for (int s = 0; s < stages; ++s) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
@@ -57,16 +77,34 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
     const int next = s + kStages - 1;
     if (next < stages) copy_keys(ring + next % kStages * kStage, k, v, mine.first + next * kKeys, end);
     asm volatile("cp.async.commit_group;" ::: "memory");
+    if (kScaled) {
+      if (threadIdx.x < kKeys) factor_ring[(next - 1) % kStages * kKeys + threadIdx.x] = waiting;
+      waiting = factors.read(mine.first + next * kKeys, end);
+    }
     const unsigned short* keys = ring + s % kStages * kStage;
     const unsigned short* values = keys + kKeys * kStrideK;
 #pragma unroll
     for (int step = 0; step < kKeys; step += 16) {
       unsigned left[kRowTiles][4];
+      float2 f[4] = {};  // of rows 2 t, 2 t + 1 and eight on
+      if (kScaled) {
+        const float2* of_step = factor_ring + s % kStages * kKeys + step + 2 * t;
+        f[0] = of_step[0];
+        f[1] = of_step[1];
+        f[2] = of_step[8];
+        f[3] = of_step[9];
+      }
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         const int tile = kRowTiles * down + i;
         if (tile >= kD / 16) continue;
         load_transposed(left[i], keys + (step + lane / 16 * 8 + lane % 8) * kStrideK + 16 * tile + lane / 8 % 2 * 8);
+        if (kScaled) {
+          left[i][0] = scaled(left[i][0], f[0].x, f[1].x);
+          left[i][1] = scaled(left[i][1], f[0].x, f[1].x);
+          left[i][2] = scaled(left[i][2], f[2].x, f[3].x);
+          left[i][3] = scaled(left[i][3], f[2].x, f[3].x);
+        }
       }
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
@@ -75,6 +113,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
         unsigned right[4];
         load_transposed(right, pair < kD / 16 ? keys + key * kStrideK + 16 * pair + column
                                               : values + key * kStrideV + 16 * pair - kD + column);
+        if (kScaled && pair < kD / 16) {
+          right[0] = scaled(right[0], f[0].y, f[1].y);
+          right[1] = scaled(right[1], f[2].y, f[3].y);
+          right[2] = scaled(right[2], f[0].y, f[1].y);
+          right[3] = scaled(right[3], f[2].y, f[3].y);
+        }
         const unsigned first[2] = {right[0], right[1]}, second[2] = {right[2], right[3]};
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
@@ -85,7 +129,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
       }
     }
   }
-  float* to = a.partial + (static_cast<long long>(head) * a.chunks + chunk) * kD * kAll;
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -100,7 +143,33 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
   }
 }
 
-constexpr int kAddThreads = 512, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
+/// Sums of a chunk of keys. Grid: key heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a) {
+  const int head = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
+  const Rows all = key_rows(a.shape, head / a.shape.key_heads, head % a.shape.key_heads);
+  if (chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                      static_cast<const unsigned short*>(a.k) + all.first * kD,
+                      static_cast<const unsigned short*>(a.v) + all.first * kDv,
+                      chunk_of(all.count, a.chunks, chunk, kKeys), {});
+}
+
+/// The same of queries. A key head's chunks are those of its heads one after another. Grid: key heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradients a) {
+  const int place = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks, group = a.shape.heads / a.shape.key_heads;
+  const int chunks = a.chunks / group, head = place % a.shape.key_heads * group + chunk / chunks;
+  const Rows all = query_rows(a.shape, place / a.shape.key_heads, head);
+  RowFactors factors;
+  factors.coefficients = a.coefficients + 2 * all.first;
+  factors.by = row_power(a.largest + 2 * place);
+  factors.by_form = form_power(a.largest + 2 * place);
+  sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                     static_cast<const unsigned short*>(a.q) + all.first * kD,
+                     static_cast<const unsigned short*>(a.grad) + all.first * kDv,
+                     chunk_of(all.count, chunks, chunk % chunks, kKeys), factors);
+}
+
+constexpr int kAddThreads = 1024, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
 
 /// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles.
 extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments a) {
@@ -111,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
   const int group = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
   if (group < kGroups) {
     double sum[4] = {};
-#pragma unroll 4
+#pragma unroll 8
     for (int chunk = group; chunk < a.chunks; chunk += kGroups) {
       const float4 x =
           __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
@@ -124,51 +193,27 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
     for (int r = 0; r < 4; ++r) parts[group * kD * 8 + 4 * vector + r] = sum[r];
   }
   __syncthreads();
+  double factor = 1.0;
+  if (a.largest) {
+    factor = 1.0 / row_power(a.largest + 2 * head);
+    if (tile < kD / 8) factor *= factor / form_power(a.largest + 2 * head);
+  }
   float most = 0.0f;
   for (int at = threadIdx.x; at < kD * 8; at += kAddThreads) {
     double sum = 0.0;
 #pragma unroll
     for (int part = 0; part < kGroups; ++part) sum += parts[part * kD * 8 + at];
-    const int row = at / 8, place = at % 8;
-    const int column = 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
-    a.sums[(static_cast<long long>(head) * kD + row) * kAll + column] = sum;
+    sum *= factor;
+    a.sums[(static_cast<long long>(head) * kD + at / 8) * kAll + column_of(tile, at % 8)] = sum;
     terms[at] = static_cast<float>(sum);
     most = fmaxf(most, fabsf(terms[at]));
   }
-  for (int bits = 16; bits > 0; bits /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bits));
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int w = 0; w < kAddThreads / 32; ++w) most = fmaxf(most, largest[w]);
-  // 2^13 <= largest term < 2^14: far from both ends of a half, and powers of two lose nothing.
-  const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 40), 230);
-  const float up = __uint_as_float(static_cast<unsigned>(254 + 13 - exponent) << 23);
-  if (threadIdx.x == 0) {
-    a.scales[head * kTiles + tile] = __uint_as_float(static_cast<unsigned>(exponent - 13) << 23);
-    if (tile < kD / 8) {
-      double trace = 0.0;
-      for (int place = 0; place < 8; ++place) {
-        trace += terms[(32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2) * 8 + place];
-      }
-      a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
-    }
+  most = largest_of<kAddThreads>(most, largest);
+  if (threadIdx.x == 0 && tile < kD / 8) {
+    double trace = 0.0;
+    for (int place = 0; place < 8; ++place) trace += terms[column_of(tile, place) * 8 + place];
+    a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
   }
-  uint4* fragments = static_cast<uint4*>(a.fragments) + (static_cast<long long>(head) * kTiles + tile) * (kD / 16) * 32;
-  for (int at = threadIdx.x; at < kD / 16 * 32; at += kAddThreads) {
-    const int step = at / 32, lane = at % 32, g = lane / 4, t = lane % 4;
-    const int row = 32 * (step / 2) + 8 * t + 4 * (step % 2);
-    unsigned high[2], low[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float x = terms[(row + 2 * r) * 8 + g] * up, y = terms[(row + 2 * r + 1) * 8 + g] * up;
-      const unsigned hx = float_to_bits(x), hy = float_to_bits(y);
-      high[r] = hx | hy << 16;
-      low[r] = float_to_bits(x - bits_to_float(hx)) | float_to_bits(y - bits_to_float(hy)) << 16;
-    }
-    uint4 fragment;
-    fragment.x = high[0];
-    fragment.y = high[1];
-    fragment.z = low[0];
-    fragment.w = low[1];
-    fragments[at] = fragment;
-  }
+  const long long at = static_cast<long long>(head) * kTiles + tile;
+  write_fragments<kD, kAddThreads>(static_cast<uint4*>(a.fragments) + at * (kD / 16) * 32, a.scales + at, terms, most);
 }

@@ -5,6 +5,7 @@
 // of a product's inner index and of its columns are permuted: place 2 t + j of column tile n is column 32 (n / 4) + 8 t
 // + 2 (n % 4) + j, and the pairs 2 t, 2 t + 8 of inner tile k are columns 32 (k / 2) + 8 t + 4 (k % 2) and two further
 // on.
+#include "multilinear/attention/kernels/numbers.cuh"
 
 /// c (16, 8) += a (16, 16) b (16, 8): PTX ISA, mma.m16n8k16, fragments of f16 or bf16 with sums of f32.
 __device__ __forceinline__ void multiply_half(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -40,4 +41,31 @@ __device__ __forceinline__ void copy_vector(void* to, const void* from, bool the
       "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
       "l"(from), "n"(kBytes), "r"(bytes)
       : "memory");
+}
+
+/// Two numbers to the nearest, the first in the low bits.
+__device__ __forceinline__ unsigned pack(float x, float y) {
+  unsigned pair;
+#if CLEBSCH_NUMBER == 2
+  asm volatile("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
+#else
+  asm volatile("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
+#endif
+  return pair;
+}
+
+__device__ __forceinline__ float unpack(unsigned bits) {
+#if CLEBSCH_NUMBER == 2
+  float value;
+  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
+  return value;
+#else
+  return __uint_as_float(bits << 16);
+#endif
+}
+__device__ __forceinline__ float low_of(unsigned pair) { return unpack(pair & 0xffffu); }
+__device__ __forceinline__ float high_of(unsigned pair) { return unpack(pair >> 16); }
+
+__device__ __forceinline__ unsigned part_of(const uint4& vector, int part) {
+  return part == 0 ? vector.x : part == 1 ? vector.y : part == 2 ? vector.z : vector.w;
 }

@@ -1,0 +1,114 @@
+#pragma once
+// Matrices as the second operand of 16-bit tensor cores: two 16-bit terms a number, scaled by a power of two for every
+// eight columns; and products of rows with them, through shared memory.
+#include "multilinear/attention/kernels/half_tiles.cuh"
+
+constexpr int kRowWarps = 8, kRowThreads = 32 * kRowWarps;
+
+/// 2^(target - the exponent of x), within what 32 bits hold.
+__device__ __forceinline__ float power_to(int target, float x) {
+  const int exponent = min(max(static_cast<int>(__float_as_uint(x) >> 23), 40), 214);
+  return __uint_as_float(static_cast<unsigned>(254 + target - exponent) << 23);
+}
+
+/// Powers of two of a key head for HalfGradients: the largest |c1 s q| is 8 to 16, of |s^2 t c2| 512 at most.
+__device__ __forceinline__ float row_power(const unsigned* largest) { return power_to(3, __uint_as_float(largest[0])); }
+__device__ __forceinline__ float form_power(const unsigned* largest) {
+  return power_to(4, __uint_as_float(largest[1]));
+}
+
+/// The column of a place (0 to 7) of a tile.
+__device__ __forceinline__ int column_of(int tile, int place) {
+  return 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
+}
+
+/// The largest of a block's numbers, in all threads.
+template <int kThreads>
+__device__ __forceinline__ float largest_of(float most, float* shared) {
+  for (int bits = 16; bits > 0; bits /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bits));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int w = 0; w < kThreads / 32; ++w) most = fmaxf(most, shared[w]);
+  return most;
+}
+
+/// A tile (kInner, 8), in shared memory, as fragments (kInner / 16, 32): high and low terms; `most` is its largest
+/// size.
+template <int kInner, int kThreads>
+__device__ __forceinline__ void write_fragments(uint4* fragments, float* scale, const float* terms, float most) {
+  // 2^13 <= largest term < 2^14: far from both ends of a half, and powers of two lose nothing.
+  const float up = power_to(13, most);
+  if (threadIdx.x == 0) *scale = 1.0f / up;
+  for (int at = threadIdx.x; at < kInner / 16 * 32; at += kThreads) {
+    const int step = at / 32, lane = at % 32, g = lane / 4, t = lane % 4;
+    const int row = 32 * (step / 2) + 8 * t + 4 * (step % 2);
+    unsigned high[2], low[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float x = terms[(row + 2 * r) * 8 + g] * up, y = terms[(row + 2 * r + 1) * 8 + g] * up;
+      high[r] = pack(x, y);
+      low[r] = pack(x - low_of(high[r]), y - high_of(high[r]));
+    }
+    uint4 fragment;
+    fragment.x = high[0];
+    fragment.y = high[1];
+    fragment.z = low[0];
+    fragment.w = low[1];
+    fragments[at] = fragment;
+  }
+}
+
+/// Starts the copy of four tiles of fragments into shared memory.
+template <int kInner>
+__device__ __forceinline__ void fetch_tiles(uint4* slot, const uint4* fragments) {
+  for (int at = threadIdx.x; at < 4 * (kInner / 16) * 32; at += kRowThreads)
+    copy_vector(slot + at, fragments + at, true);
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits for the copies of all threads; all threads are done with what they read before.
+__device__ __forceinline__ void await_tiles() {
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+}
+
+/// Rows 16 i + g and 16 i + 8 + g of a warp, columns of lane t = 0 to 3: 32 c + 8 t .. + 7.
+template <int kInner, int kTiles>
+struct HalfRows {
+  uint4 x[kTiles][2][kInner / 32];
+
+  __device__ __forceinline__ void load(const void* tensor, const long long (&rows)[kTiles][2], int t) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint4* row =
+            reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(tensor) + rows[i][h] * kInner);
+#pragma unroll
+        for (int c = 0; c < kInner / 32; ++c) x[i][h][c] = __ldg(row + 4 * c + t);
+      }
+    }
+  }
+
+  /// sums[i] of rows 16 i + g (first two) and 16 i + 8 + g, of a tile whose fragments lie in shared memory.
+  __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const uint4* fragments) const {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) sums[i][r] = 0.0f;
+    }
+#pragma unroll
+    for (int step = 0; step < kInner / 16; ++step) {
+      const uint4 both = fragments[32 * step];
+      const unsigned high[2] = {both.x, both.y}, low[2] = {both.z, both.w};
+      const int part = step % 2 * 2;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const unsigned rows[4] = {part_of(x[i][0][step / 2], part), part_of(x[i][1][step / 2], part),
+                                  part_of(x[i][0][step / 2], part + 1), part_of(x[i][1][step / 2], part + 1)};
+        multiply_half(sums[i], rows, high);
+        multiply_half(sums[i], rows, low);
+      }
+    }
+  }
+};
