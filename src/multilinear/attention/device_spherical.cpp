@@ -166,7 +166,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What few heads' many chunks leave behind has to be read again: half as many then.
   half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 ? 2 : 1);
   // Sums in double precision, where heads need them, take the same memory: half as many chunks.
-  exact.chunks = std::max(1, half.chunks / 2);
+  // One, and a launch less, where heads alone make about as many blocks as there are multiprocessors.
+  exact.chunks = key_heads * tiles_of(shape) >= 64 ? 1 : std::max(1, half.chunks / 2);
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
   const Memory partial =
       allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
@@ -186,7 +187,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What follows returns at once for heads without flagged queries.
   exact.head_flags = a.head_flags = half.head_flags;
   a.flags = half.flags;
-  exact.partial = partial.get();
+  exact.partial = exact.chunks > 1 ? partial.get() : sums;
   exact_sums(*kernels, shape, exact, false, allocate, stream);
   kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 1024 / std::min<int64_t>(heads, 1024) + 1), 128,
                                   stream, a);
