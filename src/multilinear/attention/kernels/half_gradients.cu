@@ -206,9 +206,8 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         }
       }
     }
-    if (!kOfKeys) continue;
 #pragma unroll 1
-    for (int c = 0; c < kDv / 32; ++c) {
+    for (int c = 0; kOfKeys && c < kDv / 32; ++c) {  // values have gradients, queries have one kind
       unsigned pairs[kHigh][2][4];
       await_tiles();
       if (c + 1 < kDv / 32) fetch_tiles<kD>(ring + (c + 1) % 2 * kSlot, fragments + (kD / 32 + c + 1) * kVectorsD);

@@ -2,6 +2,13 @@
 // Numbers of q, k and v, by CLEBSCH_NUMBER: 0 double, 1 float, 2 IEEE half, 3 bfloat16; the latter two as bits, since
 // NVRTC has no headers for them here.
 
+// For tools that compile a file as it stands; device_spherical.cpp says what a problem has.
+#ifndef CLEBSCH_NUMBER
+#define CLEBSCH_NUMBER 2
+#define CLEBSCH_D 64
+#define CLEBSCH_DV 64
+#endif
+
 #if CLEBSCH_NUMBER == 0
 using number = double;
 using real = double;
