@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clebsch import ClebschError, library
+from clebsch import ClebschError, library, multilinear_library
 from clebsch.attention import spherical_attention, spherical_attention_reference
-from clebsch.sampling import _library
 
-BUILT = library.load().path is not None and (library.load().path.parent / _library._NAME).is_file()
+BUILT = library.load().path is not None and multilinear_library.place().is_file()
 pytestmark = pytest.mark.skipif(not BUILT, reason="libclebsch_multilinear.so was not built (CLEBSCH_MULTILINEAR)")
 ERROR = {torch.float64: 1e-12, torch.float32: 3e-7, torch.float16: 6e-4, torch.bfloat16: 5e-3}
 

@@ -10,10 +10,10 @@ import sys
 import pytest
 import torch
 
-from clebsch import ClebschError, library
-from clebsch.sampling import KhatriRaoSampler, ProductLawSampler, RowSampler, _library, cp_als
+from clebsch import ClebschError, library, multilinear_library
+from clebsch.sampling import KhatriRaoSampler, ProductLawSampler, RowSampler, cp_als
 
-BUILT = library.load().path is not None and (library.load().path.parent / _library._NAME).is_file()
+BUILT = library.load().path is not None and multilinear_library.place().is_file()
 pytestmark = pytest.mark.skipif(not BUILT, reason="libclebsch_multilinear.so was not built (CLEBSCH_MULTILINEAR)")
 
 

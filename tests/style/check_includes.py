@@ -13,6 +13,8 @@ CUDA_FLOOR = ["cuda/plan", "cuda/runtime", "cuda/emit", "cuda/kernels"]
 # One room an op; rooms of ops do not include each other.
 CUDA_OPS = ["cuda/conv", "cuda/interaction", "cuda/nodes", "cuda/edges", "cuda/allegro", "cuda/exchange"]
 CUDA = CUDA_FLOOR + CUDA_OPS
+# What an operation of libclebsch_multilinear stands on.
+MULTILINEAR = [*CORE, "cuda/plan", "cuda/runtime", "multilinear"]
 
 MAY_INCLUDE = {
     "core": [],
@@ -30,9 +32,10 @@ MAY_INCLUDE = {
     "cuda/kernels/fixed_kernels.h": ["cuda/runtime"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
     # A library of its own: neither cpu nor torch's ops nor a model.
-    "multilinear/sampling": [*CORE, "cuda/plan", "cuda/runtime", "cuda/emit", "multilinear/sampling/kernels"],
+    "multilinear": ["core"],
+    "multilinear/sampling": [*MULTILINEAR, "cuda/emit", "multilinear/sampling/kernels"],
     "multilinear/sampling/kernels": ["cuda/kernels"],
-    "multilinear/attention": [*CORE, "cuda/plan", "cuda/runtime", "multilinear/attention/kernels"],
+    "multilinear/attention": [*MULTILINEAR, "multilinear/attention/kernels"],
     "multilinear/attention/kernels": ["cuda/kernels", "multilinear/sampling/kernels"],
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.

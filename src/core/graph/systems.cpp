@@ -33,12 +33,12 @@ void orthogonal(const double* const* given, int count, double* result) {
   if (count == 2) {
     cross(given[0], given[1], result);
   } else {
-    // With the axis that is farthest from the vector.
+    // With the first axis at 45 degrees or more from the vector. The farthest one would change from step to step with a
+    // wire along an axis whose cell is strained, and atoms would seem to turn about it.
     const double* a = given[0];
+    const double most = std::sqrt(0.5) * length(a);
     int axis = 0;
-    for (int d = 1; d < 3; ++d) {
-      if (std::abs(a[d]) < std::abs(a[axis])) axis = d;
-    }
+    while (axis < 2 && std::abs(a[axis]) > most) ++axis;
     double unit[3] = {0, 0, 0};
     unit[axis] = 1;
     cross(a, unit, result);

@@ -1,22 +1,19 @@
 #include "multilinear/attention/device_spherical.h"
 
 #include <algorithm>
-#include <map>
 
-#include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/embedded_sources.h"
 
 namespace clebsch::attention {
 namespace {
 
-const std::string& embedded(const std::string& name) {
-  static const std::map<std::string, std::string> sources{
+const EmbeddedSources& embedded() {
+  static const EmbeddedSources sources{{
 #include "embedded_attention.inc"
-  };
-  const auto found = sources.find(name + ".cu");
-  require(found != sources.end(), "no CUDA source '{}' is embedded", name);
-  return found->second;
+  }};
+  return sources;
 }
 
 struct Kernels {
@@ -132,7 +129,7 @@ std::vector<std::string> device_sources(const KernelShape& shape, int arch) {
 std::string device_source(const std::string& name, const KernelShape& shape) {
   return fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D {}\n#define CLEBSCH_DV {}\n", shape.number, shape.d,
                      shape.dv) +
-         embedded(name);
+         embedded()[name];
 }
 
 void device_forward(const KernelShape& shape, RowArguments a, double* sums, const Allocate& allocate,

@@ -1,19 +1,14 @@
 #pragma once
 // Spherical attention on a CUDA device: which kernels are launched, and their workspaces.
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
+#include "multilinear/device_memory.h"
 #include "multilinear/attention/kernels/attention.h"
 
 namespace clebsch::attention {
-
-/// Memory of the current device, as long as somebody holds it.
-using Memory = std::shared_ptr<void>;
-using Allocate = std::function<Memory(std::size_t bytes)>;
 
 /// Number type (kFloat64 ...) and head sizes, which kernels are compiled for.
 struct KernelShape {

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -14,6 +13,7 @@
 
 #include "core/errors.h"
 #include "multilinear/attention/spherical.h"
+#include "multilinear/torch_device.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/attention/device_spherical.h"
 #endif
@@ -42,8 +42,6 @@ int number_of(at::ScalarType dtype) {
 }
 
 at::ScalarType real_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
-
-std::string sizes_of(const at::Tensor& tensor) { return fmt::format("({})", joined(tensor.sizes(), ", ")); }
 
 void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& q) {
   require(tensor.scalar_type() == q.scalar_type(), "{}: {}: expected {} as q, got {}: convert one of them", kOp, name,
@@ -132,20 +130,6 @@ Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
 const void* data(const Optional& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
 Optional contiguous(const Optional& tensor) { return tensor ? Optional(tensor->contiguous()) : Optional(); }
-
-#ifdef CLEBSCH_HAS_CUDA
-cuda::Stream current_stream(at::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
-Allocate allocator(at::Device device) {
-  return [device](std::size_t bytes) {
-    const at::Tensor memory = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));
-    return Memory(memory.mutable_data_ptr(), [memory](void*) {});
-  };
-}
-#endif
 
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
               const Optional& multiplicity_given, const Optional& offsets, double eps) {

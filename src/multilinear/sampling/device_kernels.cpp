@@ -1,21 +1,17 @@
 #include "multilinear/sampling/device_kernels.h"
 
-#include <map>
-
-#include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/embedded_sources.h"
 
 namespace clebsch::sampling {
 namespace {
 
-const std::string& embedded(const std::string& name) {
-  static const std::map<std::string, std::string> sources{
+const EmbeddedSources& embedded() {
+  static const EmbeddedSources sources{{
 #include "embedded_sampling.inc"
-  };
-  const auto found = sources.find(name + ".cu");
-  require(found != sources.end(), "no CUDA source '{}' is embedded", name);
-  return found->second;
+  }};
+  return sources;
 }
 
 std::vector<cuda::Kernel> load_fixed(const std::string& name, const std::vector<std::string>& entries) {
@@ -27,7 +23,7 @@ DeviceKernels* load_all() {
   // Side by side into the cache first: alone, draw_rows takes as long as the others together.
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : device_sources()) requests.push_back({name, embedded(name)});
+  for (const std::string& name : device_sources()) requests.push_back({name, embedded()[name]});
   cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<DeviceKernels>();
   auto found =
@@ -69,7 +65,7 @@ const std::vector<std::string>& device_sources() {
 }
 
 cuda::Cubin compile_source(const std::string& name, int arch, const cuda::CubinCache& cache) {
-  return cuda::cached_compile(cache, embedded(name), name, arch);
+  return cuda::cached_compile(cache, embedded()[name], name, arch);
 }
 
 std::shared_ptr<const DeviceKernels> DeviceKernels::make() { return cuda::one_a_device<DeviceKernels>(load_all); }

@@ -2,20 +2,15 @@
 // RowSampler's tree and its draws on a CUDA device.
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda/emit/scan.h"
+#include "multilinear/device_memory.h"
 #include "multilinear/sampling/device_kernels.h"
 
 namespace clebsch::sampling {
-
-/// Memory of a device, as long as somebody holds it.
-using Memory = std::shared_ptr<void>;
-/// Gives memory of the current device. Throws when there is none left.
-using Allocate = std::function<Memory(std::size_t bytes)>;
 
 /// A tree in the memory of a device.
 struct DeviceTreeView {

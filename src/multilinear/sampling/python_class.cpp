@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
@@ -15,6 +14,7 @@
 #include "multilinear/sampling/khatri_rao_sampler.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/sampling/device_khatri_rao_sampler.h"
+#include "multilinear/torch_device.h"
 #endif
 
 namespace clebsch::sampling {
@@ -72,19 +72,6 @@ struct Kept {
 };
 
 #ifdef CLEBSCH_HAS_CUDA
-cuda::Stream current_stream(at::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
-/// From torch's allocator, so that its cache and its limits hold.
-Allocate allocator(at::Device device) {
-  return [device](std::size_t bytes) {
-    const at::Tensor memory = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));
-    return Memory(memory.mutable_data_ptr(), [memory](void*) {});
-  };
-}
-
 DeviceFactor device_factor(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<double>(), tensor.size(0), static_cast<int>(tensor.size(1))};
 }

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from .. import multilinear_library as _library
 from ..errors import ClebschError
-from . import _library
 
 
 class Draw(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy
 import torch
 
+from .. import multilinear_library as _library
 from ..errors import ClebschError
-from . import _library
 from .khatri_rao import Draw
 
 

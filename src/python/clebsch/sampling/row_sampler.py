@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _library
+from .. import multilinear_library as _library
 
 
 class RowSampler:

@@ -1,18 +1,11 @@
-"""Spherical attention: signed weights of unit L2 norm over the keys, exactly and in linear time.
-
->>> out, norm = spherical_attention(q, k, v)      # (sequences, heads, queries, dv), (sequences, heads, queries)
-
-The library libclebsch_multilinear.so is loaded at the first call. docs/attention.md is the page for users.
-"""
+"""Spherical attention over sequences, in linear time."""
 
 from __future__ import annotations
 
 import torch
 
-from .errors import ClebschError
-from .sampling import _library
-
-__all__ = ["spherical_attention", "spherical_attention_reference"]
+from .. import multilinear_library as _library
+from ..errors import ClebschError
 
 METHODS = ("auto", "linear")
 _registered = False

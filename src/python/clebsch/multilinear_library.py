@@ -9,19 +9,24 @@ from pathlib import Path
 
 import torch
 
-from .. import library
-from ..errors import ClebschError
+from . import library
+from .errors import ClebschError
 
 _NAME = "libclebsch_multilinear.so"
 _loaded: Path | None = None
+
+
+def place() -> Path:
+    """Where the library would be. Raises ClebschError when libclebsch.so is not there either."""
+    chosen = os.environ.get("CLEBSCH_MULTILINEAR_LIBRARY")
+    return Path(chosen) if chosen else library.require().parent / _NAME
 
 
 def require() -> Path:
     """The loaded library. Raises ClebschError that says why there is none and what to do."""
     global _loaded
     if _loaded is None:
-        chosen = os.environ.get("CLEBSCH_MULTILINEAR_LIBRARY")
-        path = Path(chosen) if chosen else library.require().parent / _NAME
+        path = place()
         if not path.is_file():
             raise ClebschError(
                 f"{_NAME} was not found; looked for {path}. The wheel of clebsch has it; a build of your own makes it "
