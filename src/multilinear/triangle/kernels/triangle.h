@@ -8,6 +8,12 @@
 //   out = (norm(o) p_out^T + b) gate    gate after the projection: AlphaFold, OpenFold, Boltz, cuEquivariance
 //   out = (norm(o) gate) p_out^T + b    gate before the projection, of width hidden
 
+#if defined(__CUDACC__)
+#define CLEBSCH_BOTH __host__ __device__
+#else
+#define CLEBSCH_BOTH
+#endif
+
 namespace clebsch::triangle {
 
 /// Number types of tensors.
@@ -22,19 +28,19 @@ constexpr int kDouble = 0, kIeee = 1, kTf32 = 2, kTf32x3 = 3, kHalf = 4, kBrain 
 constexpr int kNoMask = 0, kByteMask = 1, kNumberMask = 2;
 
 /// Type in which left, right and o are stored: what products take.
-constexpr int operand_number(int precision) {
+CLEBSCH_BOTH constexpr int operand_number(int precision) {
   return precision == kDouble ? kFloat64 : precision == kHalf ? kFloat16 : precision == kBrain ? kBfloat16 : kFloat32;
 }
 
 /// Elements from one row of left, right or o (batch, hidden, n, n) to the next: whole vectors of 16 bytes.
-constexpr long long pitch_of(int precision, long long n) {
+CLEBSCH_BOTH constexpr long long pitch_of(int precision, long long n) {
   const int number = operand_number(precision), vector = number == kFloat64 ? 2 : number == kFloat32 ? 4 : 8;
   return (n + vector - 1) / vector * vector;
 }
 
 /// Left, and o with it, is stored times 2^-left_exponent: ceil(log2(n) / 2) in fp16, whose sums over n would overflow,
 /// else 0. The norm of o forgets it with eps 4^-left_exponent.
-constexpr int left_exponent(int precision, long long n) {
+CLEBSCH_BOTH constexpr int left_exponent(int precision, long long n) {
   int exponent = 0;
   if (precision != kHalf) return exponent;
   for (long long square = 1; square < n; square *= 4) ++exponent;
