@@ -23,12 +23,12 @@ namespace clebsch::triangle {
 namespace {
 
 using Optional = c10::optional<at::Tensor>;
-using Given = c10::List<c10::optional<at::Tensor>>;
+using Given = at::TensorList;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, std::vector<at::Tensor>>;
 constexpr const char* kOp = "triangle_multiplicative_update";
 
-/// In the order of the op's list.
+/// Weights in their order. The op's list has those whose bits are set in `given`: autograd knows no list with gaps.
 struct Weight {
   const char* name;
   const void* Weights::*place;
@@ -50,6 +50,9 @@ constexpr Weight kWeight[kWeights] = {
     {"g_out_bias", &Weights::g_out_bias, &Gradients::g_out_bias},
 };
 constexpr int kPIn = 2, kGIn = 4, kPOut = 8, kGOut = 10;  // weights that are always there
+
+/// Whether a bit is set, of `given` (weights) or of `wanted` (gradients of x, of mask and of weights).
+bool has(int64_t bits, int at) { return (bits >> at & 1) != 0; }
 
 int number_of(const char* name, at::ScalarType dtype) {
   switch (dtype) {
@@ -200,13 +203,26 @@ void check_device_widths(const Shape& shape) {
 }
 #endif
 
-Tensors checked(const at::Tensor& x, const Optional& mask, const Given& weights, bool incoming, bool gate_before,
-                double eps, c10::string_view precision) {
-  require(weights.size() == kWeights, "{}: weights: expected {}, got {}", kOp, kWeights, weights.size());
+std::array<Optional, kWeights> placed(Given weights, int64_t given) {
+  std::array<Optional, kWeights> made;
+  size_t next = 0;
+  for (int at = 0; at < kWeights; ++at) {
+    if (!has(given, at)) continue;
+    require(next < weights.size(), "{}: given: expected as many bits as there are weights, {}, got {}", kOp,
+            weights.size(), given);
+    made[at] = weights[next++];
+  }
+  require(next == weights.size(), "{}: given: expected as many bits as there are weights, {}, got {}", kOp,
+          weights.size(), given);
+  return made;
+}
+
+Tensors checked(const at::Tensor& x, const Optional& mask, Given weights, int64_t given, bool incoming,
+                bool gate_before, double eps, c10::string_view precision) {
   check_x(x);
   Tensors made;
   Arguments& a = made.arguments;
-  for (int at = 0; at < kWeights; ++at) made.weights[at] = weights.get(static_cast<size_t>(at));
+  made.weights = placed(weights, given);
   a.shape = check_weights(x, made.weights, gate_before);
   a.shape.incoming = incoming;
   if (mask) check_mask(x, *mask);
@@ -253,15 +269,12 @@ at::Tensor empty_planes(const at::Tensor& x, const c10::SymInt& hidden, int prec
 
 at::Tensor nothing(const at::Tensor& x) { return at::empty({0}, x.options().requires_grad(false)); }
 
-/// Bits of the gradients that are wanted: x, mask, weights in their order.
-bool wants(int64_t wanted, int at) { return (wanted >> at & 1) != 0; }
-
 bool is_empty(const Shape& shape) { return shape.batch == 0 || shape.n == 0; }
 
-Four forward(const at::Tensor& x, const Optional& mask, const Given& weights, bool incoming, bool gate_before,
+Four forward(const at::Tensor& x, const Optional& mask, Given weights, int64_t given, bool incoming, bool gate_before,
              double eps, c10::string_view precision, bool keep) {
   const c10::DeviceGuard guard(x.device());
-  Tensors t = checked(x, mask, weights, incoming, gate_before, eps, precision);
+  Tensors t = checked(x, mask, weights, given, incoming, gate_before, eps, precision);
   Arguments& a = t.arguments;
   const at::Tensor out = empty_out(x, a.shape.out);
   at::Tensor left = nothing(x), right = left, o = left;
@@ -297,11 +310,11 @@ Four forward(const at::Tensor& x, const Optional& mask, const Given& weights, bo
   return {out, left, right, o};
 }
 
-Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional& mask, const Given& weights,
+Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional& mask, Given weights, int64_t given,
                const at::Tensor& left, const at::Tensor& right, const at::Tensor& o, bool incoming, bool gate_before,
                double eps, c10::string_view precision, int64_t wanted) {
   const c10::DeviceGuard guard(x.device());
-  Tensors t = checked(x, mask, weights, incoming, gate_before, eps, precision);
+  Tensors t = checked(x, mask, weights, given, incoming, gate_before, eps, precision);
   Arguments& a = t.arguments;
   require(grad_given.scalar_type() == x.scalar_type() && grad_given.dim() == x.dim() &&
               grad_given.sizes().slice(0, static_cast<size_t>(x.dim() - 1)) ==
@@ -323,20 +336,23 @@ Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional
   const auto options = x.options().requires_grad(false);
   const bool empty = is_empty(a.shape);
   at::Tensor grad_x = nothing(x), grad_mask = nothing(x);
-  if (wants(wanted, 0)) {
+  if (has(wanted, 0)) {
     grad_x = at::empty(x.sizes(), options);
     a.gradients.x = grad_x.mutable_data_ptr();
   }
-  if (wants(wanted, 1) && mask && mask->scalar_type() != at::kBool) {
+  if (has(wanted, 1) && mask && mask->scalar_type() != at::kBool) {
     grad_mask = at::empty(mask->sizes(), options.dtype(mask->scalar_type()));
     a.gradients.mask = grad_mask.mutable_data_ptr();
   }
-  std::vector<at::Tensor> grads(kWeights, nothing(x));
+  std::vector<at::Tensor> grads;
+  const auto real = options.dtype(real_of(x.scalar_type()));
   for (int at = 0; at < kWeights; ++at) {
-    if (!wants(wanted, at + 2) || !t.weights[at]) continue;
-    const auto real = options.dtype(real_of(x.scalar_type()));
-    grads[at] = empty ? at::zeros(t.weights[at]->sizes(), real) : at::empty(t.weights[at]->sizes(), real);
-    a.gradients.*kWeight[at].gradient = grads[at].mutable_data_ptr();
+    if (!t.weights[at]) continue;
+    const bool wants = has(wanted, at + 2);
+    grads.push_back(!wants  ? nothing(x)
+                    : empty ? at::zeros(t.weights[at]->sizes(), real)
+                            : at::empty(t.weights[at]->sizes(), real));
+    if (wants) a.gradients.*kWeight[at].gradient = grads.back().mutable_data_ptr();
   }
   if (!empty) {
     if (x.device().is_cpu()) {
@@ -349,17 +365,15 @@ Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional
 #endif
     }
   }
-  for (int at = 0; at < kWeights; ++at) {
-    if (t.weights[at]) grads[at] = grads[at].to(t.weights[at]->scalar_type());
-  }
+  for (at::Tensor& made : grads) made = made.to(t.weights[kPIn]->scalar_type());
   return {grad_x, grad_mask, grads};
 }
 
-Four forward_meta(const at::Tensor& x, const Optional&, const Given& weights, bool, bool, double,
+Four forward_meta(const at::Tensor& x, const Optional&, Given weights, int64_t given, bool, bool, double,
                   c10::string_view precision, bool keep) {
   require(x.dim() >= 3, "{}: x must be (..., N, N, D), got {} dimensions", kOp, x.dim());
-  require(weights.size() == kWeights, "{}: weights: expected {}, got {}", kOp, kWeights, weights.size());
-  const Optional p_in = weights.get(kPIn), p_out = weights.get(kPOut);
+  const auto all = placed(weights, given);
+  const Optional &p_in = all[kPIn], &p_out = all[kPOut];
   require(p_in.has_value() && p_out.has_value() && p_in->dim() == 2 && p_out->dim() == 2,
           "{}: p_in_weight and p_out_weight must be matrices", kOp);
   const at::Tensor out = empty_out(x, p_out->sym_size(0));
@@ -369,29 +383,31 @@ Four forward_meta(const at::Tensor& x, const Optional&, const Given& weights, bo
   return {out, empty_planes(x, hidden, how), empty_planes(x, hidden, how), empty_planes(x, hidden, how)};
 }
 
-Three backward_meta(const at::Tensor&, const at::Tensor& x, const Optional& mask, const Given& weights,
+Three backward_meta(const at::Tensor&, const at::Tensor& x, const Optional& mask, Given weights, int64_t given,
                     const at::Tensor&, const at::Tensor&, const at::Tensor&, bool, bool, double, c10::string_view,
                     int64_t wanted) {
   const auto like = [&](const at::Tensor& tensor, bool is_wanted) {
     return is_wanted ? at::empty_symint(tensor.sym_sizes(), tensor.options().requires_grad(false)) : nothing(x);
   };
+  const auto all = placed(weights, given);
   std::vector<at::Tensor> grads;
   for (int at = 0; at < kWeights; ++at) {
-    const Optional weight = weights.get(static_cast<size_t>(at));
-    grads.push_back(weight ? like(*weight, wants(wanted, at + 2)).to(weight->scalar_type()) : nothing(x));
+    if (all[at]) grads.push_back(like(*all[at], has(wanted, at + 2)).to(all[at]->scalar_type()));
   }
-  const bool of_mask = mask && mask->scalar_type() != at::kBool && wants(wanted, 1);
-  return {like(x, wants(wanted, 0)), of_mask ? like(*mask, true) : nothing(x), grads};
+  const bool of_mask = mask && mask->scalar_type() != at::kBool && has(wanted, 1);
+  return {like(x, has(wanted, 0)), of_mask ? like(*mask, true) : nothing(x), grads};
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(clebsch, library) {
   library.def(
-      "triangle_multiplicative_update(Tensor x, Tensor? mask, Tensor?[] weights, bool incoming, bool gate_before, "
+      "triangle_multiplicative_update(Tensor x, Tensor? mask, Tensor[] weights, int given, bool incoming, bool "
+      "gate_before, "
       "float eps, str precision, bool keep) -> (Tensor, Tensor, Tensor, Tensor)");
   library.def(
-      "triangle_multiplicative_update_backward(Tensor grad, Tensor x, Tensor? mask, Tensor?[] weights, Tensor left, "
+      "triangle_multiplicative_update_backward(Tensor grad, Tensor x, Tensor? mask, Tensor[] weights, int given, "
+      "Tensor left, "
       "Tensor right, Tensor o, bool incoming, bool gate_before, float eps, str precision, int wanted) -> "
       "(Tensor, Tensor, Tensor[])");
 }
