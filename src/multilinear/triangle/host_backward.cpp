@@ -78,15 +78,16 @@ struct Backward : Update<R> {
     grad_xn.resize(all * static_cast<size_t>(d));
   }
 
-  /// The block's rows, mask and gradient of the result. A row with a mask and a gradient of zeros counts as zeros.
+  /// The block's rows, mask and gradient of the result. A row that is not finite counts as zeros where nobody sees it:
+  /// where its mask and its gradient are zeros.
   void load(const Block& block, Room<R>& m) const {
     this->inputs(block, m.normal.data(), m.inverse.data(), m.xn.data());
     this->mask(block, m.mask.data());
     read(a.number, a.grad, (block.batch * rows + block.first) * out, block.count * out, m.dout.data());
     for (int64_t r = 0; r < block.count; ++r) {
-      const R* grad = m.dout.data() + r * out;
-      if (m.mask[static_cast<size_t>(r)] != R{0} || std::any_of(grad, grad + out, [](R x) { return x != R{0}; }))
-        continue;
+      const R *grad = m.dout.data() + r * out, *row = m.normal.data() + r * d;
+      if (row[0] == row[0] || m.mask[static_cast<size_t>(r)] != R{0}) continue;  // one of x makes all of them NaN
+      if (std::any_of(grad, grad + out, [](R x) { return x != R{0}; })) continue;
       m.inverse[static_cast<size_t>(r)] = R{0};
       std::fill_n(m.normal.data() + r * d, d, R{0});
       std::fill_n(m.xn.data() + r * d, d, R{0});

@@ -9,7 +9,7 @@ namespace clebsch::triangle {
 /// x, mask and weights to out, left, right and o, which are all given; left and right may not be the memory of out.
 void host_forward(const Arguments& arguments);
 /// x, mask, weights, grad, left, right and o to the gradients that are wanted. A row whose mask is 0 adds nothing to
-/// the gradients of p_in and g_in, and one whose `grad` is 0 too adds nothing at all, whatever x is there.
+/// the gradients of p_in and g_in, and one that is not finite nothing at all where its `grad` is 0 too.
 void host_backward(const Arguments& arguments);
 
 }  // namespace clebsch::triangle
