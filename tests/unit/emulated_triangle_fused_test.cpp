@@ -216,7 +216,7 @@ void compare(const Case& c) {
   a.left = left.get();
   a.right = right.get();
   a.o = o.get();
-  const auto plan = fused_plan(a.shape, a.number, a.precision, cuda::device_limits(0));
+  const auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind, cuda::device_limits(0));
   ASSERT_TRUE(plan.has_value());
   fused_forward(*plan, a, allocate, nullptr);
 
@@ -284,13 +284,13 @@ TEST(EmulatedTriangle, CauchyRows) {
 TEST(EmulatedTriangle, PlansOfOtherShapes) {
   const cuda::DeviceLimits hopper = cuda::limits_of_architecture(90), workstation = cuda::limits_of_architecture(120);
   const Shape usual{1, 64, 128, 128, 128, false, false};
-  EXPECT_TRUE(fused_plan(usual, kFloat32, kBrain, hopper)->in_resident);
-  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, workstation)->in_resident);
-  EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, workstation)->row_warps, 2);
-  EXPECT_FALSE(fused_plan({1, 64, 48, 128, 128, false, false}, kFloat32, kBrain, hopper));
-  EXPECT_FALSE(fused_plan({1, 64, 128, 288, 128, false, false}, kFloat32, kBrain, hopper));
-  EXPECT_FALSE(fused_plan(usual, kFloat32, kTf32, hopper));
-  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, cuda::limits_of_architecture(75)));
+  EXPECT_TRUE(fused_plan(usual, kFloat32, kBrain, kNoMask, hopper)->in_resident);
+  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->in_resident);
+  EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, workstation)->row_warps, 2);
+  EXPECT_FALSE(fused_plan({1, 64, 48, 128, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
+  EXPECT_FALSE(fused_plan({1, 64, 128, 288, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
+  EXPECT_FALSE(fused_plan(usual, kFloat32, kTf32, kNoMask, hopper));
+  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, cuda::limits_of_architecture(75)));
 }
 
 }  // namespace

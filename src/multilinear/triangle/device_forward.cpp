@@ -4,7 +4,8 @@
 namespace clebsch::triangle {
 
 void device_forward(const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
-  const auto plan = fused_plan(a.shape, a.number, a.precision, cuda::device_limits(cuda::current_device()));
+  const auto plan =
+      fused_plan(a.shape, a.number, a.precision, a.mask_kind, cuda::device_limits(cuda::current_device()));
   if (plan) {
     fused_forward(*plan, a, allocate, stream);
   } else {

@@ -11,7 +11,7 @@
 namespace clebsch::triangle {
 namespace {
 
-constexpr int kVector = 16;                      // bytes
+constexpr int kVectorBytes = 16;
 constexpr int kRing = 2 * 2 * kGroupsOfSet * 2;  // of project_wide.cu, vectors of a lane
 
 const EmbeddedSources& embedded() {
@@ -96,7 +96,8 @@ void contract(const DeviceArguments& a, void* left, void* right, void* o, const 
 
 }  // namespace
 
-std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, const cuda::DeviceLimits& limits) {
+std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
+                                    const cuda::DeviceLimits& limits) {
   const bool fits = (precision == kHalf || precision == kBrain) && number != kFloat64 && limits.arch >= 80 &&
                     shape.d % 32 == 0 && shape.hidden % 32 == 0 && shape.out % 32 == 0 && shape.hidden <= 256 &&
                     shape.n <= 46000;
@@ -108,23 +109,25 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   plan.hidden = shape.hidden;
   plan.out = shape.out;
   plan.gate_before = shape.gate_before;
+  plan.mask_kind = mask_kind;
+  plan.vector = shape.n % 8 == 0 ? 8 : shape.n % 4 == 0 ? 4 : 1;
   plan.wide = shape.d > 128;
   const int64_t room = cuda::most_shared_per_block(limits);
 
   if (plan.wide) {
     plan.in_warps = 8;
-    const int64_t ring = int64_t{kRing} * 32 * kVector, tile = int64_t{kTileRows} * plan.d * 2;
+    const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
     plan.row_warps = 4 * tile + ring <= room ? 4 : 2;
     const int64_t shared = plan.row_warps * tile + ring;
     if (shared > room) return std::nullopt;
     plan.in_shared = static_cast<int>(shared);
   } else {
     plan.in_warps = 16;
-    plan.in_resident = in_vectors(plan) * kVector <= room;
-    plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVector : 0;
+    plan.in_resident = in_vectors(plan) * kVectorBytes <= room;
+    plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVectorBytes : 0;
   }
 
-  const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVector;
+  const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
   const int most = plan.hidden <= 128 ? 16 : 8;
   plan.out_warps = warps_that_fit(weights, lines, room, most);
@@ -141,9 +144,10 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
         name,
         fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_X {}\n#define CLEBSCH_D {}\n#define CLEBSCH_H {}\n"
                     "#define CLEBSCH_OUT {}\n#define CLEBSCH_BEFORE {}\n#define CLEBSCH_STORED {}\n"
-                    "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n",
+                    "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
+                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_VECTOR {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
-                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps) +
+                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.vector) +
             embedded()[name]};
   };
   return {source("prepare", false, 8), source(plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps),
@@ -151,8 +155,9 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
 }
 
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
-  const auto kernels = cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d,
-                                                   plan.hidden, plan.out, plan.gate_before);
+  const auto kernels =
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
+                                  plan.gate_before, plan.mask_kind, plan.vector);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   Memory left, right, o, gate;
@@ -164,12 +169,11 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   f.shape = a.shape;
   f.weights = a.weights;
   f.weights_number = a.weights_number;
-  f.mask_kind = a.mask_kind;
   f.mask = a.mask;
-  f.vector = n % 8 == 0 ? 8 : n % 4 == 0 ? 4 : 1;
   f.left_factor = std::ldexp(1.0f, -left_exponent(a.precision, n));
   f.eps = static_cast<float>(a.eps);
   f.eps_of_o = static_cast<float>(a.eps) * f.left_factor * f.left_factor;
+  f.square = static_cast<int>(n * n);
   f.pitch = pitch;
   f.plane = n * pitch;
   f.x = a.x;
@@ -178,8 +182,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   f.right = given(a.right, plan.hidden, right);
   if (plan.wide) f.gate = given(nullptr, gate_width(plan), gate);
   Parts parts;
-  const size_t in = parts.take(in_vectors(plan) * kVector), p = parts.take(p_vectors(plan) * kVector),
-               g = parts.take(g_vectors(plan) * kVector), in_bias = parts.take(int64_t{groups_of(plan)} * 32 * 4),
+  const size_t in = parts.take(in_vectors(plan) * kVectorBytes), p = parts.take(p_vectors(plan) * kVectorBytes),
+               g = parts.take(g_vectors(plan) * kVectorBytes), in_bias = parts.take(int64_t{groups_of(plan)} * 32 * 4),
                p_bias = parts.take(plan.out * 4), g_bias = parts.take(gate_width(plan) * 4),
                norm = parts.take(2 * plan.hidden * 4);
   const Memory prepared = allocate(parts.total());

@@ -17,6 +17,8 @@ struct FusedPlan {
   int number = kFloat32;    ///< of x and out
   int d = 0, hidden = 0, out = 0;
   bool gate_before = false;
+  int mask_kind = kNoMask;
+  int vector = 8;            ///< rows from a multiple of it are adjacent in left, right and o
   bool wide = false;         ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;  ///< weights of the first kernel are in shared memory
   bool out_resident = false;
@@ -26,7 +28,8 @@ struct FusedPlan {
 
 /// The plan for 16-bit precisions, widths that are multiples of 32 (hidden up to 256, d up to about 770 with what
 /// shared memory a data-centre GPU has) and compute capability 8.0 and later; none for others.
-std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, const cuda::DeviceLimits& limits);
+std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
+                                    const cuda::DeviceLimits& limits);
 
 /// The kernels' sources: prepare, project or project_wide, output.
 std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan);

@@ -2,7 +2,8 @@
 // Parts of the fused kernels. Compiled with CLEBSCH_NUMBER (operands: 2 IEEE half, 3 bfloat16), CLEBSCH_X (x and out: 1
 // float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
 // CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
-// shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu).
+// shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
+// (kNoMask ...), CLEBSCH_VECTOR (8, 4 or 1: rows from a multiple of it are adjacent in left, right and o).
 //
 // Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
 // So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
@@ -20,6 +21,8 @@
 #define CLEBSCH_RESIDENT 1
 #define CLEBSCH_WARPS 16
 #define CLEBSCH_ROW_WARPS 4
+#define CLEBSCH_MASK 1
+#define CLEBSCH_VECTOR 8
 #endif
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/triangle/kernels/fused.h"
@@ -28,6 +31,7 @@ using namespace clebsch::triangle;
 
 constexpr int kD = CLEBSCH_D, kH = CLEBSCH_H, kOut = CLEBSCH_OUT, kSteps = kD / 16;
 constexpr bool kBefore = CLEBSCH_BEFORE, kStored = CLEBSCH_STORED, kResident = CLEBSCH_RESIDENT;
+constexpr int kMask = CLEBSCH_MASK, kVector = CLEBSCH_VECTOR;
 constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 /// Groups of 16 channels of left and right, then groups of 32 of the gate; in whole sets.
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
@@ -134,20 +138,18 @@ __device__ __forceinline__ float tanh_near(float x) {
 
 /// A tile of 32 rows of a batch, of which lane t has 8 rows from m on in operands that lie by channel.
 struct Tile {
-  int batch = 0, first = 0, m = 0, square = 0;
-  /// Elements of rows m and m + 4 within a channel, where rows are adjacent in fours.
-  int place = 0, place4 = 0;
+  int batch = 0, m = 0;
+  int place = 0;       ///< element of row m within a channel
+  unsigned flags = 0;  ///< bit r < 8: the mask keeps row m + r; bit 8: row m + 4 is in the next line
 
   __device__ __forceinline__ Tile(const FusedArguments& a, long long tile) {
-    square = static_cast<int>(a.shape.n * a.shape.n);
-    const long long tiles = (square + kTileRows - 1) / kTileRows;
+    const int tiles = (a.square + kTileRows - 1) / kTileRows;
     batch = static_cast<int>(tile / tiles);
-    first = static_cast<int>(tile - batch * tiles) * kTileRows;
-    m = first + 8 * static_cast<int>(threadIdx.x % 4);
-    place = place4 = m;
-    if (a.vector == 4) {
+    m = static_cast<int>(tile - static_cast<long long>(batch) * tiles) * kTileRows + 8 * (threadIdx.x % 4);
+    place = m;
+    if (kVector == 4) {
       place = place_of(a, m);
-      place4 = place_of(a, m + 4);
+      if (place_of(a, m + 4) != place + 4) flags = 256;
     }
   }
   static __device__ __forceinline__ int place_of(const FusedArguments& a, int row) {
@@ -155,57 +157,61 @@ struct Tile {
     return line * static_cast<int>(a.pitch) + row - line * n;
   }
   static __device__ __forceinline__ long long count(const FusedArguments& a) {
-    const long long square = a.shape.n * a.shape.n;
-    return a.shape.batch * ((square + kTileRows - 1) / kTileRows);
+    return a.shape.batch * ((a.square + kTileRows - 1) / kTileRows);
   }
-  /// Of row m0 + `row` in x and out; the last row for those that are not there.
-  __device__ __forceinline__ long long row_of_x(int row) const {
-    return static_cast<long long>(batch) * square + min(first + row, square - 1);
+  __device__ __forceinline__ int first() const { return m - 8 * static_cast<int>(threadIdx.x % 4); }
+  __device__ __forceinline__ int place4(const FusedArguments& a) const {
+    return place + 4 + (flags & 256 ? static_cast<int>(a.pitch) - static_cast<int>(a.shape.n) : 0);
+  }
+  __device__ __forceinline__ long long first_of_batch(const FusedArguments& a) const {
+    return static_cast<long long>(batch) * a.square;
+  }
+  /// In x and out, of the tile's row; the last row for those that are not there.
+  __device__ __forceinline__ long long row_of_x(const FusedArguments& a, int row) const {
+    return first_of_batch(a) + min(first() + row, a.square - 1);
   }
 
-  /// Bits of rows that the mask keeps, as pairs of 16-bit numbers.
-  __device__ __forceinline__ void kept(unsigned (&keep)[4], const FusedArguments& a) const {
+  /// Reads which rows the mask keeps.
+  __device__ __forceinline__ void read_mask(const FusedArguments& a) {
+    if (kMask == kNoMask) return;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      keep[r] = 0xffffffffu;
-      if (a.mask_kind == kNoMask) continue;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const long long row = static_cast<long long>(batch) * square + min(m + 2 * r + j, square - 1);
-        const bool there = a.mask_kind == kByteMask ? __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0
-                                                    : __ldg(static_cast<const float*>(a.mask) + row) != 0.0f;
-        if (!there) keep[r] &= j == 0 ? 0xffff0000u : 0x0000ffffu;
-      }
+    for (int r = 0; r < 8; ++r) {
+      const long long row = first_of_batch(a) + min(m + r, a.square - 1);
+      const bool there = kMask == kByteMask ? __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0
+                                            : __ldg(static_cast<const float*>(a.mask) + row) != 0.0f;
+      if (there) flags |= 1u << r;
     }
   }
-  /// The mask's numbers of a pair of rows.
-  __device__ __forceinline__ float2 factors(const FusedArguments& a, int pair) const {
-    const long long row = static_cast<long long>(batch) * square;
-    const float* mask = static_cast<const float*>(a.mask);
-    return make_float2(__ldg(mask + row + min(m + 2 * pair, square - 1)),
-                       __ldg(mask + row + min(m + 2 * pair + 1, square - 1)));
+  /// x of row m + r, masked: an entry of 0 selects.
+  __device__ __forceinline__ float masked(const FusedArguments& a, float x, int r) const {
+    if (kMask == kNumberMask) {
+      x *= __ldg(static_cast<const float*>(a.mask) + first_of_batch(a) + min(m + r, a.square - 1));
+    }
+    return flags & 1u << r ? x : 0.0f;
   }
 
   /// Eight rows of a channel; `channels` (batch, width, n, pitch).
   __device__ __forceinline__ void store(void* channels, int width, int channel, const FusedArguments& a,
                                         const unsigned (&pairs)[4]) const {
-    if (m >= square) return;
+    if (m >= a.square) return;
     unsigned short* to =
-        static_cast<unsigned short*>(channels) + (static_cast<long long>(batch) * width + channel) * a.plane;
-    if (a.vector == 8) {
+        static_cast<unsigned short*>(channels) + (static_cast<long long>(batch) * width + channel) * a.plane + place;
+    if (kVector == 8) {
       uint4 all;
       all.x = pairs[0];
       all.y = pairs[1];
       all.z = pairs[2];
       all.w = pairs[3];
-      *reinterpret_cast<uint4*>(to + place) = all;
-    } else if (a.vector == 4) {
-      *reinterpret_cast<int2*>(to + place) = make_int2(static_cast<int>(pairs[0]), static_cast<int>(pairs[1]));
-      *reinterpret_cast<int2*>(to + place4) = make_int2(static_cast<int>(pairs[2]), static_cast<int>(pairs[3]));
+      *reinterpret_cast<uint4*>(to) = all;
+    } else if (kVector == 4) {
+      *reinterpret_cast<int2*>(to) = make_int2(static_cast<int>(pairs[0]), static_cast<int>(pairs[1]));
+      *reinterpret_cast<int2*>(to + (place4(a) - place)) =
+          make_int2(static_cast<int>(pairs[2]), static_cast<int>(pairs[3]));
     } else {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        if (m + e < square) to[place_of(a, m + e)] = static_cast<unsigned short>(pairs[e / 2] >> 16 * (e % 2));
+        if (m + e < a.square)
+          to[place_of(a, m + e) - place] = static_cast<unsigned short>(pairs[e / 2] >> 16 * (e % 2));
       }
     }
   }
@@ -213,7 +219,7 @@ struct Tile {
   /// Channels of a group from its sums: first and second are projection and gate of 16 channels of left or right, or
   /// the gates of 32 channels. Lanes have channels g and g + 8, rows m + 2 n and the next of tile n.
   __device__ __forceinline__ void store_group(const FusedArguments& a, int group, const float (&first)[4][4],
-                                              const float (&second)[4][4], const unsigned (&keep)[4]) const {
+                                              const float (&second)[4][4]) const {
     const int g = static_cast<int>(threadIdx.x % 32 / 4);
     if (kStored && group >= kPairGroups) {
       if (group >= kGroups) return;
@@ -241,12 +247,11 @@ struct Tile {
         float x = first[n][2 * h] * factor, y = first[n][2 * h + 1] * factor;
         x += x * tanh_near(second[n][2 * h]);
         y += y * tanh_near(second[n][2 * h + 1]);
-        if (a.mask_kind == kNumberMask) {
-          const float2 by = factors(a, n);
-          x *= by.x;
-          y *= by.y;
+        if (kMask != kNoMask) {
+          x = masked(a, x, 2 * n);
+          y = masked(a, y, 2 * n + 1);
         }
-        pairs[n] = pack(x, y) & keep[n];
+        pairs[n] = pack(x, y);
       }
       store(of_left ? a.left : a.right, kH, 16 * (of_left ? group : group - kH / 16) + 8 * h + g, a, pairs);
     }

@@ -13,8 +13,7 @@ struct FusedArguments {
   Shape shape;
   Weights weights;  ///< read by prepare.cu alone
   int weights_number = kFloat32;
-  int mask_kind = kNoMask;
-  int vector = 8;              ///< 8, 4 or 1: rows m, m + 1 .. from a multiple of it are adjacent in left, right and o
+  int square = 0;              ///< n^2
   float eps = 0.0f;            ///< of the norm of x
   float eps_of_o = 0.0f;       ///< of the norm of o as it is stored
   float left_factor = 1.0f;    ///< 2^-left_exponent

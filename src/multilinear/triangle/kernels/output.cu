@@ -28,18 +28,18 @@ __device__ __forceinline__ void fetch(uint4* lines, int line, const void* channe
   const long long stride = a.plane;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(tile.batch) * kChannels + lane / 4) * stride;
-  const bool there = tile.m < tile.square;
+  const bool there = tile.m < a.square;
 #pragma unroll 4
   for (int channel = lane / 4; channel < kChannels; channel += 8, from += 8 * stride) {
     uint4* to = lines + place_of_chunk(line + channel, chunk);
-    if (a.vector == 8) {
+    if (kVector == 8) {
       copy_rows<16>(to, there ? from + tile.place : from, there);
-    } else if (a.vector == 4) {
+    } else if (kVector == 4) {
       copy_rows<8>(to, there ? from + tile.place : from, there);
-      copy_rows<8>(reinterpret_cast<char*>(to) + 8, there ? from + tile.place4 : from, there);
+      copy_rows<8>(reinterpret_cast<char*>(to) + 8, there ? from + tile.place4(a) : from, there);
     } else {
       for (int e = 0; e < 8; ++e) {
-        const int row = min(tile.m + e, tile.square - 1);
+        const int row = min(tile.m + e, a.square - 1);
         reinterpret_cast<unsigned short*>(to)[e] = from[Tile::place_of(a, row)];
       }
     }
@@ -95,7 +95,7 @@ struct RowsOfX {
   __device__ __forceinline__ void load(const FusedArguments& a, const Tile& tile, int half, int g, int t) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const long long row = tile.row_of_x(16 * half + 8 * h + g);
+      const long long row = tile.row_of_x(a, 16 * half + 8 * h + g);
       float v[kD / 32][8];
 #pragma unroll
       for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
@@ -204,6 +204,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
         for (int c = 0; c < kH / 32; ++c) {
           float z[4][4];
+          __syncwarp();  // numbers of a chunk are read when it comes: registers are few
           if (!kStored) {
             begin_columns<false>(z, a.g_bias, 4 * c, t);
             multiply_tiles<kD>(z, x.x, g_weights + 4 * c * (kD / 32) * 32 + lane);
@@ -215,8 +216,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
             for (int r = 0; r < 4; ++r) {
               const int column = 32 * c + 8 * t + 4 * part + 2 * (r / 2);
-              const float2 weight = __ldg(reinterpret_cast<const float2*>(a.norm + column)),
-                           bias = __ldg(reinterpret_cast<const float2*>(a.norm + kH + column));
+              const float2 weight = *reinterpret_cast<const float2*>(a.norm + column),
+                           bias = *reinterpret_cast<const float2*>(a.norm + kH + column);
               float x_gate, y_gate;
               if (kStored) {
                 x_gate = low_of(gates[r]);
@@ -261,8 +262,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int m = tile.first + 16 * half + 8 * h + g;
-          if (m < tile.square) store_columns(a, static_cast<long long>(tile.batch) * tile.square + m, c, t, sums, h);
+          const int m = tile.first() + 16 * half + 8 * h + g;
+          if (m < a.square) store_columns(a, tile.first_of_batch(a) + m, c, t, sums, h);
         }
       }
     }

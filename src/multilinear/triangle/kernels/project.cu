@@ -21,12 +21,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
   const long long tiles = Tile::count(a);
   for (long long at = static_cast<long long>(blockIdx.x) * kWarps + warp; at < tiles;
        at += static_cast<long long>(gridDim.x) * kWarps) {
-    const Tile tile(a, at);
+    Tile tile(a, at);
     // Place g of operand n is row 8 (g / 2) + 2 n + g % 2, so that sums of a lane are of eight adjacent rows.
     unsigned x[4][kSteps][2];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const long long row = tile.row_of_x(8 * (g / 2) + 2 * n + g % 2);
+      const long long row = tile.row_of_x(a, 8 * (g / 2) + 2 * n + g % 2);
       float v[kUnits][8];
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
@@ -37,8 +37,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
         for (int r = 0; r < 4; ++r) x[n][2 * u + r / 2][r % 2] = pack(v[u][2 * r], v[u][2 * r + 1]);
       }
     }
-    unsigned keep[4];
-    tile.kept(keep, a);
+    tile.read_mask(a);
 #pragma unroll 1
     for (int group = 0; group < kGroups; ++group) {
       float first[4][4], second[4][4];
@@ -55,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
           multiply(second[n], z, x[n][s][0], x[n][s][1]);
         }
       }
-      tile.store_group(a, group, first, second, keep);
+      tile.store_group(a, group, first, second);
     }
   }
 }

@@ -31,13 +31,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps ==
   const uint4* weights = static_cast<const uint4*>(a.in_fragments);
   fetch(ring, weights);
 
-  const int square = static_cast<int>(a.shape.n * a.shape.n);
-  const int parts = (square + kRows - 1) / kRows, part = static_cast<int>(blockIdx.x % parts);
+  const int parts = (a.square + kRows - 1) / kRows, part = static_cast<int>(blockIdx.x % parts);
   const long long batch = blockIdx.x / parts;
 #pragma unroll 1
   for (int from = warp * (kRows / kWarps); from < (warp + 1) * (kRows / kWarps); from += 32 / kLanes) {
     const int row = from + lane / kLanes, units = (kRowVectors - lane % kLanes + kLanes - 1) / kLanes;
-    const long long of_x = (batch * square + min(part * kRows + row, square - 1)) * kD;
+    const long long of_x = (batch * a.square + min(part * kRows + row, a.square - 1)) * kD;
     float v[kUnits][8];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -61,11 +60,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps ==
     }
   }
 
-  const long long tiles = (square + kTileRows - 1) / kTileRows;
-  const Tile tile(a, batch * tiles + part * kRowWarps + of_rows);
+  const long long tiles = (a.square + kTileRows - 1) / kTileRows;
+  Tile tile(a, batch * tiles + part * kRowWarps + of_rows);
   const bool there = part * kRowWarps + of_rows < tiles;
-  unsigned keep[4] = {};
-  if (there) tile.kept(keep, a);
+  if (there) tile.read_mask(a);
   int turn = 0;
 #pragma unroll 1
   for (int set = 0; set < kSets; ++set) {
@@ -104,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps ==
     if (!there) continue;
 #pragma unroll
     for (int q = 0; q < kWarpGroups; ++q) {
-      tile.store_group(a, set * kGroupsOfSet + of_channels * kWarpGroups + q, first[q], second[q], keep);
+      tile.store_group(a, set * kGroupsOfSet + of_channels * kWarpGroups + q, first[q], second[q]);
     }
   }
 }
