@@ -13,11 +13,8 @@ constexpr int kBlock = 64, kSteps = 16, kStride = kBlock + 4, kThreads = 128;
 constexpr int kAcross = (kAll + kBlock - 1) / kBlock, kTiles = (kD + kBlock - 1) / kBlock * kAcross;
 
 /// Numbers that a thread reads at once: 16 bytes, or less where rows are not multiples of them.
-constexpr int kUnit = [] {
-  int unit = 16 / static_cast<int>(sizeof(number));
-  while (kD % unit != 0 || kDv % unit != 0) unit /= 2;
-  return unit;
-}();
+constexpr int kBoth = kD | kDv, kMost = 16 / static_cast<int>(sizeof(number));
+constexpr int kUnit = kBoth % kMost == 0 ? kMost : kBoth % 4 == 0 && kMost > 4 ? 4 : kBoth % 2 == 0 ? 2 : 1;
 struct alignas(kUnit * sizeof(number)) Unit {
   number x[kUnit];
 };

@@ -7,7 +7,7 @@
 constexpr int kWarps = 4;
 
 /// Room for a row of `columns` numbers: products go in steps of eight, and rows begin in different banks.
-constexpr int stride_of(int columns) { return (columns + 7) / 8 * 8 + 4; }
+__host__ __device__ constexpr int stride_of(int columns) { return (columns + 7) / 8 * 8 + 4; }
 
 /// sums[i][r] (row 8 i + g, column 2 t + r) += a b with an inner size of eight; `a` is where row g, column t lies.
 template <int kTiles>
