@@ -26,6 +26,12 @@ void device_forward(const KernelShape& kernels, RowArguments arguments, double* 
 /// grad, out, norm and sums of the forward as well, to grad_q, grad_k, grad_v, grad_multiplicity.
 void device_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate, cuda::Stream stream);
 
+/// The same where query i sees keys j <= i of its sequence; without sums.
+void device_causal_forward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate,
+                           cuda::Stream stream);
+void device_causal_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate,
+                            cuda::Stream stream);
+
 /// Names of the CUDA files, and one of them as it is compiled for a shape.
 std::vector<std::string> device_sources(const KernelShape& shape, int arch);
 std::string device_source(const std::string& name, const KernelShape& shape);
