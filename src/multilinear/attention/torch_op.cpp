@@ -13,7 +13,7 @@
 
 #include "core/errors.h"
 #include "multilinear/attention/spherical.h"
-#include "multilinear/torch_device.h"
+#include "multilinear/attention/torch_numbers.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/attention/device_spherical.h"
 #endif
@@ -26,28 +26,9 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 constexpr const char* kOp = "spherical_attention";
 
-int number_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return kFloat64;
-    case at::kFloat:
-      return kFloat32;
-    case at::kHalf:
-      return kFloat16;
-    case at::kBFloat16:
-      return kBfloat16;
-    default:
-      fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", kOp, at::toString(dtype));
-  }
-}
-
-at::ScalarType real_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
-
+int number_of(at::ScalarType dtype) { return attention::number_of(kOp, dtype); }
 void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& q) {
-  require(tensor.scalar_type() == q.scalar_type(), "{}: {}: expected {} as q, got {}: convert one of them", kOp, name,
-          at::toString(q.scalar_type()), at::toString(tensor.scalar_type()));
-  require(tensor.device() == q.device(), "{}: {}: expected a tensor on {} as q, got one on {}", kOp, name,
-          q.device().str(), tensor.device().str());
+  attention::check_like(kOp, name, tensor, q);
 }
 
 /// Everything but the values of offsets on a GPU, which are read in place.
