@@ -6,5 +6,11 @@ The library libclebsch_multilinear.so is loaded at the first call. docs/attentio
 """
 
 from .spherical import spherical_attention, spherical_attention_reference
+from .stream import stream_attention, stream_attention_reference
 
-__all__ = ["spherical_attention", "spherical_attention_reference"]
+__all__ = [
+    "spherical_attention",
+    "spherical_attention_reference",
+    "stream_attention",
+    "stream_attention_reference",
+]

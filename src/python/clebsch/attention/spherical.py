@@ -6,8 +6,9 @@ import torch
 
 from .. import multilinear_library as _library
 from ..errors import ClebschError
+from .stream import stream_attention
 
-METHODS = ("auto", "linear")
+METHODS = ("auto", "linear", "stream")
 _registered = False
 
 
@@ -160,19 +161,21 @@ def spherical_attention(
     GPU. Returns out (B, H, Nq, dv) of q's dtype and norm (B, H, Nq), float64 for float64 and else float32. Both have
     gradients, and second ones. Where the norm is 0 (eps = 0, no key that the query sees), out and gradients are 0.
 
-    Time is O(N d (d + dv)): the weights pass no nonlinearity but the norm, so they are never formed. method: "auto" or
-    "linear". A mask or a bias a pair, and causal attention, are not implemented and raise an error.
+    Time is O(N d (d + dv)): the weights pass no nonlinearity but the norm, so they are never formed. A mask and a bias
+    for every pair make the weights ``mask_ij (s_ij + bias_ij)`` and the time O(Nq N (d + dv)), without quadratic memory
+    (:func:`clebsch.attention.stream_attention`). method: "linear", "stream", or "auto", which streams where a mask or a
+    bias is given. Causal attention is not implemented and raises an error.
     """
-    if method == "stream" or (method == "auto" and (mask is not None or bias is not None)):
-        raise ClebschError(
-            "spherical_attention: a mask or bias a pair needs method=stream, which is not implemented; leave keys out "
-            "with multiplicity 0, or use spherical_attention_reference, which is quadratic"
-        )
     if method not in METHODS:
         raise ClebschError(f"spherical_attention: method: expected one of {', '.join(METHODS)}, got {method!r}")
+    if method == "stream" or (method == "auto" and (mask is not None or bias is not None)):
+        if causal:
+            raise ClebschError("spherical_attention: causal=True is linear; with method=stream pass a mask")
+        return stream_attention(q, k, v, multiplicity, offsets, eps, mask, bias)
     if mask is not None or bias is not None:
         raise ClebschError(
-            "spherical_attention: method=linear cannot take a mask or bias a pair; leave keys out with multiplicity 0"
+            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys out "
+            "with multiplicity 0"
         )
     if causal:
         raise ClebschError("spherical_attention: causal=True is not implemented; use spherical_attention_reference")
