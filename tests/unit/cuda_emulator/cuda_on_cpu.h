@@ -229,6 +229,17 @@ inline void load_transposed(unsigned (&to)[4], const unsigned short* from, int l
   }
 }
 
+/// ldmatrix.sync.aligned.m8n8.x4.shared.b16: as load_transposed, but the lane gets (g, 2 t) and (g, 2 t + 1).
+inline void load_plain(unsigned (&to)[4], const unsigned short* from, int line) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
+  const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned short* row = slot<const unsigned short*>(slots, 8 * i + g);
+    to[i] = row[2 * t] | static_cast<unsigned>(row[2 * t + 1]) << 16;
+  }
+}
+
 /// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
 /// is (k = t, column g), c[r] is (row g, column 2 t + r).
 inline void multiply_f64(double (&c)[2], double a, double b, int line) {

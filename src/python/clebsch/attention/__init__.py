@@ -10,6 +10,7 @@ The library libclebsch_multilinear.so is loaded at the first call. docs/attentio
 from .edge_rows import EdgeRows
 from .graph import graph_attention, graph_attention_reference
 from .spherical import spherical_attention, spherical_attention_reference
+from .stream import stream_attention, stream_attention_reference
 
 __all__ = [
     "EdgeRows",
@@ -17,4 +18,6 @@ __all__ = [
     "graph_attention_reference",
     "spherical_attention",
     "spherical_attention_reference",
+    "stream_attention",
+    "stream_attention_reference",
 ]
