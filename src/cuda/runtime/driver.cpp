@@ -24,6 +24,7 @@ enum Attribute : int {
   kMinor = 76,
   kMaxSharedPerMultiprocessor = 81,
   kMaxRegistersPerMultiprocessor = 82,
+  kMaxSharedPerBlockOptin = 97,
 };
 
 struct Driver {
@@ -128,6 +129,7 @@ const DeviceLimits& device_limits(int device) {
     limits.registers_per_multiprocessor = attribute(kMaxRegistersPerMultiprocessor, device);
     limits.warps_per_multiprocessor = attribute(kMaxThreadsPerMultiprocessor, device) / 32;
     limits.shared_per_block = attribute(kMaxSharedPerBlock, device);
+    limits.dynamic_shared_per_block = attribute(kMaxSharedPerBlockOptin, device);
     limits.shared_per_multiprocessor = attribute(kMaxSharedPerMultiprocessor, device);
     found = known.emplace(device, limits).first;
   }
@@ -160,16 +162,15 @@ void Kernel::launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, 
   if (grid_x <= 0 || grid_y <= 0) return;
   require(grid_x <= 2147483647 && grid_y <= 65535, "kernel {}: a grid of {} x {} blocks is too large", name_, grid_x,
           grid_y);
-  const Result result =
-      driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
-                      static_cast<unsigned>(threads), 1, 1, dynamic_shared_, stream, arguments.data(), nullptr);
+  const Result result = driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
+                                        static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);
   check(result, name_.c_str());
 }
 
-void Kernel::set_dynamic_shared(int bytes) {
-  constexpr int kMaxDynamicSharedBytes = 8;
-  check(driver().function_attribute(function_, kMaxDynamicSharedBytes, bytes), name_.c_str());
-  dynamic_shared_ = static_cast<unsigned>(bytes);
+void Kernel::take_shared_memory(unsigned bytes) {
+  constexpr int kMaxDynamicShared = 8;
+  check(driver().function_attribute(function_, kMaxDynamicShared, static_cast<int>(bytes)), name_.c_str());
+  shared_ = bytes;
 }
 
 int most_shared_per_block(const DeviceLimits& limits) {

@@ -1,5 +1,7 @@
 #include "multilinear/attention/device_kernels.h"
 
+#include <cstdlib>
+
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "multilinear/embedded_sources.h"
@@ -15,9 +17,10 @@ const EmbeddedSources& embedded() {
 }
 
 Kernels* load(const KernelShape& shape) {
-  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int arch = limits.arch;
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : device_sources(shape, arch)) requests.push_back({name, device_source(name, shape)});
+  for (const std::string& name : device_sources(shape, limits)) requests.push_back({name, device_source(name, shape)});
   cuda::compile_all(requests, arch);
   const auto entries = [&](const std::string& name, const std::vector<std::string>& names) {
     const auto cubin = cuda::cached_compile(cuda::CubinCache::standard(), device_source(name, shape), name, arch);
@@ -53,6 +56,18 @@ Kernels* load(const KernelShape& shape) {
     kernels->query_gradients = found[2];
     kernels->key_gradients = found[3];
   }
+  kernels->wide = takes_wide_kernels(shape, limits);
+  if (kernels->wide) {
+    kernels->wide_sums = entries("wide_sums", {"wide_sums"})[0];
+    kernels->wide_sums.take_shared_memory(wide_sum_bytes(shape));
+    kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
+    kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
+    found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
+    kernels->wide_query_gradients = found[0];
+    kernels->wide_query_gradients.take_shared_memory(wide_gradient_bytes(shape, false));
+    kernels->wide_key_gradients = found[1];
+    kernels->wide_key_gradients.take_shared_memory(wide_gradient_bytes(shape, true));
+  }
   return kernels.release();
 }
 
@@ -67,9 +82,16 @@ bool takes_half_kernels(const KernelShape& shape, int arch) {
          shape.dv <= 128;
 }
 
-std::vector<std::string> device_sources(const KernelShape& shape, int arch) {
+bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits) {
+  const auto fits = [](int size) { return size == 64 || size == 128; };
+  return shape.number >= kFloat16 && limits.arch == 90 && fits(shape.d) && fits(shape.dv) &&
+         limits.dynamic_shared_per_block >= 200 * 1024 && !std::getenv("CLEBSCH_ATTENTION_NARROW");
+}
+
+std::vector<std::string> device_sources(const KernelShape& shape, const cuda::DeviceLimits& limits) {
   std::vector<std::string> names{"exact_sums", "exact_rows", "causal_rows"};
-  if (takes_half_kernels(shape, arch)) names.insert(names.end(), {"half_sums", "half_rows", "half_gradients"});
+  if (takes_half_kernels(shape, limits.arch)) names.insert(names.end(), {"half_sums", "half_rows", "half_gradients"});
+  if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
   return names;
 }
 

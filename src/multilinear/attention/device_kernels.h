@@ -12,9 +12,10 @@ struct Kernels {
   cuda::KernelOf<SumArguments> sums_of_keys, sums_of_queries, add_chunks, causal_add;
   cuda::KernelOf<RowArguments> rows_of_queries, coefficients, gradients_of_queries, gradients_of_keys;
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
-  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
+  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows, wide_sums, wide_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
-  bool half = false;
+  cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;
+  bool half = false, wide = false;
 };
 
 /// Of the current device, compiled and loaded at the first call.
@@ -50,6 +51,22 @@ inline int exact_rows(const KernelShape& kernels) {
 inline int causal_tile_rows(const KernelShape& kernels) {
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 7000 ? 32 : bytes <= 20000 ? 16 : 8;
+}
+
+/// Threads of half_add: many where there is much to add.
+inline int add_threads(int chunks) { return chunks < 16 ? 256 : 1024; }
+
+/// Parts of a head's rows for kernels that return at once where nothing is flagged: few blocks, unless heads are few.
+inline int64_t parts_where_flagged(int64_t heads) { return heads < 8 ? 2048 / heads : 1024 / std::min<int64_t>(heads, 1024) + 1; }
+
+/// Bytes of shared memory of wide_sums.cu and wide_rows.cu.
+inline unsigned wide_sum_bytes(const KernelShape& kernels) {
+  const int all = kernels.d + kernels.dv, keys = kernels.d == 64 ? 128 : 64;
+  return static_cast<unsigned>((all == 128 ? 3 : 4) * 128 * keys * (all / 64) + 1024);
+}
+inline unsigned wide_row_bytes(const KernelShape& kernels) { return static_cast<unsigned>(4 * sums_of(kernels)); }
+inline unsigned wide_gradient_bytes(const KernelShape& kernels, bool of_keys) {
+  return wide_row_bytes(kernels) + static_cast<unsigned>(of_keys ? 4 * kernels.d * kernels.dv : 0);
 }
 
 /// Threads of half_sums.cu.

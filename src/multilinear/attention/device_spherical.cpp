@@ -48,11 +48,15 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
-  // What few heads' many chunks leave behind has to be read again: half as many then.
-  half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 ? 2 : 1);
-  // Sums in double precision, where heads need them, take the same memory: half as many chunks.
-  // One, and a launch less, where heads alone make about as many blocks as there are multiprocessors.
-  exact.chunks = key_heads * tiles_of(shape) >= 64 ? 1 : std::max(1, half.chunks / 2);
+  half.wide = kernels->wide ? 1 : 0;
+  // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
+  // multiprocessor.
+  const bool fills = kernels->wide && shape.d + shape.dv > 128;
+  half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
+  // Sums in double precision, where heads need them: one chunk, and a launch less, where heads alone make about as many
+  // blocks as there are multiprocessors.
+  exact.chunks =
+      key_heads * tiles_of(shape) >= 64 ? 1 : chunks_for(key_heads, a.shape.keys, 128, tiles_of(shape));
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
   const Memory partial =
       allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
@@ -65,17 +69,25 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
   half.flags = at<unsigned char>(small, fragments + scales + traces + flags);
-  kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
-  kernels->half_add.launch(key_heads * tiles, 1024, stream, half);
-  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
-  kernels->half_rows.launch(heads * half.parts, 256, stream, half);
+  if (kernels->wide) {
+    kernels->wide_sums.launch(key_heads * half.chunks, 256, stream, half);
+  } else {
+    kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
+  }
+  kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
+  if (kernels->wide) {
+    half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
+    kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
+  } else {
+    half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
+    kernels->half_rows.launch(heads * half.parts, 256, stream, half);
+  }
   // What follows returns at once for heads without flagged queries.
   exact.head_flags = a.head_flags = half.head_flags;
   a.flags = half.flags;
   exact.partial = exact.chunks > 1 ? partial.get() : sums;
   exact_sums(*kernels, shape, exact, false, allocate, stream);
-  kernels->rows_of_queries.launch(heads, std::min<int64_t>(parts, 1024 / std::min<int64_t>(heads, 1024) + 1), 128,
-                                  stream, a);
+  kernels->rows_of_queries.launch(heads, std::min(parts, parts_where_flagged(heads)), 128, stream, a);
 }
 
 namespace {
@@ -103,6 +115,7 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   HalfArguments add;
   add.shape = a.shape;
   add.sums = gradient_sums;
+  half.wide = add.wide = kernels.wide ? 1 : 0;
   add.chunks = half.chunks;
   size_t bytes = 0;
   const auto take = [&](int64_t count, size_t size) {
@@ -132,14 +145,24 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
   kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
   const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
-  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
-  kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
+  if (kernels.wide) {
+    half.parts = chunks_for(heads, a.shape.queries, 128, 2);  // a block fills a multiprocessor
+    kernels.wide_query_gradients.launch(heads * half.parts, 256, stream, half);
+  } else {
+    half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
+    kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
+  }
   kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
-  kernels.half_add.launch(key_heads * tiles, 1024, stream, add);
+  kernels.half_add.launch(key_heads * tiles, add_threads(add.chunks), stream, add);
   half.sums = gradient_sums;
   kernels.split.launch(key_heads * (shape.d / 8), 256, stream, half);
-  half.parts = static_cast<int>(parts_for(a.shape, a.shape.keys, rows));
-  kernels.key_gradients.launch(key_heads * half.parts, 256, stream, half);
+  if (kernels.wide) {
+    half.parts = chunks_for(key_heads, a.shape.keys, 128, 2);
+    kernels.wide_key_gradients.launch(key_heads * half.parts, 256, stream, half);
+  } else {
+    half.parts = static_cast<int>(parts_for(a.shape, a.shape.keys, rows));
+    kernels.key_gradients.launch(key_heads * half.parts, 256, stream, half);
+  }
   return half.head_flags;
 }
 
@@ -160,8 +183,8 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   if (kernels->half && !a.multiplicity) {
     a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
     // What follows returns at once for heads without flagged queries.
-    query_parts = std::min<int64_t>(query_parts, 1024 / std::min<int64_t>(heads, 1024) + 1);
-    key_parts = std::min<int64_t>(key_parts, 1024 / std::min<int64_t>(key_heads, 1024) + 1);
+    query_parts = std::min(query_parts, parts_where_flagged(heads));
+    key_parts = std::min(key_parts, parts_where_flagged(key_heads));
   }
   kernels->coefficients.launch(a.head_flags ? std::min<int64_t>((rows + 3) / 4, 1024) : (rows + 3) / 4, 128, stream, a);
   SumArguments of_queries;

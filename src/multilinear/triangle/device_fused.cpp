@@ -28,7 +28,7 @@ struct Kernels {
 cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared) {
   const auto cubin = cuda::cached_compile(cuda::CubinCache::standard(), request.source, request.name, arch);
   cuda::Kernel kernel = cuda::load_module(cubin.code, {request.name})[0];
-  if (shared > 0) kernel.set_dynamic_shared(shared);
+  if (shared > 0) kernel.take_shared_memory(static_cast<unsigned>(shared));
   return kernel;
 }
 

@@ -79,6 +79,7 @@ struct HalfArguments {
   int chunks = 0;
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
+  int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
@@ -106,6 +107,7 @@ struct HalfGradients {
   void* grad_v = nullptr;
   int chunks = 0;
   int parts = 0;
+  int wide = 0;  ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.
