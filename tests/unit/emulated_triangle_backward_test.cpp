@@ -1,6 +1,5 @@
 // The composed forward pass and the backward pass of the triangle multiplicative update in the emulator, against the
-// CPU's in double precision: every precision, both directions and gate orders, masks, biases, odd sizes, several
-// chunks' worth of rows.
+// CPU's in double precision: every precision, both directions and gate orders, masks, biases, odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -200,6 +199,14 @@ TEST(EmulatedTriangleBackward, SixteenBits) {
   compare({kFloat16, kHalf, kNumberMask, 1, 13, 32, 32, 32, true, false}, 3e-3, 5e-3);
   compare({kFloat32, kHalf, kNumberMask, 1, 12, 32, 48, 16, false, true, true, 1e-7}, 3e-3, 5e-3);
   compare({kFloat32, kHalf, kNoMask, 1, 12, 32, 32, 16, false, false, false, 1e6}, 3e-3, 5e-3);
+}
+
+// Sizes that the fused kernels take.
+TEST(EmulatedTriangleBackward, Fused) {
+  compare({kBfloat16, kBrain, kNumberMask, 1, 16, 64, 64, 32, false, false}, 2e-2, 3e-2);
+  compare({kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false, true, 1e-7}, 3e-3, 5e-3);
+  compare({kFloat16, kHalf, kNoMask, 1, 24, 64, 128, 32, false, false, false}, 3e-3, 5e-3);
+  compare({kBfloat16, kBrain, kByteMask, 1, 16, 128, 128, 128, true, false}, 2e-2, 3e-2);
 }
 
 // Lines of more than one tile of rows.

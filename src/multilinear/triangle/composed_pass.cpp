@@ -96,7 +96,9 @@ ComposedPass::ComposedPass(const DeviceArguments& given, int64_t row_numbers, co
           most_hidden, shape_.hidden);
   const int64_t terms = precision_ == kTf32x3 ? 2 : 1, line = shape_.n * row_numbers * operand_size() * terms;
   const int64_t all = shape_.batch * shape_.n * shape_.n * shape_.d * size_of(given.number);
-  lines_ = std::clamp<int64_t>(std::max(all, kLeastChunk) / line, 1, shape_.batch * shape_.n);
+  // Even, so that 16 rows are of one chunk where n is a multiple of 8 (device_gradients.cpp).
+  const int64_t lines = std::max(all, kLeastChunk) / line / 2 * 2;
+  lines_ = std::min<int64_t>(std::max<int64_t>(lines, 2), shape_.batch * shape_.n);
   workspace_.bytes = cuda::blas_workspace_bytes();
   workspace_.memory = memory(static_cast<int64_t>(workspace_.bytes));
 
@@ -223,6 +225,20 @@ void ComposedPass::multiply_planes(Factor a, Factor b, void* c) {
     take(a, terms_a, split_a);
     take(b, terms_b, split_b);
     multiply(terms_a, terms_b, static_cast<char*>(c) + first * plane * operand_size(), row, plane, n, n, n, count);
+  }
+}
+
+void ComposedPass::multiply_gradients(const DeviceArguments& given, const Operand& grad_o, void* grad_left,
+                                      void* grad_right) {
+  // o = left right^T (outgoing), left^T right (incoming).
+  const auto factor = [](const Operand& operand, bool transposed) { return Factor{operand, 0, 0, transposed}; };
+  const Operand left{given.left, nullptr}, right{given.right, nullptr};
+  if (shape_.incoming) {
+    multiply_planes(factor(right, false), factor(grad_o, true), grad_left);
+    multiply_planes(factor(left, false), factor(grad_o, false), grad_right);
+  } else {
+    multiply_planes(factor(grad_o, false), factor(right, false), grad_left);
+    multiply_planes(factor(grad_o, true), factor(left, false), grad_right);
   }
 }
 

@@ -78,6 +78,8 @@ class ComposedPass {
                 int64_t k, int64_t batch = 1, double beta = 0, bool to_real = false);
   /// c = a b for (n, n) planes of every batch and channel, stored like o; operands without low terms are split.
   void multiply_planes(Factor a, Factor b, void* c);
+  /// The gradient of o to those of left and right.
+  void multiply_gradients(const DeviceArguments& given, const Operand& grad_o, void* grad_left, void* grad_right);
   void normalise();
   void project_gates();
 

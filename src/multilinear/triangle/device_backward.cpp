@@ -4,85 +4,11 @@
 // a fixed order.
 #include <algorithm>
 
-#include "multilinear/triangle/composed_pass.h"
-#include "multilinear/triangle/device_triangle.h"
+#include "multilinear/triangle/device_gradients.h"
+#include "multilinear/triangle/row_sums.h"
 
 namespace clebsch::triangle {
-namespace {
 
-/// a^T b (m, n) over the rows of all chunks: parts of a chunk's rows have a sum of their own, to which the next chunk
-/// adds.
-class RowProduct {
- public:
-  RowProduct(ComposedPass& pass, bool wanted, int64_t m, int64_t n) : pass_(pass), m_(m), n_(n) {
-    if (!wanted) return;
-    // About as many tiles of 128 x 128 as multiprocessors, of 512 rows or more.
-    const int64_t tiles = (m + 127) / 128 * ((n + 127) / 128);
-    const int64_t most = cuda::device_limits(cuda::current_device()).multiprocessors;
-    parts_ = std::clamp<int64_t>(most / tiles, 1, std::max<int64_t>(1, pass.most_rows() / 512));
-    sums_ = pass.reals(parts_ * m * n);
-  }
-
-  void add(const Operand& a, const Operand& b) {
-    if (!sums_) return;
-    const int64_t rows = pass_.rows(), each = rows / parts_, rest = rows - each * parts_;
-    const double beta = first_ ? 0 : 1;
-    if (each > 0) {
-      pass_.multiply({a, m_, each * m_, true}, {b, n_, each * n_, false}, sums_, n_, m_ * n_, m_, n_, each, parts_,
-                     beta, true);
-    }
-    if (rest > 0) {
-      pass_.multiply({pass_.from(a, each * parts_ * m_), m_, 0, true},
-                     {pass_.from(b, each * parts_ * n_), n_, 0, false}, sums_, n_, 0, m_, n_, rest, 1,
-                     each > 0 ? 1 : beta, true);
-    }
-    first_ = false;
-  }
-
-  /// Rows `first` .. `first` + `count` of the product to `out`, unless that is null.
-  void finish(void* out, int64_t first, int64_t count, const void* scale) const {
-    if (!out) return;
-    SumArguments sum;
-    sum.parts = sums_;
-    sum.count = parts_;
-    sum.columns = m_ * n_;
-    sum.first = first * n_;
-    sum.wanted = count * n_;
-    sum.scale = scale;
-    sum.out = out;
-    pass_.launch(pass_.kernels->sum, (sum.wanted + 31) / 32, 1, sum);
-  }
-
- private:
-  ComposedPass& pass_;
-  const int64_t m_, n_;
-  int64_t parts_ = 1;
-  void* sums_ = nullptr;
-  bool first_ = true;
-};
-
-/// Sums over columns that kernels make beside their work, a slot a block.
-struct Slots {
-  int64_t blocks = 0, width = 0;
-  void* slots = nullptr;
-  Slots(ComposedPass& pass, bool wanted, int64_t most_blocks, int64_t columns) : blocks(most_blocks), width(columns) {
-    if (wanted) slots = pass.reals(blocks * width);
-  }
-  void finish(const ComposedPass& pass, void* out, int64_t first, int64_t count, const void* scale) const {
-    if (!out) return;
-    SumArguments sum;
-    sum.parts = slots;
-    sum.count = blocks;
-    sum.columns = width;
-    sum.first = first;
-    sum.wanted = count;
-    sum.scale = scale;
-    sum.out = out;
-    pass.launch(pass.kernels->sum, (count + 31) / 32, 1, sum);
-  }
-};
-
-/// The scale of fp16's gradients, whose range is small: two floats on the device.
 void* scale_of_gradients(const DeviceArguments& given, ComposedPass& pass) {
   if (given.precision != kHalf) return nullptr;
   ScaleArguments scale;
@@ -97,9 +23,9 @@ void* scale_of_gradients(const DeviceArguments& given, ComposedPass& pass) {
   return scale.scale;
 }
 
-}  // namespace
+namespace {
 
-void device_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
+void composed_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
   const Shape& shape = given.shape;
   const Gradients& wanted = given.gradients;
   const int64_t d = shape.d, hidden = shape.hidden, out = shape.out, n = shape.n;
@@ -162,17 +88,8 @@ void device_backward(const DeviceArguments& given, const Allocate& allocate, cud
     output_slots.finish(pass, wanted.g_out_bias, out, gate, unscale);
   }
 
-  // o = left right^T (outgoing), left^T right (incoming).
   void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
-  const auto factor = [](Operand operand, bool transposed) { return Factor{operand, 0, 0, transposed}; };
-  const Operand left{given.left, nullptr}, right{given.right, nullptr};
-  if (shape.incoming) {
-    pass.multiply_planes(factor(right, false), factor(a.grad_o, true), grad_left);
-    pass.multiply_planes(factor(left, false), factor(a.grad_o, false), grad_right);
-  } else {
-    pass.multiply_planes(factor(a.grad_o, false), factor(right, false), grad_left);
-    pass.multiply_planes(factor(a.grad_o, true), factor(left, false), grad_right);
-  }
+  pass.multiply_gradients(given, a.grad_o, grad_left, grad_right);
   a.grad_left = grad_left;
   a.grad_right = grad_right;
 
@@ -214,6 +131,16 @@ void device_backward(const DeviceArguments& given, const Allocate& allocate, cud
   projection_slots.finish(pass, wanted.g_in_bias, 2 * hidden, 2 * hidden, unscale);
   norm_in_slots.finish(pass, wanted.norm_in_weight, 0, d, unscale);
   norm_in_slots.finish(pass, wanted.norm_in_bias, d, d, unscale);
+}
+
+}  // namespace
+
+void device_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
+  if (takes_fused_gradients(given, cuda::device_limits(cuda::current_device()))) {
+    fused_backward(given, allocate, stream);
+  } else {
+    composed_backward(given, allocate, stream);
+  }
 }
 
 }  // namespace clebsch::triangle

@@ -55,9 +55,9 @@ int64_t p_vectors(const FusedPlan& plan) { return int64_t{plan.out} * plan.hidde
 int64_t g_vectors(const FusedPlan& plan) { return plan.wide ? 0 : int64_t{gate_width(plan)} * plan.d / 8; }
 
 /// Most warps of a block whose buffers fit beside `bytes`; 0 when none does.
-int warps_that_fit(int64_t bytes, int64_t each, int64_t room, int most) {
-  for (const int warps : {16, 12, 8, 4, 2, 1}) {
-    if (warps <= most && bytes + warps * each <= room) return warps;
+int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
+  for (const int warps : {8, 4, 2, 1}) {
+    if (bytes + warps * each <= room) return warps;
   }
   return 0;
 }
@@ -129,29 +129,31 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
 
   const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
-  const int most = plan.hidden <= 128 ? 16 : 8;
-  plan.out_warps = warps_that_fit(weights, lines, room, most);
+  // Twice 16 rows halve what is read of the weights in shared memory, and take most registers of eight warps.
+  plan.out_high = plan.hidden <= 128 ? 2 : 1;
+  plan.out_warps = warps_that_fit(weights, lines, room);
   plan.out_resident = plan.out_warps >= 4;
-  if (!plan.out_resident) plan.out_warps = warps_that_fit(0, lines, room, most);
+  if (!plan.out_resident) plan.out_warps = warps_that_fit(0, lines, room);
   if (plan.out_warps == 0) return std::nullopt;
   plan.out_shared = static_cast<int>((plan.out_resident ? weights : 0) + plan.out_warps * lines);
   return plan;
 }
 
 std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
-  const auto source = [&](const std::string& name, bool resident, int warps) {
+  const auto source = [&](const std::string& name, bool resident, int warps, int high) {
     return cuda::CompileRequest{
         name,
         fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_X {}\n#define CLEBSCH_D {}\n#define CLEBSCH_H {}\n"
                     "#define CLEBSCH_OUT {}\n#define CLEBSCH_BEFORE {}\n#define CLEBSCH_STORED {}\n"
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
-                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_VECTOR {}\n",
+                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_VECTOR {}\n#define CLEBSCH_HIGH {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
-                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.vector) +
+                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.vector, high) +
             embedded()[name]};
   };
-  return {source("prepare", false, 8), source(plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps),
-          source("output", plan.out_resident, plan.out_warps)};
+  return {source("prepare", false, 8, 1),
+          source(plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps, plan.in_high),
+          source("output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
@@ -206,8 +208,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     const int64_t rows = int64_t{kTileRows} * plan.row_warps;
     kernels->project.launch(a.shape.batch * ((square + rows - 1) / rows), 32 * plan.in_warps, stream, f);
   } else {
-    kernels->project.launch(std::min(multiprocessors, (tiles + plan.in_warps - 1) / plan.in_warps), 32 * plan.in_warps,
-                            stream, f);
+    const int64_t each = plan.in_warps * plan.in_high;
+    kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
   void* const of_o = given(a.o, plan.hidden, o);
   f.o = of_o;

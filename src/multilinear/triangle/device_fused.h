@@ -23,6 +23,8 @@ struct FusedPlan {
   bool in_resident = false;  ///< weights of the first kernel are in shared memory
   bool out_resident = false;
   int in_warps = 0, row_warps = 0, out_warps = 0;  ///< of a block; row_warps: of the wide kernel, over rows
+  int in_high = 1;                                 ///< tiles of 32 rows that a warp of project has at once
+  int out_high = 1;                                ///< half tiles that a warp of output has at once
   int in_shared = 0, out_shared = 0;               ///< bytes of a block
 };
 

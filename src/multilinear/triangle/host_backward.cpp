@@ -15,15 +15,12 @@ struct Sums {
   std::vector<R> weight, bias;
   Sums(int64_t weights, int64_t biases) : weight(static_cast<size_t>(weights)), bias(static_cast<size_t>(biases)) {}
 
-  /// dy (count, out), x (count, in): weight (out, in) += dy^T x.
-  void of_linear(const R* dy, int64_t out, const R* x, int64_t in, int64_t count, bool wanted, std::vector<R>& packed) {
+  /// dy (count, out), x (count, in) packed: weight (out, in) += dy^T x.
+  void of_linear(const R* dy, int64_t out, const R* packed, int64_t in, int64_t count, bool wanted) {
     for (int64_t r = 0; r < count; ++r) {
       for (int64_t c = 0; c < out; ++c) bias[static_cast<size_t>(c)] += dy[r * out + c];
     }
-    if (!wanted) return;
-    packed.resize(std::max(packed.size(), static_cast<size_t>(loops<R>().packed_size(count, in))));
-    loops<R>().pack({x, in, 1}, count, in, packed.data());
-    loops<R>().multiply({dy, 1, out}, out, count, packed.data(), in, weight.data(), in, true);
+    if (wanted) loops<R>().multiply({dy, 1, out}, out, count, packed, in, weight.data(), in, true);
   }
   void of_norm(const R* dy, const R* normal, int64_t width, int64_t count) {
     for (int64_t r = 0; r < count; ++r) {
@@ -58,6 +55,12 @@ struct Room {
     set(u.hidden, o, y, z, dy);
     set(u.gate_width, gate, dgate);
     set(u.out, t, dout);
+    packed.resize(static_cast<size_t>(loops<R>().packed_size(kRows, std::max(u.d, u.hidden))));
+  }
+  /// x (count, width), packed for sums over its rows.
+  const R* pack(const std::vector<R>& x, int64_t width, int64_t count) {
+    loops<R>().pack({x.data(), width, 1}, count, width, packed.data());
+    return packed.data();
   }
 };
 
@@ -106,7 +109,7 @@ struct Backward : Update<R> {
     if (a.shape.gate_before) {
       const auto size = static_cast<size_t>(count * hidden);
       for (size_t i = 0; i < size; ++i) m.z[i] = m.y[i] * m.gate[i];
-      part.p_out.of_linear(m.dout.data(), out, m.z.data(), hidden, count, a.gradients.p_out_weight, m.packed);
+      part.p_out.of_linear(m.dout.data(), out, m.pack(m.z, hidden, count), hidden, count, a.gradients.p_out_weight);
       this->p_out.apply_back(m.dout.data(), count, m.dy.data(), false);
       for (size_t i = 0; i < size; ++i) {
         m.dgate[i] = of_gate(m.dy[i], m.y[i], m.gate[i]);
@@ -119,10 +122,10 @@ struct Backward : Update<R> {
         m.dgate[i] = of_gate(m.dout[i], m.t[i], m.gate[i]);
         m.dout[i] *= m.gate[i];
       }
-      part.p_out.of_linear(m.dout.data(), out, m.y.data(), hidden, count, a.gradients.p_out_weight, m.packed);
+      part.p_out.of_linear(m.dout.data(), out, m.pack(m.y, hidden, count), hidden, count, a.gradients.p_out_weight);
       this->p_out.apply_back(m.dout.data(), count, m.dy.data(), false);
     }
-    part.g_out.of_linear(m.dgate.data(), gate_width, m.xn.data(), d, count, a.gradients.g_out_weight, m.packed);
+    part.g_out.of_linear(m.dgate.data(), gate_width, m.pack(m.xn, d, count), d, count, a.gradients.g_out_weight);
     this->g_out.apply_back(m.dgate.data(), count, grad_xn.data() + (block.batch * rows + block.first) * d, false);
     part.norm_out.of_norm(m.dy.data(), m.o.data(), hidden, count);
     this->norm_out.differentiate(m.dy.data(), m.o.data(), m.o_inverse.data(), count);
@@ -186,8 +189,9 @@ struct Backward : Update<R> {
     for (int64_t r = 0; r < count; ++r) {
       if (m.mask[static_cast<size_t>(r)] == R{0}) std::fill_n(m.xn.data() + r * d, d, R{0});
     }
-    part.p_in.of_linear(m.dp.data(), width, m.xn.data(), d, count, a.gradients.p_in_weight, m.packed);
-    part.g_in.of_linear(m.ds.data(), width, m.xn.data(), d, count, a.gradients.g_in_weight, m.packed);
+    const R* packed = m.pack(m.xn, d, count);
+    part.p_in.of_linear(m.dp.data(), width, packed, d, count, a.gradients.p_in_weight);
+    part.g_in.of_linear(m.ds.data(), width, packed, d, count, a.gradients.g_in_weight);
   }
 
   /// Adds up one sum of every part.

@@ -4,18 +4,38 @@
 
 namespace clebsch::triangle {
 
+namespace {
+
+/// Sum of term(c) in double precision, in an order that vectors can follow.
+template <typename Term>
+double sum(int64_t count, const Term& term) {
+  constexpr int kLanes = 16;
+  double part[kLanes] = {};
+  int64_t c = 0;
+  for (; c + kLanes <= count; c += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) part[lane] += term(c + lane);
+  }
+  double total = 0.0;
+  for (; c < count; ++c) total += term(c);
+  for (const double one : part) total += one;
+  return total;
+}
+
+}  // namespace
+
 template <typename R>
 void Norm<R>::normalise(R* x, int64_t rows, R* inverse) const {
+  const auto size = static_cast<double>(width);
   for (int64_t r = 0; r < rows; ++r) {
     R* row = x + r * width;
-    double mean = 0.0, variance = 0.0;
-    for (int64_t c = 0; c < width; ++c) mean += static_cast<double>(row[c]);
-    mean /= static_cast<double>(width);
-    for (int64_t c = 0; c < width; ++c) {
-      const double difference = static_cast<double>(row[c]) - mean;
-      variance += difference * difference;
-    }
-    const double factor = 1.0 / std::sqrt(variance / static_cast<double>(width) + eps);
+    const double mean = sum(width, [&](int64_t c) { return static_cast<double>(row[c]); }) / size;
+    const double variance = sum(width,
+                                [&](int64_t c) {
+                                  const double difference = static_cast<double>(row[c]) - mean;
+                                  return difference * difference;
+                                }) /
+                            size;
+    const double factor = 1.0 / std::sqrt(variance + eps);
     for (int64_t c = 0; c < width; ++c) row[c] = static_cast<R>((static_cast<double>(row[c]) - mean) * factor);
     inverse[r] = static_cast<R>(factor);
   }
@@ -23,17 +43,14 @@ void Norm<R>::normalise(R* x, int64_t rows, R* inverse) const {
 
 template <typename R>
 void Norm<R>::differentiate(R* grad, const R* normal, const R* inverse, int64_t rows) const {
+  const auto size = static_cast<double>(width);
   for (int64_t r = 0; r < rows; ++r) {
     R* g = grad + r * width;
     const R* x = normal + r * width;
-    double mean = 0.0, along = 0.0;
-    for (int64_t c = 0; c < width; ++c) {
-      g[c] *= weight[static_cast<size_t>(c)];
-      mean += static_cast<double>(g[c]);
-      along += static_cast<double>(g[c]) * static_cast<double>(x[c]);
-    }
-    const R shift = static_cast<R>(mean / static_cast<double>(width));
-    const R slope = static_cast<R>(along / static_cast<double>(width));
+    for (int64_t c = 0; c < width; ++c) g[c] *= weight[static_cast<size_t>(c)];
+    const R shift = static_cast<R>(sum(width, [&](int64_t c) { return static_cast<double>(g[c]); }) / size);
+    const R slope = static_cast<R>(
+        sum(width, [&](int64_t c) { return static_cast<double>(g[c]) * static_cast<double>(x[c]); }) / size);
     for (int64_t c = 0; c < width; ++c) g[c] = inverse[r] * (g[c] - shift - x[c] * slope);
   }
 }

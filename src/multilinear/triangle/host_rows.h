@@ -40,8 +40,8 @@ void write(int number, const R* from, int64_t first, int64_t count, void* to) {
   });
 }
 
-/// Rows that are worked on at a time.
-constexpr int64_t kRows = 64;
+/// Rows that are worked on at a time: whole tiles of a product (host_products_isa.h).
+constexpr int64_t kRows = 96;
 
 /// Rows of one matrix of the batch.
 struct Block {

@@ -60,7 +60,7 @@ std::string without_assembly(std::string text) {
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[^;]*;)"),
          "emulated::load_transposed(to, from, __LINE__);"},
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
-         "emulated::load_plain(to, from, __LINE__);"},
+         "emulated::load_matrices(to, from, __LINE__);"},
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},

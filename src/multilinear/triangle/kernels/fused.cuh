@@ -23,6 +23,7 @@
 #define CLEBSCH_ROW_WARPS 4
 #define CLEBSCH_MASK 1
 #define CLEBSCH_VECTOR 8
+#define CLEBSCH_HIGH 1
 #endif
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/triangle/kernels/fused.h"

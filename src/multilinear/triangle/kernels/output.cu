@@ -7,6 +7,8 @@ constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 
 /// Channels of a warp's buffer, 32 rows each.
 constexpr int kLines = kH + (kStored ? kGate : 0);
 constexpr bool kWideOut = CLEBSCH_X == 1;
+/// Times 16 rows that a warp has in registers at once.
+constexpr int kHigh = CLEBSCH_HIGH;
 
 /// Sixteen bytes of a line: lines whose rows ldmatrix reads together lie in different banks.
 __device__ __forceinline__ int place_of_chunk(int line, int chunk) { return 4 * line + (chunk ^ (line >> 3 & 3)); }
@@ -88,51 +90,54 @@ __device__ __forceinline__ void normalise_steps(unsigned (&o)[kHSteps][4], float
   }
 }
 
-/// Two rows of x as operands.
-struct RowsOfX {
-  unsigned x[kSteps][4];
-
-  __device__ __forceinline__ void load(const FusedArguments& a, const Tile& tile, int half, int g, int t) {
+/// Two rows of x as steps of operands.
+__device__ __forceinline__ void load_rows(unsigned (&x)[kSteps][4], const FusedArguments& a, const Tile& tile, int half,
+                                          int g, int t) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const long long row = tile.row_of_x(a, 16 * half + 8 * h + g);
-      float v[kD / 32][8];
+  for (int h = 0; h < 2; ++h) {
+    const long long row = tile.row_of_x(a, 16 * half + 8 * h + g);
+    float v[kD / 32][8];
 #pragma unroll
-      for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
-      normalise<kD / 32, 4>(v, kD / 32, a.eps);
+    for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
+    normalise<kD / 32, 4>(v, kD / 32, a.eps);
 #pragma unroll
-      for (int u = 0; u < kD / 32; ++u) {
+    for (int u = 0; u < kD / 32; ++u) {
 #pragma unroll
-        for (int r = 0; r < 4; ++r) x[2 * u + r / 2][h + 2 * (r % 2)] = pack(v[u][2 * r], v[u][2 * r + 1]);
-      }
+      for (int r = 0; r < 4; ++r) x[2 * u + r / 2][h + 2 * (r % 2)] = pack(v[u][2 * r], v[u][2 * r + 1]);
     }
   }
-};
+}
 
 /// sums of four tiles of columns += rows times weights.
 template <int kInner>
-__device__ __forceinline__ void multiply_tiles(float (&sums)[4][4], const unsigned (&rows)[kInner / 16][4],
-                                               const uint4* weights) {
+__device__ __forceinline__ void multiply_tiles(float (&sums)[kHigh][4][4],
+                                               const unsigned (&rows)[kHigh][kInner / 16][4], const uint4* weights) {
 #pragma unroll
   for (int c = 0; c < kInner / 32; ++c) {
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const uint4 w = weights[(n * (kInner / 32) + c) * 32];
       const unsigned first[2] = {w.x, w.y}, second[2] = {w.z, w.w};
-      multiply_half(sums[n], rows[2 * c], first);
-      multiply_half(sums[n], rows[2 * c + 1], second);
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) {
+        multiply_half(sums[i][n], rows[i][2 * c], first);
+        multiply_half(sums[i][n], rows[i][2 * c + 1], second);
+      }
     }
   }
 }
 
 /// Sums begin with the biases of their columns.
 template <bool kWide>
-__device__ __forceinline__ void begin_columns(float (&sums)[4][4], const float* bias, int tile, int t) {
+__device__ __forceinline__ void begin_columns(float (&sums)[kHigh][4][4], const float* bias, int tile, int t) {
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
-    const float2 both = __ldg(reinterpret_cast<const float2*>(bias + column_of_out<kWide>(tile + n, 2 * t)));
-    sums[n][0] = sums[n][2] = both.x;
-    sums[n][1] = sums[n][3] = both.y;
+    const float2 both = *reinterpret_cast<const float2*>(bias + column_of_out<kWide>(tile + n, 2 * t));
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i) {
+      sums[i][n][0] = sums[i][n][2] = both.x;
+      sums[i][n][1] = sums[i][n][3] = both.y;
+    }
   }
 }
 
@@ -153,6 +158,43 @@ __device__ __forceinline__ void store_columns(const FusedArguments& a, long long
   all.w = pack_out(sums[3][2 * h], sums[3][2 * h + 1]);
   *reinterpret_cast<uint4*>(static_cast<unsigned short*>(a.out) + row * kOut + 32 * c + 8 * t) = all;
 #endif
+}
+
+/// Gates of a step's columns from sums of tiles 2 `part` and 2 `part` + 1.
+__device__ __forceinline__ void gates_of(unsigned (&gates)[4], const float (&z)[4][4], int part) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const int n = 2 * part + r / 2;
+    gates[r] = pack(0.5f + 0.5f * tanh_near(z[n][2 * (r % 2)]), 0.5f + 0.5f * tanh_near(z[n][2 * (r % 2) + 1]));
+  }
+}
+
+/// Step s of normed o, with the norm's weights, times gates.
+__device__ __forceinline__ void gate_step(unsigned (&o)[4], const unsigned (&gates)[4], const FusedArguments& a, int s,
+                                          int t) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2) + 2 * (r / 2);
+    const float2 weight = *reinterpret_cast<const float2*>(a.norm + column),
+                 bias = *reinterpret_cast<const float2*>(a.norm + kH + column);
+    o[r] = pack((low_of(o[r]) * weight.x + bias.x) * low_of(gates[r]),
+                (high_of(o[r]) * weight.y + bias.y) * high_of(gates[r]));
+  }
+}
+
+/// Sums of four tiles of columns times their gates' lines.
+__device__ __forceinline__ void gate_sums(float (&sums)[4][4], const uint4* lines, int c, int half) {
+  const int lane = threadIdx.x % 32, line = kH + column_of_out<kWideOut>(4 * c + lane / 8, lane % 8);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {  // rows g, then g + 8
+    unsigned gates[4];           // of the four tiles
+    load_transposed(gates, reinterpret_cast<const unsigned short*>(lines + place_of_chunk(line, 2 * half + h)));
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      sums[n][2 * h] *= low_of(gates[n]);
+      sums[n][2 * h + 1] *= high_of(gates[n]);
+    }
+  }
 }
 
 /// Warps take tiles of 32 rows in turn, each for itself. Any grid.
@@ -184,86 +226,73 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
 #pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      RowsOfX x;
-      if (!kStored) x.load(a, tile, half, g, t);
-      if (half == 0) {
+    for (int part = 0; part < 2; part += kHigh) {
+      unsigned x[kHigh][kSteps][4], o[kHigh][kHSteps][4];
+#pragma unroll
+      for (int i = 0; i < kHigh && !kStored; ++i) load_rows(x[i], a, tile, part + i, g, t);
+      unsigned gates[kHigh][kHSteps][4];  // before the projection
+      if (kBefore && !kStored) {
+#pragma unroll
+        for (int c = 0; c < kH / 32; ++c) {
+          float z[kHigh][4][4];
+          begin_columns<false>(z, a.g_bias, 4 * c, t);
+          multiply_tiles<kD>(z, x, g_weights + 4 * c * (kD / 32) * 32 + lane);
+#pragma unroll
+          for (int i = 0; i < kHigh; ++i) {
+            gates_of(gates[i][2 * c], z[i], 0);
+            gates_of(gates[i][2 * c + 1], z[i], 1);
+          }
+        }
+      }
+      if (part == 0) {
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncwarp();
       }
-      unsigned o[kHSteps][4];
 #pragma unroll
-      for (int s = 0; s < kHSteps; ++s) load_step(o[s], lines, 0, s, half);
-      if (half == 1) {  // what is read of o is in registers: the next tile's may come
+      for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+        for (int s = 0; s < kHSteps; ++s) load_step(o[i][s], lines, 0, s, part + i);
+      }
+      if (part + kHigh == 2) {  // what is read of o is in registers: the next tile's may come
         __syncwarp();
         if (at + step < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at + step), a);
         asm volatile("cp.async.commit_group;" ::: "memory");
       }
-      normalise_steps(o, a.eps_of_o);
-      if (kBefore) {
 #pragma unroll
-        for (int c = 0; c < kH / 32; ++c) {
-          float z[4][4];
-          __syncwarp();  // numbers of a chunk are read when it comes: registers are few
-          if (!kStored) {
-            begin_columns<false>(z, a.g_bias, 4 * c, t);
-            multiply_tiles<kD>(z, x.x, g_weights + 4 * c * (kD / 32) * 32 + lane);
-          }
+      for (int i = 0; i < kHigh; ++i) {
+        normalise_steps(o[i], a.eps_of_o);
 #pragma unroll
-          for (int part = 0; part < 2; ++part) {  // step 2 c + part; its pairs r / 2 are columns of tile 2 part + r / 2
-            unsigned gates[4];
-            if (kStored) load_step(gates, lines, kH, 2 * c + part, half);
-#pragma unroll
-            for (int r = 0; r < 4; ++r) {
-              const int column = 32 * c + 8 * t + 4 * part + 2 * (r / 2);
-              const float2 weight = *reinterpret_cast<const float2*>(a.norm + column),
-                           bias = *reinterpret_cast<const float2*>(a.norm + kH + column);
-              float x_gate, y_gate;
-              if (kStored) {
-                x_gate = low_of(gates[r]);
-                y_gate = high_of(gates[r]);
-              } else {
-                const int n = 2 * part + r / 2;
-                x_gate = 0.5f + 0.5f * tanh_near(z[n][2 * (r % 2)]);
-                y_gate = 0.5f + 0.5f * tanh_near(z[n][2 * (r % 2) + 1]);
-              }
-              unsigned& pair = o[2 * c + part][r];
-              pair = pack((low_of(pair) * weight.x + bias.x) * x_gate, (high_of(pair) * weight.y + bias.y) * y_gate);
-            }
-          }
+        for (int s = 0; s < kHSteps && kBefore; ++s) {
+          if (kStored) load_step(gates[i][s], lines, kH, s, part + i);
+          gate_step(o[i][s], gates[i][s], a, s, t);
         }
       }
 #pragma unroll 1
       for (int c = 0; c < kOut / 32; ++c) {
-        float sums[4][4];
+        float sums[kHigh][4][4];
         begin_columns<kWideOut>(sums, a.p_bias, 4 * c, t);
         multiply_tiles<kH>(sums, o, p_weights + 4 * c * (kH / 32) * 32 + lane);
         if (!kBefore && !kStored) {
-          float z[4][4];
+          float z[kHigh][4][4];
           begin_columns<kWideOut>(z, a.g_bias, 4 * c, t);
-          multiply_tiles<kD>(z, x.x, g_weights + 4 * c * (kD / 32) * 32 + lane);
+          multiply_tiles<kD>(z, x, g_weights + 4 * c * (kD / 32) * 32 + lane);
 #pragma unroll
-          for (int n = 0; n < 4; ++n) {
-#pragma unroll
-            for (int r = 0; r < 4; ++r) sums[n][r] *= 0.5f + 0.5f * tanh_near(z[n][r]);
-          }
-        } else if (!kBefore) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {  // rows g, then g + 8
-            unsigned gates[4];           // of the four tiles
-            const int line = kH + column_of_out<kWideOut>(4 * c + lane / 8, lane % 8);
-            load_transposed(gates, reinterpret_cast<const unsigned short*>(lines + place_of_chunk(line, 2 * half + h)));
+          for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
-              sums[n][2 * h] *= low_of(gates[n]);
-              sums[n][2 * h + 1] *= high_of(gates[n]);
+#pragma unroll
+              for (int r = 0; r < 4; ++r) sums[i][n][r] *= 0.5f + 0.5f * tanh_near(z[i][n][r]);
             }
           }
         }
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int m = tile.first() + 16 * half + 8 * h + g;
-          if (m < a.square) store_columns(a, tile.first_of_batch(a) + m, c, t, sums, h);
+        for (int i = 0; i < kHigh; ++i) {
+          if (!kBefore && kStored) gate_sums(sums[i], lines, c, part + i);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int m = tile.first() + 16 * (part + i) + 8 * h + g;
+            if (m < a.square) store_columns(a, tile.first_of_batch(a) + m, c, t, sums[i], h);
+          }
         }
       }
     }
