@@ -10,8 +10,8 @@
 
 namespace clebsch::testing {
 
-/// Whether `scripts/test` runs what it runs at every change (tests/conftest.py). Kernels are then compiled for sm_90 and
-/// each for one or two other architectures; `--nightly`, and a test program by hand, compile all for all.
+/// Whether `scripts/test` runs what it runs at every change (tests/conftest.py). Kernels are then compiled for sm_90
+/// and each for one or two other architectures; `--nightly`, and a test program by hand, compile all for all.
 inline bool usual_run() {
   const char* usual = std::getenv("CLEBSCH_TEST_USUAL");
   return usual && *usual;
