@@ -20,7 +20,8 @@ struct Edges {
 
   Edges() {
     for (int receiver = 0; receiver < kReceivers; ++receiver) {
-      for (int edge = row_ptr[static_cast<size_t>(receiver)]; edge < row_ptr[static_cast<size_t>(receiver) + 1]; ++edge) {
+      for (int edge = row_ptr[static_cast<size_t>(receiver)]; edge < row_ptr[static_cast<size_t>(receiver) + 1];
+           ++edge) {
         senders.push_back(edge * 5 % 8);
         receivers.push_back(receiver);
       }
@@ -97,10 +98,18 @@ void compare(int number, int heads, int key_heads, int d, int dv, int normalise,
   const int64_t query_heads = int64_t{Edges::kReceivers} * heads, sender_heads = int64_t{Edges::kSenders} * key_heads;
   const auto made = [&](int type, int wide) {
     const int64_t each = edges.count() * heads;
-    return Call{Tensor(type, query_heads * d),  Tensor(type, sender_heads * d), Tensor(type, sender_heads * dv),
-                Tensor(wide, edges.count()),    Tensor(type, query_heads * dv), Tensor(type, query_heads * dv),
-                Tensor(wide, query_heads),      Tensor(type, query_heads * d),  Tensor(type, sender_heads * d),
-                Tensor(type, sender_heads * dv), Tensor(wide, each),            Tensor(wide, each),
+    return Call{Tensor(type, query_heads * d),
+                Tensor(type, sender_heads * d),
+                Tensor(type, sender_heads * dv),
+                Tensor(wide, edges.count()),
+                Tensor(type, query_heads * dv),
+                Tensor(type, query_heads * dv),
+                Tensor(wide, query_heads),
+                Tensor(type, query_heads * d),
+                Tensor(type, sender_heads * d),
+                Tensor(type, sender_heads * dv),
+                Tensor(wide, each),
+                Tensor(wide, each),
                 Tensor(wide, each)};
   };
   Call device = made(number, real), host = made(kFloat64, kFloat64);
@@ -151,9 +160,7 @@ void compare(int number, int heads, int key_heads, int d, int dv, int normalise,
   EXPECT_LT(worst(device.grad_v, host.grad_v), gradient_error);
 }
 
-TEST(EmulatedGraphAttention, DoublePrecision) {
-  compare(kFloat64, 2, 1, 8, 4, kUnitLength, false, true, 1e-12, 1e-12);
-}
+TEST(EmulatedGraphAttention, DoublePrecision) { compare(kFloat64, 2, 1, 8, 4, kUnitLength, false, true, 1e-12, 1e-12); }
 
 TEST(EmulatedGraphAttention, SinglePrecision) {
   compare(kFloat32, 1, 1, 40, 40, kSoftmax, true, true, 1e-5, 1e-5);

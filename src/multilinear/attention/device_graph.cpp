@@ -87,7 +87,8 @@ std::string graph_source(const std::string& name, const GraphKernelShape& shape)
   return fmt::format(
              "#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D {}\n#define CLEBSCH_DV {}\n#define CLEBSCH_VECTOR {}\n"
              "#define CLEBSCH_NORMALISE {}\n#define CLEBSCH_SHARED {}\n",
-             kind.number, kind.d, kind.dv, vector_of(kind.number, shape.by_words), kind.normalise, shape.shared ? 1 : 0) +
+             kind.number, kind.d, kind.dv, vector_of(kind.number, shape.by_words), kind.normalise,
+             shape.shared ? 1 : 0) +
          embedded()[name];
 }
 

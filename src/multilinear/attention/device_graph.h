@@ -8,8 +8,8 @@
 
 namespace clebsch::attention {
 
-/// What a kernel is compiled for; number may be any of attention.h. Rows whose size or place in memory is no multiple of
-/// 16 bytes are read number by number.
+/// What a kernel is compiled for; number may be any of attention.h. Rows whose size or place in memory is no multiple
+/// of 16 bytes are read number by number.
 struct GraphKernelShape {
   GraphKind kind;
   bool shared = false;    ///< values are the keys

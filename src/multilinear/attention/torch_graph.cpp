@@ -207,8 +207,8 @@ Four backward(const at::Tensor& grad_given, const at::Tensor& q_given, const at:
 
 /// Rows of a matrix of nodes: float64 or float32, (count, heads, columns).
 void check_nodes(const char* name, const at::Tensor& x) {
-  require(x.scalar_type() == at::kDouble || x.scalar_type() == at::kFloat, "{}: {}: expected float64 or float32, got {}",
-          kOp, name, at::toString(x.scalar_type()));
+  require(x.scalar_type() == at::kDouble || x.scalar_type() == at::kFloat,
+          "{}: {}: expected float64 or float32, got {}", kOp, name, at::toString(x.scalar_type()));
   require(x.dim() == 3 && x.size(2) >= 1 && x.size(2) <= 512, "{}: {}: expected (nodes, heads, 1 to 512), got {}", kOp,
           name, sizes_of(x));
 }

@@ -337,8 +337,8 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 }
 using std::abs;
 using std::exp;
-using std::log;
 using std::fma;
+using std::log;
 using std::pow;
 using std::sqrt;
 using std::tanh;

@@ -192,7 +192,9 @@ __device__ __forceinline__ int longest(int count) {
 }
 
 /// Rows whose loads are on their way at a time, where each takes so many registers.
-constexpr int rows_at_once(int registers) { return registers <= 4 ? 8 : registers <= 8 ? 4 : registers <= 16 ? 2 : 1; }
+__device__ constexpr int rows_at_once(int registers) {
+  return registers <= 4 ? 8 : registers <= 8 ? 4 : registers <= 16 ? 2 : 1;
+}
 
 /// The group's number, counted over the grid.
 template <int kLanes>

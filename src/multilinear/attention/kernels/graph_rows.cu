@@ -10,8 +10,7 @@ constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kNormalise = CLEBSCH_NORMALISE;
 constexpr bool kShared = CLEBSCH_SHARED;
 static_assert(!kShared || kD == kDv, "values that are the keys have their size");
 constexpr int kLanes = lanes_of(kD > kDv ? kD : kDv, kVector);
-constexpr int kAtOnce =
-    rows_at_once(Part<kD, kLanes>::kRegisters + (kShared ? 0 : Part<kDv, kLanes>::kRegisters));
+constexpr int kAtOnce = rows_at_once(Part<kD, kLanes>::kRegisters + (kShared ? 0 : Part<kDv, kLanes>::kRegisters));
 
 /// A receiver's head, and its edges.
 struct Place {
@@ -73,11 +72,11 @@ struct Neighbours {
     find(at, edge + kAtOnce);
   }
   __device__ __forceinline__ const Words<kDv, kLanes>& value_of(int u) const {
-    if constexpr (kShared) {
-      return key[u];
-    } else {
-      return value[u];
-    }
+#if CLEBSCH_SHARED
+    return key[u];
+#else
+    return value[u];
+#endif
   }
 };
 
@@ -139,8 +138,9 @@ extern "C" __global__ void __launch_bounds__(kGraphThreads) graph_rows(GraphArgu
   if (kNormalise != kPlain && at.lane == 0) static_cast<real*>(a.norm)[row] = norm;
 }
 
-/// With w the weight of an edge in out, t = grad.v and c = grad.out: the gradient of its score s is t (plain), (t - c w)
-/// / norm times f, or w (t - c), and that of f is s / f or 1 / f times the same. Keys and values get theirs by sender.
+/// With w the weight of an edge in out, t = grad.v and c = grad.out: the gradient of its score s is t (plain), (t - c
+/// w) / norm times f, or w (t - c), and that of f is s / f or 1 / f times the same. Keys and values get theirs by
+/// sender.
 extern "C" __global__ void __launch_bounds__(kGraphThreads) graph_row_gradients(GraphArguments a) {
   const Place at = place_of(a);
   const long long row = static_cast<long long>(at.receiver) * a.heads + at.head;

@@ -1,5 +1,5 @@
-"""Spherical attention: signed weights of unit L2 norm over the keys, exactly and in linear time; and over the edges of a
-graph.
+"""Spherical attention: signed weights of unit L2 norm over the keys, exactly and in linear time; and attention over the
+edges of a graph.
 
 >>> out, norm = spherical_attention(q, k, v)      # (sequences, heads, queries, dv), (sequences, heads, queries)
 >>> out = graph_attention(q, k, v, senders, receivers, envelope)      # (nodes, heads, dv)

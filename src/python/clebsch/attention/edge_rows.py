@@ -26,8 +26,16 @@ class EdgeRows:
 
     def __init__(self, senders: torch.Tensor, receivers: torch.Tensor, n_receivers: int, n_senders: int) -> None:
         for name, tensor in (("senders", senders), ("receivers", receivers)):
-            if not isinstance(tensor, torch.Tensor) or tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
-                got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            if (
+                not isinstance(tensor, torch.Tensor)
+                or tensor.dim() != 1
+                or tensor.dtype not in (torch.int32, torch.int64)
+            ):
+                got = (
+                    f"{tensor.dtype} {tuple(tensor.shape)}"
+                    if isinstance(tensor, torch.Tensor)
+                    else type(tensor).__name__
+                )
                 raise ClebschError(f"edges: {name}: expected int32 or int64 of one dimension, got {got}")
         if senders.shape != receivers.shape or senders.device != receivers.device:
             raise ClebschError(

@@ -67,9 +67,7 @@ def _setup(ctx, inputs, output) -> None:
 def _backward(ctx, grad, _):
     q, k, v, envelope, *rows, out, norm = ctx.saved_tensors
     wanted = envelope is not None and ctx.needs_input_grad[3]
-    found = torch.ops.clebsch.graph_attention_backward(
-        grad, q, k, v, envelope, *rows, out, norm, *ctx.numbers, wanted
-    )
+    found = torch.ops.clebsch.graph_attention_backward(grad, q, k, v, envelope, *rows, out, norm, *ctx.numbers, wanted)
     return *found[:2], None if v is None else found[2], found[3] if wanted else None, *[None] * 8
 
 
@@ -97,9 +95,7 @@ def _backward_second(ctx, *grads):
             return (None,) * 16
         first = torch.autograd.grad((out * x[0]).sum(), [s for s, _ in pairs], create_graph=True)
         places = [at for at, s in enumerate(x) if s is not None]
-        second = torch.autograd.grad(
-            first, [x[at] for at in places], [g.to(real) for _, g in pairs], allow_unused=True
-        )
+        second = torch.autograd.grad(first, [x[at] for at in places], [g.to(real) for _, g in pairs], allow_unused=True)
     result = [None] * 16
     for at, value in zip(places, second, strict=True):
         result[at] = None if value is None else value.to(saved[at].dtype)
@@ -140,9 +136,10 @@ def _setup_dots(ctx, inputs, output) -> None:
 
 def _backward_dots(ctx, grad):
     a, b, *rows = ctx.saved_tensors
+    of_a, of_b = ctx.needs_input_grad[:2]
     return (
-        torch.ops.clebsch.graph_sums(grad, b, *rows, a.shape[1], False),
-        torch.ops.clebsch.graph_sums(grad, a, *rows, b.shape[1], True),
+        torch.ops.clebsch.graph_sums(grad, b, *rows, a.shape[1], False) if of_a else None,
+        torch.ops.clebsch.graph_sums(grad, a, *rows, b.shape[1], True) if of_b else None,
         *[None] * 5,
     )
 
@@ -156,8 +153,12 @@ def _backward_sums(ctx, grad):
     weights, x, *rows = ctx.saved_tensors
     # Dot products have the heads of the weights: those of the receivers' side.
     ends = (x, grad) if ctx.transposed else (grad, x)
-    of_x = torch.ops.clebsch.graph_sums(weights, grad, *rows, x.shape[1], not ctx.transposed)
-    return torch.ops.clebsch.graph_dots(*ends, *rows), of_x, *[None] * 7
+    of_weights, of_x = ctx.needs_input_grad[:2]
+    return (
+        torch.ops.clebsch.graph_dots(*ends, *rows) if of_weights else None,
+        torch.ops.clebsch.graph_sums(weights, grad, *rows, x.shape[1], not ctx.transposed) if of_x else None,
+        *[None] * 7,
+    )
 
 
 def _require() -> None:
@@ -236,9 +237,7 @@ def graph_attention(
         if envelope.shape == (rows.n_edges,):
             envelope = rows.sorted(envelope)
     _require()
-    differentiated = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (q, k, v, envelope)
-    )
+    differentiated = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, envelope))
     by_sender = (rows.col_ptr, rows.col_edge, rows.col_receivers) if differentiated else (None,) * 3
     arguments = (
         q, k, v, envelope, rows.row_ptr, rows.senders, *by_sender, NORMALISATIONS.index(normalise), float(eps),
