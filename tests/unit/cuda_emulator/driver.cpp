@@ -88,7 +88,8 @@ int cuDeviceGetName(char* name, int length, int device) {
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
   static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048}, {75, 9},
-                                           {76, 0},    {81, 233472}, {82, 65536}};
+                                           {76, 0},    {81, 233472}, {82, 65536},
+                                           {97, 49152}};
   const auto found = known.find(attribute);
   if (found == known.end()) return failed("unknown attribute " + std::to_string(attribute));
   return *value = found->second, 0;
@@ -126,6 +127,8 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   *function = &functions.back();
   return 0;
 }
+
+int cuFuncSetAttribute(void*, int, int) { return failed("no shared memory beyond what a kernel declares"); }
 
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void*, void** arguments, void**) {
