@@ -47,8 +47,12 @@ void compare(const Case& c, double output_error, double gradient_error) {
     Tensor out, norm, grad_q, grad_k, grad_v, grad_m, grad_bias;
   };
   const auto made = [&] {
-    return Results{Tensor(c.number, query_rows * c.dv), Tensor(real, query_rows), Tensor(c.number, query_rows * c.d),
-                   Tensor(c.number, key_rows * c.d), Tensor(c.number, key_rows * c.dv), Tensor(real, key_rows),
+    return Results{Tensor(c.number, query_rows * c.dv),
+                   Tensor(real, query_rows),
+                   Tensor(c.number, query_rows * c.d),
+                   Tensor(c.number, key_rows * c.d),
+                   Tensor(c.number, key_rows * c.dv),
+                   Tensor(real, key_rows),
                    Tensor(c.number, pairs)};
   };
   Results host = made(), device = made();

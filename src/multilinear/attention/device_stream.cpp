@@ -60,9 +60,7 @@ std::shared_ptr<const File> warpgroup_file(const StreamKind& kind) {
   return file_of("stream_warpgroups", {"stream_warpgroups"}, kind, warpgroup_bytes(kind));
 }
 
-bool half_here(const StreamKind& kind) {
-  return streams_half(kind, cuda::device_limits(cuda::current_device()).arch);
-}
+bool half_here(const StreamKind& kind) { return streams_half(kind, cuda::device_limits(cuda::current_device()).arch); }
 
 int64_t key_heads_of(const Shape& shape) { return int64_t{shape.sequences} * shape.key_heads; }
 int64_t heads_of(const Shape& shape) { return int64_t{shape.sequences} * shape.heads; }

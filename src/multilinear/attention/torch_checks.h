@@ -39,7 +39,7 @@ inline void check_like(const char* name, const at::Tensor& tensor, const at::Ten
 
 /// Everything but the values of offsets on a GPU, which are read in place.
 inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& multiplicity,
-            const Optional& offsets, double eps) {
+                   const Optional& offsets, double eps) {
   number_of(q.scalar_type());
   require(q.dim() == 4, "{}: q: expected (sequences, heads, queries, d), got {}", kOp, sizes_of(q));
   require(k.dim() == 4, "{}: k: expected (sequences, key heads, keys, d), got {}", kOp, sizes_of(k));

@@ -1,7 +1,7 @@
 // Streamed attention of 16-bit numbers on the tensor cores of compute capability 9.0: outputs with the L2 norm. One
-// warpgroup copies keys and values into rings; each of the others has 64 queries, and makes weights and sums of its own.
-// While one turns scores into weights, the tensor cores work for another. Compiled with CLEBSCH_NUMBER, CLEBSCH_D =
-// CLEBSCH_DV = 64 or 128, and those of stream_pairs.cuh without multiplicity; not with offsets.
+// warpgroup copies keys and values into rings; each of the others has 64 queries, and makes weights and sums of its
+// own. While one turns scores into weights, the tensor cores work for another. Compiled with CLEBSCH_NUMBER, CLEBSCH_D
+// = CLEBSCH_DV = 64 or 128, and those of stream_pairs.cuh without multiplicity; not with offsets.
 #include "multilinear/attention/kernels/stream_half.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Warpgroups of four warps on the tensor cores of compute capability 9.0 (wgmma, sm_90a), and barriers in shared memory.
-// PTX ISA, "Asynchronous warpgroup level matrix instructions".
+// Warpgroups of four warps on the tensor cores of compute capability 9.0 (wgmma, sm_90a), and barriers in shared
+// memory. PTX ISA, "Asynchronous warpgroup level matrix instructions".
 #include "multilinear/attention/kernels/numbers.cuh"
 
 #if CLEBSCH_NUMBER == 3
@@ -13,8 +13,9 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));
 }
 
-/// Describes a matrix of rows of 128 bytes in shared memory whose 16-byte parts c of row r lie at c ^ (r % 8), with 1024
-/// bytes from eight rows to the next; `across`: bytes from 64 columns to the next, where columns are not summed over.
+/// Describes a matrix of rows of 128 bytes in shared memory whose 16-byte parts c of row r lie at c ^ (r % 8), with
+/// 1024 bytes from eight rows to the next; `across`: bytes from 64 columns to the next, where columns are not summed
+/// over.
 __device__ __forceinline__ unsigned long long matrix_at(unsigned address, unsigned across) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62, kEightRows = 1024ull >> 4 << 32;
   return (address & 0x3ffffu) >> 4 | static_cast<unsigned long long>(across >> 4) << 16 | kEightRows | kSwizzle128;
@@ -51,11 +52,10 @@ __device__ __forceinline__ void barrier_arrive_with_copies(unsigned barrier) {
 __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
   unsigned done = 0;
   while (!done) {
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
   }
 }
 
@@ -64,7 +64,8 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 __device__ __forceinline__ void multiply_scores(float (&c)[64], unsigned long long a, unsigned long long b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
+      " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
       "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
       "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
@@ -85,7 +86,8 @@ __device__ __forceinline__ void multiply_scores(float (&c)[64], unsigned long lo
 __device__ __forceinline__ void multiply_values(float (&c)[32], const unsigned (&a)[4], unsigned long long b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
+      " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
       "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}\n"
@@ -98,7 +100,8 @@ __device__ __forceinline__ void multiply_values(float (&c)[32], const unsigned (
 __device__ __forceinline__ void multiply_values(float (&c)[64], const unsigned (&a)[4], unsigned long long b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
+      " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
       "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
       "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "

@@ -174,8 +174,8 @@ def spherical_attention(
         return stream_attention(q, k, v, multiplicity, offsets, eps, mask, bias)
     if mask is not None or bias is not None:
         raise ClebschError(
-            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys out "
-            "with multiplicity 0"
+            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys "
+            "out with multiplicity 0"
         )
     if causal:
         raise ClebschError("spherical_attention: causal=True is not implemented; use spherical_attention_reference")
