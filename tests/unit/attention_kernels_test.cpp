@@ -15,7 +15,7 @@ TEST(AttentionKernels, CompileWithoutSpills) {
          {KernelShape{attention::kFloat16, 64, 64}, KernelShape{attention::kBfloat16, 128, 128},
           KernelShape{attention::kFloat32, 40, 256}}) {
       if (arch == 75 && shape.number == attention::kBfloat16) continue;
-      for (const std::string& name : attention::device_sources(shape, arch)) {
+      for (const std::string& name : attention::device_sources(shape, cuda::limits_of_architecture(arch))) {
         const cuda::Cubin cubin =
             cuda::cached_compile(cuda::CubinCache(""), attention::device_source(name, shape), name, arch);
         EXPECT_FALSE(cubin.code.empty());

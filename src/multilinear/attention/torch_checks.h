@@ -39,7 +39,7 @@ inline void check_like(const char* name, const at::Tensor& tensor, const at::Ten
 
 /// Everything but the values of offsets on a GPU, which are read in place.
 inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& multiplicity,
-                   const Optional& offsets, double eps) {
+                   const Optional& offsets, double eps, bool causal = false) {
   number_of(q.scalar_type());
   require(q.dim() == 4, "{}: q: expected (sequences, heads, queries, d), got {}", kOp, sizes_of(q));
   require(k.dim() == 4, "{}: k: expected (sequences, key heads, keys, d), got {}", kOp, sizes_of(k));
@@ -60,6 +60,8 @@ inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
               q.size(0) * q.size(1) < (int64_t{1} << 24),
           "{}: expected fewer than 2^31 rows a head and 2^24 heads, got {}, {} and {}", kOp, q.size(2), k.size(2),
           q.size(0) * q.size(1));
+  require(!causal || q.size(2) == k.size(2), "{}: causal=True needs as many queries as keys, got {} queries and {} keys",
+          kOp, q.size(2), k.size(2));
   Shape shape;
   shape.sequences = static_cast<int>(q.size(0));
   shape.heads = static_cast<int>(q.size(1));

@@ -27,23 +27,25 @@ struct Results {
   at::Tensor out, norm, sums;
 };
 
-Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets) {
+Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets, bool causal) {
   const auto plain = q.options().requires_grad(false);
   const c10::SymInt sequences = offsets ? offsets->sym_size(0) - 1 : q.sym_size(0);
   Results made;
   made.out = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, plain);
   made.norm = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2)}, plain.dtype(real_of(q.scalar_type())));
-  made.sums = at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
-                               plain.dtype(at::kDouble));
+  // Causal sums change along a sequence: the gradient makes them again.
+  made.sums = causal ? at::empty({0}, plain.dtype(at::kDouble))
+                     : at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
+                                        plain.dtype(at::kDouble));
   return made;
 }
 
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
-              const Optional& multiplicity_given, const Optional& offsets, double eps) {
-  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps);
+              const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal) {
+  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
   const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
   const Optional multiplicity = contiguous(multiplicity_given);
-  const Results made = results(q, k, v, offsets);
+  const Results made = results(q, k, v, offsets, causal);
   const int number = number_of(q.scalar_type());
   if (q.device().is_cpu()) {
     HostArguments a;
@@ -57,7 +59,7 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
     a.out = made.out.mutable_data_ptr();
     a.norm = made.norm.mutable_data_ptr();
     a.sums = made.sums.mutable_data_ptr<double>();
-    host_forward(a);
+    (causal ? host_causal_forward : host_forward)(a);
     return {made.out, made.norm, made.sums};
   }
 #ifdef CLEBSCH_HAS_CUDA
@@ -71,8 +73,12 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
   a.eps = eps;
   a.out = made.out.mutable_data_ptr();
   a.norm = made.norm.mutable_data_ptr();
-  device_forward({number, shape.d, shape.dv}, a, made.sums.mutable_data_ptr<double>(), allocator(q.device()),
-                 current_stream(q.device()));
+  const KernelShape kernels{number, shape.d, shape.dv};
+  if (causal) {
+    device_causal_forward(kernels, a, allocator(q.device()), current_stream(q.device()));
+  } else {
+    device_forward(kernels, a, made.sums.mutable_data_ptr<double>(), allocator(q.device()), current_stream(q.device()));
+  }
   return {made.out, made.norm, made.sums};
 #else
   fail("{}: expected tensors on the CPU: this library was built without CUDA, got {}", kOp, q.device().str());
@@ -82,8 +88,8 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
 Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, const at::Tensor& q_given,
               const at::Tensor& k_given, const at::Tensor& v_given, const Optional& multiplicity_given,
               const Optional& offsets, const at::Tensor& out, const at::Tensor& norm, const at::Tensor& sums,
-              double eps) {
-  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps);
+              double eps, bool causal) {
+  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
   const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
   const at::Tensor grad = grad_given.contiguous();
   const Optional multiplicity = contiguous(multiplicity_given), grad_norm = contiguous(grad_norm_given);
@@ -92,7 +98,8 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
               out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
               out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
               norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
-              sums.numel() == int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv),
+              sums.numel() ==
+                  (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
           "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
           sizes_of(sums));
   require(!grad_norm || (grad_norm->sizes() == norm.sizes() && grad_norm->scalar_type() == norm.scalar_type()),
@@ -123,14 +130,15 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
     fill(a);
     a.number = number;
     a.sums = const_cast<double*>(sums.const_data_ptr<double>());  // read
-    host_backward(a);
+    (causal ? host_causal_backward : host_backward)(a);
   } else {
 #ifdef CLEBSCH_HAS_CUDA
     const c10::DeviceGuard guard(q.device());
     RowArguments a;
     fill(a);
     a.sums = sums.const_data_ptr<double>();
-    device_backward({number, shape.d, shape.dv}, a, allocator(q.device()), current_stream(q.device()));
+    (causal ? device_causal_backward : device_backward)({number, shape.d, shape.dv}, a, allocator(q.device()),
+                                                        current_stream(q.device()));
 #else
     fail("{}: expected tensors on the CPU: this library was built without CUDA, got {}", kOp, q.device().str());
 #endif
@@ -140,15 +148,15 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
 }
 
 Three forward_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional&,
-                   const Optional& offsets, double) {
+                   const Optional& offsets, double, bool causal) {
   require(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, "{}: expected q, k and v of four dimensions", kOp);
-  const Results made = results(q, k, v, offsets);
+  const Results made = results(q, k, v, offsets, causal);
   return {made.out, made.norm, made.sums};
 }
 
 Four backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const Optional& multiplicity, const Optional&, const at::Tensor&, const at::Tensor&,
-                   const at::Tensor&, double) {
+                   const at::Tensor&, double, bool) {
   const auto like = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
   return {like(q), like(k), like(v), multiplicity ? like(*multiplicity) : at::empty({0}, q.options())};
 }
@@ -157,12 +165,14 @@ Four backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, cons
 
 TORCH_LIBRARY_FRAGMENT(clebsch, library) {
   library.def(
-      "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps) -> "
+      "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps, bool "
+      "causal=False) -> "
       "(Tensor, Tensor, Tensor)");
   library.def(
       "spherical_attention_backward(Tensor grad, Tensor? grad_norm, Tensor q, Tensor k, Tensor v, Tensor? "
       "multiplicity, "
-      "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps) -> (Tensor, Tensor, Tensor, Tensor)");
+      "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps, bool causal=False) -> (Tensor, Tensor, "
+      "Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) {
   library.impl("spherical_attention", forward);
