@@ -59,7 +59,8 @@ def test_lengths(keys):
 
 
 PAIRS = {
-    "full": (2, 4, 9, 13), "head": (4, 9, 13), "pair": (9, 13), "key": (13,), "query": (9, 1), "one": (), "batch": (2, 1, 1, 1),
+    "full": (2, 4, 9, 13), "head": (4, 9, 13), "pair": (9, 13), "key": (13,), "query": (9, 1), "one": (),
+    "batch": (2, 1, 1, 1),
 }  # fmt: skip
 
 
@@ -210,7 +211,8 @@ def test_errors():
     half = torch.ones(5, 6, dtype=torch.float16)
     for arguments, options, words in (
         ((q, k[..., :4], v), {}, "k: expected head size 8 as q, got 4"),
-        ((q, k, v), {"mask": torch.ones(6, 5, dtype=torch.bool)}, r"mask: expected \(1, 4, 5, 6\) or what broadcasts to it, got \(6, 5\)"),
+        ((q, k, v), {"mask": torch.ones(6, 5, dtype=torch.bool)},
+         r"mask: expected \(1, 4, 5, 6\) or what broadcasts to it, got \(6, 5\)"),
         ((q, k, v), {"bias": torch.ones(1, 1, 1, 5, 6).double()}, r"bias: expected \(1, 4, 5, 6\) or what broadcasts"),
         ((q, k, v), {"mask": half}, "mask: expected Bool or Double as q, got Half"),
         ((q, k, v), {"mask": half.double(), "normalise": "softmax"}, "mask: expected Bool with softmax, got Double"),

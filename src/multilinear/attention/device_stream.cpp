@@ -24,13 +24,16 @@ struct File {
 };
 
 std::shared_ptr<const File> file_of(const std::string& name, const std::vector<std::string>& entries,
-                                    const StreamKind& kind) {
+                                    const StreamKind& kind, unsigned shared_bytes = 0) {
   const std::string source = stream_source(name, kind);
   const auto load = [&] {
     const int arch = cuda::device_limits(cuda::current_device()).arch;
     const auto cubin = cuda::cached_compile(cuda::CubinCache::standard(), source, name, arch);
     auto file = std::make_unique<File>();
-    for (cuda::Kernel& kernel : cuda::load_module(cubin.code, entries)) file->entries.emplace_back(std::move(kernel));
+    for (cuda::Kernel& kernel : cuda::load_module(cubin.code, entries)) {
+      if (shared_bytes > 0) kernel.take_shared_memory(shared_bytes);
+      file->entries.emplace_back(std::move(kernel));
+    }
     return file.release();
   };
   return cuda::one_a_device<File>(load, name, kind.number, kind.d, kind.dv, kind.normalise, kind.mask, kind.bias,
@@ -45,9 +48,19 @@ std::shared_ptr<const File> half_file(const StreamKind& kind) {
   return file_of("stream_half", {"stream_half_bounds", "stream_half_forward"}, kind);
 }
 
-bool half_here(const StreamKind& kind) {
-  return streams_half(kind, cuda::device_limits(cuda::current_device()).arch);
+/// stream_warpgroups.cu's.
+constexpr int kOwnKeys = 128;
+int64_t consumers(const StreamKind& kind) { return kind.d == 64 ? 3 : 2; }
+unsigned warpgroup_bytes(const StreamKind& kind) {
+  const int stages = kind.d == 64 ? 4 : 2, row = 2 * kind.d;
+  const auto own = static_cast<int>(64 * consumers(kind));
+  return static_cast<unsigned>(1024 + own * row + 2 * stages * kOwnKeys * row + 4 * stages * 8 + own * 4);
 }
+std::shared_ptr<const File> warpgroup_file(const StreamKind& kind) {
+  return file_of("stream_warpgroups", {"stream_warpgroups"}, kind, warpgroup_bytes(kind));
+}
+
+bool half_here(const StreamKind& kind) { return streams_half(kind, cuda::device_limits(cuda::current_device()).arch); }
 
 int64_t key_heads_of(const Shape& shape) { return int64_t{shape.sequences} * shape.key_heads; }
 int64_t heads_of(const Shape& shape) { return int64_t{shape.sequences} * shape.heads; }
@@ -64,6 +77,8 @@ int parts_of_rows(const Shape& shape, int64_t rows, int64_t tile) {
 
 /// Rows of a block of stream_half.cu, and of stream_half_gradients.cu.
 int64_t forward_rows(const StreamKind& kind) { return kind.d + kind.dv <= 128 ? 128 : 64; }
+/// As many fill a block of stream_half.cu alone.
+constexpr int64_t kFewQueries = 64;
 constexpr int64_t kGradientRows = 64, kExactRows = 16, kHalfThreads = 128;
 
 /// Whether eight keys of the pairs can be read at once.
@@ -103,10 +118,16 @@ bool streams_half(const StreamKind& kind, int arch) {
          kind.dv <= 128;
 }
 
+bool streams_warpgroups(const StreamKind& kind, int arch) {
+  return streams_half(kind, arch) && arch == 90 && kind.normalise == kL2 && !kind.multiplicity && kind.d == kind.dv &&
+         (kind.d == 64 || kind.d == 128);
+}
+
 std::vector<std::string> stream_sources(const StreamKind& kind, int arch) {
   std::vector<std::string> names{"stream_exact"};
   if (kind.bias) names.emplace_back("stream_bias");
   if (streams_half(kind, arch)) names.insert(names.end(), {"stream_half", "stream_half_gradients"});
+  if (streams_warpgroups(kind, arch)) names.emplace_back("stream_warpgroups");
   return names;
 }
 
@@ -129,6 +150,13 @@ void device_stream_forward(const StreamKind& kind, StreamArguments a, const Allo
   a.vectors = all_read_eight(kind, a) ? 1 : 0;
   Memory bounds;
   if (kind.normalise == kL2) bounds = make_bounds(*half, a, allocate, stream);
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  if (streams_warpgroups(kind, limits.arch) && !a.shape.offsets && a.shape.queries > kFewQueries &&
+      limits.dynamic_shared_per_block >= static_cast<int>(warpgroup_bytes(kind))) {
+    a.parts = static_cast<int>((a.shape.queries + 64 * consumers(kind) - 1) / (64 * consumers(kind)));
+    warpgroup_file(kind)->entries[0].launch(heads * a.parts, 128 * (consumers(kind) + 1), stream, a);
+    return;
+  }
   a.parts = parts_of_rows(a.shape, a.shape.queries, forward_rows(kind));
   half->entries[1].launch(heads * a.parts, kHalfThreads, stream, a);
 }

@@ -20,6 +20,9 @@ struct StreamKind {
 /// Whether 16-bit tensor cores do it: 16-bit numbers, sizes that are multiples of 16 up to 128, on devices of compute
 /// capability 8.0 and later. Others compute in double precision.
 bool streams_half(const StreamKind& kind, int arch);
+/// Whether forward passes without offsets take the kernel of compute capability 9.0's own instructions: L2 norm, no
+/// multiplicity, d = dv = 64 or 128.
+bool streams_warpgroups(const StreamKind& kind, int arch);
 
 /// out and norm. Asynchronous on the stream, the host never waits.
 void device_stream_forward(const StreamKind& kind, StreamArguments arguments, const Allocate& allocate,

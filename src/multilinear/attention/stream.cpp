@@ -117,7 +117,8 @@ struct Stream {
         [&](int64_t sequence, int64_t head, int64_t i0, int64_t rows) {
           const Rows all = keys(sequence, head / group);
           const int64_t row = queries(sequence, head).first + i0;
-          const int64_t of_mask = begin(a.mask, sequence, head, a.shape), of_bias = begin(a.bias, sequence, head, a.shape);
+          const int64_t of_mask = begin(a.mask, sequence, head, a.shape),
+                        of_bias = begin(a.bias, sequence, head, a.shape);
           Block q(static_cast<size_t>(kQueries * d)), k(static_cast<size_t>(kKeys * d)),
               v(static_cast<size_t>(kKeys * dv)), x(static_cast<size_t>(kQueries * kKeys));
           Block sum(static_cast<size_t>(kQueries * dv)), z(kQueries), most(kQueries, -HUGE_VAL);
@@ -183,8 +184,7 @@ struct Stream {
           u(static_cast<size_t>(kQueries * kKeys)),
           dx(u.size()) {}
   };
-  void gradients(Work& w, int64_t sequence, int64_t head, int64_t i0, int64_t rows, int64_t j0,
-                 int64_t columns) const {
+  void gradients(Work& w, int64_t sequence, int64_t head, int64_t i0, int64_t rows, int64_t j0, int64_t columns) const {
     const int64_t of_mask = begin(a.mask, sequence, head, a.shape), of_bias = begin(a.bias, sequence, head, a.shape);
     scores(w.u, w.q, w.k, rows, columns, d);
     finish(w.u, sequence, of_bias, i0, rows, j0, columns);
@@ -287,7 +287,8 @@ struct Stream {
       const int64_t last_sequence = all_sequences ? a.shape.sequences : sequence_at + 1;
       for (int64_t sequence = first_sequence; sequence < last_sequence; ++sequence) {
         const int64_t shift = a.shape.offsets ? a.shape.offsets[sequence] : 0;
-        const int64_t head_begin = bias_heads == 1 ? 0 : head_at, head_end = bias_heads == 1 ? a.shape.heads : head_at + 1;
+        const int64_t head_begin = bias_heads == 1 ? 0 : head_at,
+                      head_end = bias_heads == 1 ? a.shape.heads : head_at + 1;
         for (int64_t head = head_begin; head < head_end; ++head) {
           const Rows mine = queries(sequence, head), all = keys(sequence, head / group);
           const int64_t i_begin = rows == 1 ? 0 : row - shift, i_end = rows == 1 ? mine.count : i_begin + 1;

@@ -208,7 +208,8 @@ Five backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, cons
                    const at::Tensor&, const at::Tensor&, double, double, int64_t, bool wants_bias) {
   const auto same = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
   const at::Tensor none = at::empty({0}, q.options());
-  return {same(q), same(k), same(v), multiplicity ? same(*multiplicity) : none, bias && wants_bias ? same(*bias) : none};
+  return {same(q), same(k), same(v), multiplicity ? same(*multiplicity) : none,
+          bias && wants_bias ? same(*bias) : none};
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ struct StreamArguments {
   float* half_rows = nullptr;      ///< (query rows, 4): PairRow, 1 / norm or 1, bound of its gradients of scores
   unsigned* bounds = nullptr;      ///< (sequences, key heads, 4): bits of the largest |m k|, |v|, |m| and bound of rows
   const float* largest = nullptr;  ///< (2): largest |mask| and |bias|; null: 1 and 0
-  int parts = 1;    ///< blocks of a head
+  int parts = 1;                   ///< blocks of a head
   int vectors = 0;  ///< 1: eight keys of a mask and of a bias are read at once: contiguous, aligned, in or out together
 };
 

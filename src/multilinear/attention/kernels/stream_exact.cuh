@@ -27,7 +27,8 @@ struct Run {
 };
 
 __device__ __forceinline__ Run run_of(const void* tensor, int columns, long long row, long long rows, int most) {
-  return {static_cast<const number*>(tensor) + row * columns, static_cast<int>(min(rows, static_cast<long long>(most)))};
+  return {static_cast<const number*>(tensor) + row * columns,
+          static_cast<int>(min(rows, static_cast<long long>(most)))};
 }
 
 /// to (kOwn, kOther) = own (kOwn, kInner) others^T.

@@ -1,5 +1,5 @@
-// Streamed attention of 16-bit numbers on tensor cores (mma.sync): outputs. Weights go from the sums of the first product
-// to the operands of the second within registers; only their norm, not their maximum, is kept.
+// Streamed attention of 16-bit numbers on tensor cores (mma.sync): outputs. Weights go from the sums of the first
+// product to the operands of the second within registers; only their norm, not their maximum, is kept.
 #include "multilinear/attention/kernels/stream_half.cuh"
 
 /// 16-row tiles of queries of a warp: every number that is read from shared memory is used in each.
@@ -85,8 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_forward(St
         for (int step = 0; step < kD / 16; ++step) {
           most = fmaxf(most, fmaxf(largest_of_pair(q[i].x[step][h]), largest_of_pair(q[i].x[step][2 + h])));
         }
-        exponent[i][h] =
-            weight_exponent(a, largest_of_quad(most), bound_of(a, sequence, key_head, 0));
+        exponent[i][h] = weight_exponent(a, largest_of_quad(most), bound_of(a, sequence, key_head, 0));
         const float factor = two_to(exponent[i][h]);
 #pragma unroll
         for (int step = 0; step < kD / 16; ++step) {
@@ -187,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_forward(St
         if (t == 0) static_cast<float*>(a.norm)[at] = norm;
         unsigned* to = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(a.out) + at * kDv) + t;
 #pragma unroll
-        for (int n = 0; n < kDv / 8; ++n) to[4 * n] = pack(sums[i][n][2 * h] * inverse, sums[i][n][2 * h + 1] * inverse);
+        for (int n = 0; n < kDv / 8; ++n)
+          to[4 * n] = pack(sums[i][n][2 * h] * inverse, sums[i][n][2 * h + 1] * inverse);
       }
     }
   }

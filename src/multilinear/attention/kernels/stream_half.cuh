@@ -2,8 +2,8 @@
 // Tiles of 16-bit rows for streamed attention on tensor cores. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV,
 // multiples of 16 up to 128, and those of stream_pairs.cuh.
 //
-// Rows that pass by are stored in groups of 32 so that a lane (t = lane % 4) of a product's result has eight that follow
-// each other: place 8 n + 2 t + j of a group, j = 0 or 1, is row 8 t + 2 n + j.
+// Rows that pass by are stored in groups of 32 so that a lane (t = lane % 4) of a product's result has eight that
+// follow each other: place 8 n + 2 t + j of a group, j = 0 or 1, is row 8 t + 2 n + j.
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/attention/kernels/stream_pairs.cuh"
 

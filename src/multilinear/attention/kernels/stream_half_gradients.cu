@@ -1,5 +1,5 @@
-// Gradients of streamed attention of 16-bit numbers on tensor cores (mma.sync). Weights and gradients of scores are made
-// again; queries' gradients and keys' are two kernels, so that each has its sums to itself.
+// Gradients of streamed attention of 16-bit numbers on tensor cores (mma.sync). Weights and gradients of scores are
+// made again; queries' gradients and keys' are two kernels, so that each has its sums to itself.
 #include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/stream_half.cuh"
 
@@ -30,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) stream_half_rows(StreamAr
     const long long row = queries.first + i;
     float sum = 0.0f, most = 0.0f;
     for (int c = 2 * lane; c < kDv; c += 64) {
-      const unsigned grad = __ldg(
-          reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(a.grad) + row * kDv + c));
+      const unsigned grad =
+          __ldg(reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(a.grad) + row * kDv + c));
       const unsigned out =
           __ldg(reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(a.out) + row * kDv + c));
       sum += low_of(grad) * low_of(out) + high_of(grad) * high_of(out);
@@ -129,11 +129,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_query_grad
               const int e = 2 * n + at;
               float& mine = x[0][at / 2][2 * h + at % 2];
               const float m = kMultiplicity ? multiplicities.at(e) : 1.0f;
-              const float f = weight_of(a, row.c, kMultiplicity ? m * mine : mine,
-                                        kBias ? of_rows[h].bias.at(e) : 0.0f);
-              mine = PairGradients<float>::of(kNorm, row, f, of_rows[h].mask_of(e), of_values[0][at / 2][2 * h + at % 2])
-                         .dx *
-                     (kMultiplicity ? up[h] * m : up[h]);
+              const float f =
+                  weight_of(a, row.c, kMultiplicity ? m * mine : mine, kBias ? of_rows[h].bias.at(e) : 0.0f);
+              mine =
+                  PairGradients<float>::of(kNorm, row, f, of_rows[h].mask_of(e), of_values[0][at / 2][2 * h + at % 2])
+                      .dx *
+                  (kMultiplicity ? up[h] * m : up[h]);
             }
           }
 #pragma unroll
@@ -235,8 +236,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_key_gradie
             for (int h = 0; h < 2; ++h) {
               float& mine = x[0][e / 2][2 * h + e % 2];
               float& value = of_values[0][e / 2][2 * h + e % 2];
-              const float f = weight_of(a, row.c, kMultiplicity ? m[h] * mine : mine,
-                                        kBias ? of_keys[h].bias.at(2 * n + e) : 0.0f);
+              const float f =
+                  weight_of(a, row.c, kMultiplicity ? m[h] * mine : mine, kBias ? of_keys[h].bias.at(2 * n + e) : 0.0f);
               const auto found = PairGradients<float>::of(kNorm, row, f, of_keys[h].mask_of(2 * n + e), value);
               mine = found.dx * of_row.z * up;
               value = found.u * kWeightScale;

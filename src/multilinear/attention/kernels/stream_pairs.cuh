@@ -35,8 +35,8 @@ __device__ __forceinline__ number mask_number(const StreamArguments& a, const He
   return __ldg(static_cast<const number*>(a.mask.data) + head.mask + i * a.mask.of_query + j * a.mask.of_key);
 }
 __device__ __forceinline__ bool mask_byte(const StreamArguments& a, const HeadPairs& head, long long i, long long j) {
-  return __ldg(static_cast<const unsigned char*>(a.mask.data) + head.mask + i * a.mask.of_query +
-               j * a.mask.of_key) != 0;
+  return __ldg(static_cast<const unsigned char*>(a.mask.data) + head.mask + i * a.mask.of_query + j * a.mask.of_key) !=
+         0;
 }
 __device__ __forceinline__ number bias_number(const StreamArguments& a, const HeadPairs& head, long long i,
                                               long long j) {

@@ -202,8 +202,8 @@ def spherical_attention(
         return stream_attention(q, k, v, multiplicity, offsets, eps, mask, bias)
     if mask is not None or bias is not None:
         raise ClebschError(
-            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys out "
-            "with multiplicity 0"
+            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys "
+            "out with multiplicity 0"
         )
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):

@@ -151,8 +151,8 @@ def stream_attention(
     q, k, v, multiplicity and bias have gradients, and second ones, which are composed of torch's operations in double
     precision and take quadratic memory. A mask has none. A bias's gradient is as large as the bias that is passed, so
     pass what broadcasts, not what was expanded. Where the norm is 0 (L2) or a query sees no key, out and gradients are
-    0. On a GPU float16 and bfloat16 with head sizes that are multiples of 16 up to 128 take 16-bit tensor cores; weights
-    are rounded to 16 bits there. Everything else computes in double precision.
+    0. On a GPU float16 and bfloat16 with head sizes that are multiples of 16 up to 128 take 16-bit tensor cores, for
+    which weights are rounded to 16 bits. Everything else computes in double precision.
     """
     if normalise not in NORMALISATIONS:
         raise ClebschError(
