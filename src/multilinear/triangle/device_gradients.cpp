@@ -38,7 +38,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->norms = folds[2];
   const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
     cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
-    kernel.set_dynamic_shared(static_cast<int>(bytes));
+    kernel.take_shared_memory(static_cast<unsigned>(bytes));
     return kernel;
   };
   kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
