@@ -287,6 +287,7 @@ TEST(EmulatedTriangle, PlansOfOtherShapes) {
   EXPECT_TRUE(fused_plan(usual, kFloat32, kBrain, kNoMask, hopper)->in_resident);
   EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->in_resident);
   EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, workstation)->row_warps, 2);
+  EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper)->in_high, 2);
   EXPECT_FALSE(fused_plan({1, 64, 48, 128, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan({1, 64, 128, 288, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan(usual, kFloat32, kTf32, kNoMask, hopper));

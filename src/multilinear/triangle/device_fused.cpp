@@ -115,14 +115,18 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   const int64_t room = cuda::most_shared_per_block(limits);
 
   if (plan.wide) {
-    plan.in_warps = 8;
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
-    plan.row_warps = 4 * tile + ring <= room ? 4 : 2;
-    const int64_t shared = plan.row_warps * tile + ring;
+    const int tiles = 4 * tile + ring <= room ? 4 : 2;
+    const int64_t shared = tiles * tile + ring;
     if (shared > room) return std::nullopt;
+    // Where two blocks share a multiprocessor, few warps with large tiles read shared memory least; alone, a block
+    // needs more warps.
+    plan.in_high = 2 * (shared + limits.shared_per_multiprocessor - room) <= limits.shared_per_multiprocessor ? 2 : 1;
+    plan.in_warps = 8 / plan.in_high;
+    plan.row_warps = tiles / plan.in_high;
     plan.in_shared = static_cast<int>(shared);
   } else {
-    plan.in_warps = 16;
+    plan.in_warps = 12;
     plan.in_resident = in_vectors(plan) * kVectorBytes <= room;
     plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVectorBytes : 0;
   }
@@ -205,7 +209,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const int64_t square = n * n, tiles = a.shape.batch * ((square + kTileRows - 1) / kTileRows);
   const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
   if (plan.wide) {
-    const int64_t rows = int64_t{kTileRows} * plan.row_warps;
+    const int64_t rows = int64_t{kTileRows} * plan.row_warps * plan.in_high;
     kernels->project.launch(a.shape.batch * ((square + rows - 1) / rows), 32 * plan.in_warps, stream, f);
   } else {
     const int64_t each = plan.in_warps * plan.in_high;

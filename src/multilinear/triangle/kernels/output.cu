@@ -255,7 +255,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
       }
       if (part + kHigh == 2) {  // what is read of o is in registers: the next tile's may come
         __syncwarp();
-        if (at + step < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at + step), a);
+        if (at + step < tiles) {
+          const Tile next(a, at + step);
+          fetch<kH>(lines, 0, a.o, next, a);
+          if (!kStored) ask_for_rows(a, next);
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
       }
 #pragma unroll
