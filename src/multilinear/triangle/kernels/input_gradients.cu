@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   // The image came with the first group.
   await_copies<kRing - 1>();
   __syncthreads();
+  const Image<kD> image(memory);
   const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
   int slot = 0;
 #pragma unroll 1
@@ -46,13 +47,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
     unsigned x[kD / 16][4];
-    load_x(x, inverse, a, tile.row, mask);
-    operand* x_normal = static_cast<operand*>(a.x_normal) + row * kD + 8 * t;
-#pragma unroll
-    for (int u = 0; u < kD / 32; ++u) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) *reinterpret_cast<uint4*>(x_normal + 8 * h * kD + 32 * u) = vector_of(x, u, h);
-    }
+    load_x(x, inverse, a, tile.row, mask, static_cast<operand*>(a.x_normal) + (row - g) * kD);
     float grad_x[kD / 8][4] = {};
 #pragma unroll 1
     for (int group = 0; group < kGroups; ++group) {
@@ -67,8 +62,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
         gate[j][0] = gate[j][2] = gate_bias.x;
         gate[j][1] = gate[j][3] = gate_bias.y;
       }
-      multiply_image<kD>(z, x, memory, 32 * group);
-      multiply_image<kD>(gate, x, memory, 2 * kHidden + 32 * group);
+      image.multiply(z, x, 32 * group);
+      image.multiply(gate, x, 2 * kHidden + 32 * group);
       await_copies<kRing - 1>();
       __syncwarp();
       unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
@@ -99,8 +94,9 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
             const float grad = (e == 0 ? low2(pair) : high2(pair)) * scale;
             const float open = sigmoid_near(gate[j][2 * h + e]), value = z[j][2 * h + e], of_value = grad * open;
             of_mask[h] += of_value * value;
-            z[j][2 * h + e] = mask[h] == 0.0f ? 0.0f : mask[h] * of_value;
-            gate[j][2 * h + e] = mask[h] == 0.0f ? 0.0f : mask[h] * of_value * value * (1.0f - open);
+            // Nothing here is infinite where the mask is 0: such a row of x counts as zeros.
+            z[j][2 * h + e] = mask[h] * of_value;
+            gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
           }
           pair_of(of_z, 0, j, h) = pack2(z[j][2 * h], z[j][2 * h + 1]);
           pair_of(of_gate, 0, j, h) = pack2(gate[j][2 * h], gate[j][2 * h + 1]);
@@ -114,16 +110,16 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
-        *reinterpret_cast<uint4*>(to) = vector_of(of_z, 0, h);
-        *reinterpret_cast<uint4*>(to + 2 * kHidden) = vector_of(of_gate, 0, h);
+        store_columns<true>(to, z, h);
+        store_columns<true>(to + 2 * kHidden, gate, h);
       }
       const int column = 32 * group + 8 * t + place_in_eight();
       sums[column] += sum_of_rows(z_sums);
       sums[2 * kHidden + column] += sum_of_rows(gate_sums);
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        multiply_turned<kD>(grad_x, of_z[s], memory, 32 * group + 16 * s);
-        multiply_turned<kD>(grad_x, of_gate[s], memory, 2 * kHidden + 32 * group + 16 * s);
+        image.multiply_turned(grad_x, of_z[s], 32 * group + 16 * s);
+        image.multiply_turned(grad_x, of_gate[s], 2 * kHidden + 32 * group + 16 * s);
       }
     }
 #pragma unroll 1
@@ -140,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
       }
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        multiply_turned<kD>(grad_x, gates[s], memory, 4 * kHidden + 32 * group + 16 * s);
+        image.multiply_turned(grad_x, gates[s], 4 * kHidden + 32 * group + 16 * s);
       }
     }
 #pragma unroll
