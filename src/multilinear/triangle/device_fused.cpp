@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
 #include "multilinear/embedded_sources.h"
+#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/kernels/fused.h"
 
 namespace clebsch::triangle {
@@ -75,24 +75,6 @@ class Parts {
  private:
   size_t total_ = 0;
 };
-
-/// o = left right^T (outgoing) or left^T right for every batch and channel.
-void contract(const DeviceArguments& a, void* left, void* right, void* o, const Allocate& allocate,
-              cuda::Stream stream) {
-  cuda::BlasProduct product;
-  product.m = product.n = product.k = a.shape.n;
-  product.batch = a.shape.batch * a.shape.hidden;
-  const int64_t pitch = pitch_of(a.precision, a.shape.n), matrix = a.shape.n * pitch;
-  product.a = {left, pitch, matrix, a.shape.incoming};
-  product.b = {right, pitch, matrix, !a.shape.incoming};
-  product.c = o;
-  product.c_row = pitch;
-  product.c_batch = matrix;
-  product.operands = product.result = a.precision == kHalf ? cuda::BlasNumber::kFloat16 : cuda::BlasNumber::kBfloat16;
-  const size_t bytes = cuda::blas_workspace_bytes();
-  const Memory workspace = allocate(bytes);
-  cuda::product(product, {workspace.get(), bytes}, stream);
-}
 
 }  // namespace
 
@@ -217,7 +199,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   }
   void* const of_o = given(a.o, plan.hidden, o);
   f.o = of_o;
-  contract(a, f.left, f.right, of_o, allocate, stream);
+  contract({plan.operand, a.shape.incoming, a.shape.batch * plan.hidden, n, pitch, f.left, f.right, of_o}, allocate,
+           stream);
   kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
                          stream, f);
 }
