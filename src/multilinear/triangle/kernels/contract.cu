@@ -35,18 +35,26 @@ __device__ __forceinline__ void fetch(uint4* tile, const unsigned short* matrix,
   }
 }
 
-/// Two steps of 16 inner places of 16 rows of left.
+/// Step s of 16 inner places of 16 rows of left, incoming.
+__device__ __forceinline__ void load_left_step(unsigned (&to)[4], const uint4* tile, int row, int s) {
+  const int lane = threadIdx.x % 32, inner = 16 * s + lane / 16 * 8 + lane % 8, unit = row / 8 + lane / 8 % 2;
+  load_transposed(to, reinterpret_cast<const unsigned short*>(tile + place_of(inner, unit)));
+}
+/// The same of 16 rows of right, as two operands: rows 8 n + g.
+__device__ __forceinline__ void load_right_step(unsigned (&to)[2][2], const uint4* tile, int row, int s) {
+  const int lane = threadIdx.x % 32, inner = 16 * s + lane / 8 % 2 * 8 + lane % 8, unit = row / 8 + lane / 16;
+  unsigned both[4];
+  load_transposed(both, reinterpret_cast<const unsigned short*>(tile + place_of(inner, unit)));
+  to[0][0] = both[0];
+  to[0][1] = both[1];
+  to[1][0] = both[2];
+  to[1][1] = both[3];
+}
+
+/// Steps 2 c and 2 c + 1 of 16 rows of left, outgoing. Inner places are those of fused.cuh: eight adjacent numbers of a
+/// lane are places of two steps.
 __device__ __forceinline__ void load_left(unsigned (&to)[2][4], const uint4* tile, int row, int c) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  if (kIncoming) {
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const int inner = 32 * c + 16 * s + lane / 16 * 8 + lane % 8, unit = row / 8 + lane / 8 % 2;
-      load_transposed(to[s], reinterpret_cast<const unsigned short*>(tile + place_of(inner, unit)));
-    }
-    return;
-  }
-  // Inner places as fused.cuh has them: a lane's eight adjacent numbers are places of two steps.
   const uint4 low = tile[place_of(row + g, 4 * c + t)], high = tile[place_of(row + g + 8, 4 * c + t)];
   to[0][0] = low.x;
   to[0][1] = high.x;
@@ -57,32 +65,49 @@ __device__ __forceinline__ void load_left(unsigned (&to)[2][4], const uint4* til
   to[1][2] = low.w;
   to[1][3] = high.w;
 }
-
-/// The same of 16 rows of right, as two operands of 8: of rows 8 n + g where they are incoming, else so that a lane's
-/// sums of four operands are of eight adjacent rows.
-__device__ __forceinline__ void load_right(unsigned (&to)[2][2][2], const uint4* tile, int row, int pair, int c) {
+/// The same of 8 rows of right: a lane's sums of four operands are then of eight adjacent rows.
+__device__ __forceinline__ uint4 load_right(const uint4* tile, int row, int n, int c) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  return tile[place_of(row + 32 * (n / 4) + 8 * (g / 2) + 2 * (n % 4) + g % 2, 4 * c + t)];
+}
+
+/// sums += the warp's rows of left and right of one stage.
+__device__ __forceinline__ void multiply_stage(float (&sums)[4][8][4], const uint4* left, const uint4* right, int row,
+                                               int column) {
   if (kIncoming) {
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      unsigned both[4];
-      const int inner = 32 * c + 16 * s + lane / 8 % 2 * 8 + lane % 8, unit = row / 8 + 2 * pair + lane / 16;
-      load_transposed(both, reinterpret_cast<const unsigned short*>(tile + place_of(inner, unit)));
-      to[0][s][0] = both[0];
-      to[0][s][1] = both[1];
-      to[1][s][0] = both[2];
-      to[1][s][1] = both[3];
+    for (int s = 0; s < kDepth / 16; ++s) {
+      unsigned x[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load_left_step(x[i], left, row + 16 * i, s);
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        unsigned y[2][2];
+        load_right_step(y, right, column + 16 * pair, s);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) multiply_half(sums[i][2 * pair + j], x[i], y[j]);
+        }
+      }
     }
     return;
   }
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int n = 2 * pair + j, line = row + 32 * (n / 4) + 8 * (g / 2) + 2 * (n % 4) + g % 2;
-    const uint4 x = tile[place_of(line, 4 * c + t)];
-    to[j][0][0] = x.x;
-    to[j][0][1] = x.y;
-    to[j][1][0] = x.z;
-    to[j][1][1] = x.w;
+  for (int c = 0; c < kDepth / 32; ++c) {
+    unsigned x[4][2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_left(x[i], left, row + 16 * i, c);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const uint4 y = load_right(right, column, n, c);
+      const unsigned columns[2][2] = {{y.x, y.y}, {y.z, y.w}};
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {  // sums of different rows do not wait for each other
+#pragma unroll
+        for (int i = 0; i < 4; ++i) multiply_half(sums[i][n], x[i][step], columns[step]);
+      }
+    }
   }
 }
 
@@ -137,25 +162,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) contract(ContractArgum
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
     const uint4* of_left = memory + 2 * (s % kStages) * kTileVectors;
-#pragma unroll
-    for (int c = 0; c < kDepth / 32; ++c) {
-      unsigned x[4][2][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) load_left(x[i], of_left, row + 16 * i, c);
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        unsigned y[2][2][2];
-        load_right(y, of_left + kTileVectors, column, pair, c);
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-#pragma unroll
-            for (int j = 0; j < 2; ++j) multiply_half(sums[i][2 * pair + j], x[i][step], y[j][step]);
-          }
-        }
-      }
-    }
+    multiply_stage(sums, of_left, of_left + kTileVectors, row, column);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
