@@ -254,20 +254,14 @@ __device__ __forceinline__ void write_slot(float* slots, const float* sums, bool
   }
 }
 
-/// Where a tile is.
+/// Where a tile is. There are fewer than 2^31 rows.
 struct GradientTile {
-  long long row = 0;    // of all rows
-  long long batch = 0;  // of them
-  long long place = 0;  // within a plane
+  long long row = 0;     // of all rows
+  long long planes = 0;  // numbers before its row of the first channel
   __device__ __forceinline__ GradientTile(const GradientArguments& a, long long tile) {
-    const long long square = a.shape.n * a.shape.n;
+    const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
     row = a.first_row + tile * kGradientRows;
-    batch = row / square;
-    place = row - batch * square;
-  }
-  /// The first of 16 rows of a channel.
-  __device__ __forceinline__ const unsigned short* channel(const GradientArguments& a, const void* planes,
-                                                           int channel) const {
-    return static_cast<const unsigned short*>(planes) + (batch * kHidden + channel) * a.shape.n * a.shape.n + place;
+    const unsigned batch = static_cast<unsigned>(row) / square, place = static_cast<unsigned>(row) - batch * square;
+    planes = static_cast<long long>(batch) * kHidden * square + place;
   }
 };

@@ -20,19 +20,18 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   const long long tiles = a.rows / kGradientRows, step = static_cast<long long>(gridDim.x) * kGradientWarps;
   const long long square = a.shape.n * a.shape.n;
   long long at = static_cast<long long>(blockIdx.x) * kGradientWarps + warp;
-  const auto fetch = [&](long long index, int group, int slot) {
-    if (index < tiles) {
-      const GradientTile tile(a, index);
-      const int channel = 32 * group;
-      fetch_planes(
-          ring + 64 * slot,
-          channel < kHidden ? tile.channel(a, a.grad_left, channel) : tile.channel(a, a.grad_right, channel - kHidden),
-          square);
+  // A group of 32 channels of left or right to a place of the ring.
+  const auto fetch = [&](bool there, long long planes, int group, int slot) {
+    if (there) {
+      const bool of_left = 32 * group < kHidden;
+      const unsigned short* from = static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) + planes;
+      fetch_planes(ring + 64 * slot, from + (of_left ? 32 * group : 32 * group - kHidden) * square, square);
     }
     end_copies();
   };
+  long long planes_of_next = GradientTile(a, at < tiles ? at : 0).planes;
 #pragma unroll
-  for (int group = 0; group < kRing; ++group) fetch(at, group, group);
+  for (int group = 0; group < kRing; ++group) fetch(at < tiles, planes_of_next, group, group);
   // The image came with the first group.
   await_copies<kRing - 1>();
   __syncthreads();
@@ -42,6 +41,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll 1
   for (; at < tiles; at += step) {
     const GradientTile tile(a, at);
+    const bool next = at + step < tiles;
+    if (next) planes_of_next = GradientTile(a, at + step).planes;
     const long long row = tile.row - a.first_row + g;
     float mask[2], inverse[2], of_mask[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -78,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
       __syncwarp();
       {
         const bool in_tile = group + kRing < kGroups;
-        fetch(in_tile ? at : at + step, in_tile ? group + kRing : group + kRing - kGroups, slot);
+        fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
+              in_tile ? group + kRing : group + kRing - kGroups, slot);
         slot = slot + 1 == kRing ? 0 : slot + 1;
       }
       const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;

@@ -21,11 +21,10 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
   for (int at = lane; at < 2 * kOut; at += 32) sums[at] = 0;
   const long long tiles = a.rows / kGradientRows, step = static_cast<long long>(gridDim.x) * kGradientWarps;
   long long at = static_cast<long long>(blockIdx.x) * kGradientWarps + warp;
+  const long long square = a.shape.n * a.shape.n;
   const auto fetch = [&](uint4* to, long long index) {
     if (index < tiles) {
-      const GradientTile tile(a, index);
-      const unsigned short* o = tile.channel(a, a.o, 0);
-      const long long square = a.shape.n * a.shape.n;
+      const unsigned short* o = static_cast<const unsigned short*>(a.o) + GradientTile(a, index).planes;
 #pragma unroll
       for (int group = 0; group < kHidden / 32; ++group) {
         fetch_planes(to + 64 * group, o + 32 * group * square, square);
@@ -166,12 +165,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
       }
     }
     __syncwarp();
-    unsigned short* to = const_cast<unsigned short*>(tile.channel(a, a.grad_o, 0));
+    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + tile.planes;
 #pragma unroll 4
     for (int part = lane; part < kPlanes; part += 32) {
       const int channel = part / 2, chunk = part % 2;
-      *reinterpret_cast<uint4*>(to + channel * a.shape.n * a.shape.n + 8 * chunk) =
-          here[plane_vector(place_of(channel), chunk)];
+      *reinterpret_cast<uint4*>(to + channel * square + 8 * chunk) = here[plane_vector(place_of(channel), chunk)];
     }
     __syncwarp();
   }
