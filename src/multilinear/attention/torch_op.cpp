@@ -73,8 +73,8 @@ Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
               q.size(0) * q.size(1) < (int64_t{1} << 24),
           "{}: expected fewer than 2^31 rows a head and 2^24 heads, got {}, {} and {}", kOp, q.size(2), k.size(2),
           q.size(0) * q.size(1));
-  require(!causal || q.size(2) == k.size(2), "{}: causal=True needs as many queries as keys, got {} queries and {} keys",
-          kOp, q.size(2), k.size(2));
+  require(!causal || q.size(2) == k.size(2),
+          "{}: causal=True needs as many queries as keys, got {} queries and {} keys", kOp, q.size(2), k.size(2));
   Shape shape;
   shape.sequences = static_cast<int>(q.size(0));
   shape.heads = static_cast<int>(q.size(1));
@@ -133,12 +133,18 @@ Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 
 const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
 const void* data(const Optional& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
-Optional contiguous(const Optional& tensor) { return tensor ? Optional(tensor->contiguous()) : Optional(); }
+
+/// Contiguous, and where kernels read rows by 16 bytes at a multiple of them.
+at::Tensor contiguous(const at::Tensor& tensor) {
+  const at::Tensor made = tensor.contiguous();
+  return made.is_cpu() || reinterpret_cast<uintptr_t>(made.const_data_ptr()) % 16 == 0 ? made : made.clone();
+}
+Optional contiguous(const Optional& tensor) { return tensor ? Optional(contiguous(*tensor)) : Optional(); }
 
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
               const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal) {
   const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
   const Optional multiplicity = contiguous(multiplicity_given);
   const Results made = results(q, k, v, offsets, causal);
   const int number = number_of(q.scalar_type());
@@ -185,18 +191,18 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
               const Optional& offsets, const at::Tensor& out, const at::Tensor& norm, const at::Tensor& sums,
               double eps, bool causal) {
   const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
-  const at::Tensor grad = grad_given.contiguous();
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
+  const at::Tensor grad = contiguous(grad_given);
   const Optional multiplicity = contiguous(multiplicity_given), grad_norm = contiguous(grad_norm_given);
   check_like("the gradient of out", grad, q);
-  require(grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
-              out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
-              out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
-              norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
-              sums.numel() ==
-                  (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
-          "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
-          sizes_of(sums));
+  require(
+      grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
+          out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
+          out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
+          norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
+          sums.numel() == (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
+      "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
+      sizes_of(sums));
   require(!grad_norm || (grad_norm->sizes() == norm.sizes() && grad_norm->scalar_type() == norm.scalar_type()),
           "{}: expected the gradient of norm as norm", kOp);
   const auto plain = q.options().requires_grad(false);
