@@ -9,10 +9,12 @@ The library libclebsch_multilinear.so is loaded at the first call. docs/attentio
 
 from .edge_rows import EdgeRows
 from .graph import graph_attention, graph_attention_reference
+from .module import SphericalAttention
 from .spherical import spherical_attention, spherical_attention_reference
 
 __all__ = [
     "EdgeRows",
+    "SphericalAttention",
     "graph_attention",
     "graph_attention_reference",
     "spherical_attention",
