@@ -1,6 +1,7 @@
 # clebsch_for_instruction_sets(<target> <name> <header>): the target gets <header> (a path from src) compiled once for each
 # instruction set, baseline, avx2 and avx512, as NAME_SET. The header finds the bytes of a vector in CLEBSCH_VECTOR_BYTES and
 # the name of the table that it defines, NAME_SET, in CLEBSCH_LOOPS. baseline is what the compiler makes for any machine.
+# src/multilinear/instruction_set.h chooses among the tables at run time.
 function(clebsch_for_instruction_sets target name header)
   set(isas baseline)
   set(bytes_baseline 16)

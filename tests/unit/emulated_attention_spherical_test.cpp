@@ -20,6 +20,7 @@ struct Case {
   bool multiplicity = false, flagged = false;
   std::vector<int> offsets = {};
   bool uneven = false;  ///< queries of sizes from 1 to 2^-7, large gradients
+  bool causal = false;
 };
 
 void compare(const Case& c, double output_error, double gradient_error) {
@@ -84,15 +85,20 @@ void compare(const Case& c, double output_error, double gradient_error) {
   fill(a, host);
   a.number = c.number;
   a.sums = host.sums.data();
-  host_forward(a);
+  (c.causal ? host_causal_forward : host_forward)(a);
   RowArguments b;
   fill(b, device);
-  device_forward({c.number, c.d, c.dv}, b, device.sums.data(), allocate, nullptr);
+  const KernelShape kernels{c.number, c.d, c.dv};
+  if (c.causal) {
+    device_causal_forward(kernels, b, allocate, nullptr);
+  } else {
+    device_forward(kernels, b, device.sums.data(), allocate, nullptr);
+  }
   EXPECT_LT(worst(device.out, host.out), output_error);
   EXPECT_LT(worst(device.norm, host.norm), output_error);
-  host_backward(a);
+  (c.causal ? host_causal_backward : host_backward)(a);
   b.sums = device.sums.data();
-  device_backward({c.number, c.d, c.dv}, b, allocate, nullptr);
+  (c.causal ? device_causal_backward : device_backward)(kernels, b, allocate, nullptr);
   EXPECT_LT(worst(device.grad_q, host.grad_q), gradient_error);
   EXPECT_LT(worst(device.grad_k, host.grad_k), gradient_error);
   EXPECT_LT(worst(device.grad_v, host.grad_v), gradient_error);
@@ -108,6 +114,20 @@ TEST(EmulatedAttention, InDoublePrecision) {
   compare({kFloat32, 3, 4, 2, 4, 4, 9, 9, true, false, {0, 0, 7, 9}}, 1e-5, 1e-5);
   compare({kFloat64, 1, 1, 1, 8, 8, 0, 5}, 1e-11, 1e-11);
   compare({kFloat64, 1, 1, 1, 8, 8, 5, 0}, 1e-11, 1e-11);
+}
+
+TEST(EmulatedAttention, CausalInDoublePrecision) {
+  const auto causal = [](Case c, double error) {
+    c.causal = true;
+    c.keys = c.queries;
+    compare(c, error, error);
+  };
+  causal({kFloat64, 2, 2, 1, 8, 16, 300, 0}, 1e-11);
+  causal({kFloat64, 1, 2, 2, 17, 3, 70, 0, true}, 1e-11);
+  causal({kFloat32, 1, 1, 1, 72, 8, 140, 0}, 1e-5);
+  causal({kFloat64, 4, 4, 2, 4, 4, 400, 0, true, false, {0, 0, 130, 131, 400}}, 1e-11);
+  causal({kFloat64, 1, 1, 1, 8, 8, 1, 0}, 1e-11);
+  causal({kFloat64, 1, 1, 1, 8, 8, 0, 0}, 1e-11);
 }
 
 TEST(EmulatedAttention, SixteenBits) {

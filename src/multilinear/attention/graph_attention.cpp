@@ -16,23 +16,13 @@ extern const AllGraphLoops graph_loops_avx2, graph_loops_avx512;
 
 namespace {
 
-const AllGraphLoops& choose() {
-#if defined(__x86_64__)
-  switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return graph_loops_avx512;
-    case InstructionSet::kAvx2:
-      return graph_loops_avx2;
-    default:
-      return graph_loops_baseline;
-  }
-#else
-  return graph_loops_baseline;
-#endif
-}
-
 const AllGraphLoops& loops() {
-  static const AllGraphLoops& chosen = choose();
+#if defined(__x86_64__)
+  static const AllGraphLoops& chosen =
+      of_instruction_set(graph_loops_baseline, &graph_loops_avx2, &graph_loops_avx512);
+#else
+  static const AllGraphLoops& chosen = of_instruction_set<AllGraphLoops>(graph_loops_baseline, nullptr, nullptr);
+#endif
   return chosen;
 }
 

@@ -9,27 +9,12 @@ extern const Loops loops_baseline;
 extern const Loops loops_avx2, loops_avx512;
 #endif
 
-namespace {
-
-const Loops& choose() {
-#if defined(__x86_64__)
-  switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return loops_avx512;
-    case InstructionSet::kAvx2:
-      return loops_avx2;
-    default:
-      return loops_baseline;
-  }
-#else
-  return loops_baseline;
-#endif
-}
-
-}  // namespace
-
 const Loops& loops() {
-  static const Loops& chosen = choose();
+#if defined(__x86_64__)
+  static const Loops& chosen = of_instruction_set(loops_baseline, &loops_avx2, &loops_avx512);
+#else
+  static const Loops& chosen = of_instruction_set<Loops>(loops_baseline, nullptr, nullptr);
+#endif
   return chosen;
 }
 

@@ -11,6 +11,7 @@ from .edge_rows import EdgeRows
 from .graph import graph_attention, graph_attention_reference
 from .module import SphericalAttention
 from .spherical import spherical_attention, spherical_attention_reference
+from .stream import stream_attention, stream_attention_reference
 
 __all__ = [
     "EdgeRows",
@@ -19,4 +20,6 @@ __all__ = [
     "graph_attention_reference",
     "spherical_attention",
     "spherical_attention_reference",
+    "stream_attention",
+    "stream_attention_reference",
 ]
