@@ -1,5 +1,5 @@
-"""clebsch.attention.graph_attention on the CPU: values, gradients, second derivatives, all kinds of graphs, what happens
-at a cutoff, rotations, errors, torch.compile."""
+"""clebsch.attention.graph_attention on the CPU: values, gradients, second derivatives, all graphs, what happens at a
+cutoff, rotations, errors, torch.compile."""
 
 from __future__ import annotations
 

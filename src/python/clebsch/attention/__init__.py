@@ -9,11 +9,13 @@ The library libclebsch_multilinear.so is loaded at the first call. docs/attentio
 
 from .edge_rows import EdgeRows
 from .graph import graph_attention, graph_attention_reference
+from .module import SphericalAttention
 from .spherical import spherical_attention, spherical_attention_reference
 from .stream import stream_attention, stream_attention_reference
 
 __all__ = [
     "EdgeRows",
+    "SphericalAttention",
     "graph_attention",
     "graph_attention_reference",
     "spherical_attention",
