@@ -5,8 +5,8 @@
 
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
-#include "multilinear/device_memory.h"
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/device_memory.h"
 
 namespace clebsch::attention {
 

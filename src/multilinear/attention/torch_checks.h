@@ -102,6 +102,12 @@ inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 inline const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
 inline const void* data(const Optional& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
-inline Optional contiguous(const Optional& tensor) { return tensor ? Optional(tensor->contiguous()) : Optional(); }
+
+/// Contiguous, and where kernels read rows by 16 bytes at a multiple of them.
+inline at::Tensor contiguous(const at::Tensor& tensor) {
+  const at::Tensor made = tensor.contiguous();
+  return made.is_cpu() || reinterpret_cast<uintptr_t>(made.const_data_ptr()) % 16 == 0 ? made : made.clone();
+}
+inline Optional contiguous(const Optional& tensor) { return tensor ? Optional(contiguous(*tensor)) : Optional(); }
 
 }  // namespace clebsch::attention
