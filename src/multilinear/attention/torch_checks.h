@@ -40,8 +40,8 @@ inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
               q.size(0) * q.size(1) < (int64_t{1} << 24),
           "{}: expected fewer than 2^31 rows a head and 2^24 heads, got {}, {} and {}", kOp, q.size(2), k.size(2),
           q.size(0) * q.size(1));
-  require(!causal || q.size(2) == k.size(2), "{}: causal=True needs as many queries as keys, got {} queries and {} keys",
-          kOp, q.size(2), k.size(2));
+  require(!causal || q.size(2) == k.size(2),
+          "{}: causal=True needs as many queries as keys, got {} queries and {} keys", kOp, q.size(2), k.size(2));
   Shape shape;
   shape.sequences = static_cast<int>(q.size(0));
   shape.heads = static_cast<int>(q.size(1));
