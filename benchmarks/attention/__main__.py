@@ -13,16 +13,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/attention"), str(ROOT / "src/python")]
 
 import common  # noqa: E402
+from timing import both_times, error_of, forward_times, peak_memory  # noqa: E402
 
 from clebsch.attention import spherical_attention, spherical_attention_reference  # noqa: E402
 
@@ -121,56 +121,6 @@ def exact(q, k, v):
     return composition(q, k, v)
 
 
-def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return ((found.double() - expected).square().mean() / expected.square().mean()).sqrt().item()
-
-
-def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
-    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
-    for _ in range(3):
-        work()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(inner):
-            work()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / inner)
-    return times
-
-
-def forward_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> tuple[list[float], str]:
-    """Of replays of a graph of ten calls, which the L2 cache does not empty between; else of calls."""
-    with torch.no_grad():
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                call(*tensors)
-        torch.cuda.current_stream().wait_stream(stream)
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                for _ in range(10):
-                    call(*tensors)
-        except RuntimeError:
-            torch.cuda.synchronize()
-            return event_times(lambda: call(*tensors), repeats, 10), "calls"
-        return [t / 10 for t in event_times(graph.replay, repeats, 3)], "graph"
-
-
-def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> list[float]:
-    x = [t.detach().clone().requires_grad_() for t in tensors]
-    weight = torch.randn_like(x[0])
-
-    def step():
-        torch.autograd.grad(call(*x), x, weight)
-
-    return event_times(step, repeats, 5)
-
-
 def low_rank_case(device: str, repeats: int) -> dict:
     """Rank-8 keys with 1e-2 noise, queries that the guard flags, against plain queries."""
     random = torch.Generator(device=device).manual_seed(4)
@@ -186,16 +136,6 @@ def low_rank_case(device: str, repeats: int) -> dict:
         "case": "rank 8", "error": error, "error_of_composition": error_of(plain, exact(q, k, v)),
         "forward": forward_times(ours, [q, k, v], repeats)[0], "both": both_times(ours, [q, k, v], repeats),
     }  # fmt: skip
-
-
-def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> int:
-    with torch.no_grad():
-        call(*tensors)
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        out = call(*tensors)
-        return torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
 
 
 def record(name: str, times: list[float], error: float, dtype: torch.dtype, peer: tuple[str, float] | None) -> dict:

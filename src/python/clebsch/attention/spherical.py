@@ -6,8 +6,9 @@ import torch
 
 from .. import multilinear_library as _library
 from ..errors import ClebschError
+from .stream import stream_attention
 
-METHODS = ("auto", "linear")
+METHODS = ("auto", "linear", "stream")
 _registered = False
 
 
@@ -188,19 +189,21 @@ def spherical_attention(
 
     causal: query i sees the keys j <= i of its sequence (N = Nq).
 
-    Time is O(N d (d + dv)), causal too: the weights pass no nonlinearity but the norm, so they are never formed.
-    method: "auto" or "linear". A mask or a bias a pair is not implemented and raises an error.
+    Time is O(N d (d + dv)), causal too: the weights pass no nonlinearity but the norm, so they are never formed. A mask
+    and a bias for every pair make the weights ``mask_ij (s_ij + bias_ij)`` and the time O(Nq N (d + dv)), without
+    quadratic memory (:func:`clebsch.attention.stream_attention`). method: "linear", "stream", or "auto", which streams
+    where a mask or a bias is given.
     """
-    if method == "stream" or (method == "auto" and (mask is not None or bias is not None)):
-        raise ClebschError(
-            "spherical_attention: a mask or bias a pair needs method=stream, which is not implemented; leave keys out "
-            "with multiplicity 0, or use spherical_attention_reference, which is quadratic"
-        )
     if method not in METHODS:
         raise ClebschError(f"spherical_attention: method: expected one of {', '.join(METHODS)}, got {method!r}")
+    if method == "stream" or (method == "auto" and (mask is not None or bias is not None)):
+        if causal:
+            raise ClebschError("spherical_attention: causal=True is linear; with method=stream pass a mask")
+        return stream_attention(q, k, v, multiplicity, offsets, eps, mask, bias)
     if mask is not None or bias is not None:
         raise ClebschError(
-            "spherical_attention: method=linear cannot take a mask or bias a pair; leave keys out with multiplicity 0"
+            "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys "
+            "out with multiplicity 0"
         )
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
