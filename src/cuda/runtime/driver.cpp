@@ -162,8 +162,9 @@ void Kernel::launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, 
   if (grid_x <= 0 || grid_y <= 0) return;
   require(grid_x <= 2147483647 && grid_y <= 65535, "kernel {}: a grid of {} x {} blocks is too large", name_, grid_x,
           grid_y);
-  const Result result = driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
-                                        static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);
+  const Result result =
+      driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
+                      static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);
   check(result, name_.c_str());
 }
 

@@ -37,8 +37,7 @@ Kernels* load(const KernelShape& shape) {
   kernels->coefficients = found[1];
   kernels->gradients_of_queries = found[2];
   kernels->gradients_of_keys = found[3];
-  found = entries("causal_rows",
-                  {"causal_rows_of_queries", "causal_gradients_of_queries", "causal_gradients_of_keys"});
+  found = entries("causal_rows", {"causal_rows_of_queries", "causal_gradients_of_queries", "causal_gradients_of_keys"});
   kernels->causal_rows = found[0];
   kernels->causal_gradients_of_queries = found[1];
   kernels->causal_gradients_of_keys = found[2];

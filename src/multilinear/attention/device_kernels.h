@@ -24,7 +24,9 @@ std::shared_ptr<const Kernels> kernels_of(const KernelShape& shape);
 inline int64_t heads_of_keys(const Shape& shape) { return int64_t{shape.sequences} * shape.key_heads; }
 
 /// Rows of queries in memory.
-inline int64_t query_rows(const Shape& shape) { return (shape.offsets ? 1 : shape.sequences) * shape.heads * shape.queries; }
+inline int64_t query_rows(const Shape& shape) {
+  return (shape.offsets ? 1 : shape.sequences) * shape.heads * shape.queries;
+}
 
 /// Parts of a head's rows, so that there are about two blocks a multiprocessor and a part is worth its sums.
 inline int chunks_for(int64_t heads, int64_t rows, int64_t least_rows, int blocks_a_chunk) {
@@ -57,7 +59,9 @@ inline int causal_tile_rows(const KernelShape& kernels) {
 inline int add_threads(int chunks) { return chunks < 16 ? 256 : 1024; }
 
 /// Parts of a head's rows for kernels that return at once where nothing is flagged: few blocks, unless heads are few.
-inline int64_t parts_where_flagged(int64_t heads) { return heads < 8 ? 2048 / heads : 1024 / std::min<int64_t>(heads, 1024) + 1; }
+inline int64_t parts_where_flagged(int64_t heads) {
+  return heads < 8 ? 2048 / heads : 1024 / std::min<int64_t>(heads, 1024) + 1;
+}
 
 /// Bytes of shared memory of wide_sums.cu and wide_rows.cu.
 inline unsigned wide_sum_bytes(const KernelShape& kernels) {

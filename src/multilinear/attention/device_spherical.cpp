@@ -55,8 +55,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
   // Sums in double precision, where heads need them: one chunk, and a launch less, where heads alone make about as many
   // blocks as there are multiprocessors.
-  exact.chunks =
-      key_heads * tiles_of(shape) >= 64 ? 1 : chunks_for(key_heads, a.shape.keys, 128, tiles_of(shape));
+  exact.chunks = key_heads * tiles_of(shape) >= 64 ? 1 : chunks_for(key_heads, a.shape.keys, 128, tiles_of(shape));
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
   const Memory partial =
       allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));

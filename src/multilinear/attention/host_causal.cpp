@@ -1,6 +1,6 @@
-// Causal spherical attention on the CPU: query i sees the keys j <= i of its sequence. A head's rows are parts; sums over
-// the parts before one (behind it, for gradients of keys) are added up first, and every part then goes through its rows
-// by blocks: earlier blocks enter by running sums, the rows of a block by their scores.
+// Causal spherical attention on the CPU: query i sees the keys j <= i of its sequence. A head's rows are parts; sums
+// over the parts before one (behind it, for gradients of keys) are added up first, and every part then goes through its
+// rows by blocks: earlier blocks enter by running sums, the rows of a block by their scores.
 #include <algorithm>
 #include <cmath>
 #include <tuple>
@@ -98,7 +98,8 @@ struct Causal : HostTensors<T> {
       const auto [head, part, parts] = tasks[static_cast<size_t>(at)];
       const int64_t sequence = head / a.shape.key_heads, key_head = head % a.shape.key_heads;
       const int64_t rows = keys(sequence, key_head).count;
-      const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts, many = (end - begin + kRows - 1) / kRows;
+      const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts,
+                    many = (end - begin + kRows - 1) / kRows;
       for (int64_t block = 0; block < many; ++block) {
         const int64_t from = begin + (backwards ? many - 1 - block : block) * kRows;
         take(sums[static_cast<size_t>(at)], sequence, key_head, from, std::min(kRows, end - from));
@@ -139,70 +140,74 @@ struct Causal : HostTensors<T> {
 
   void outputs() const {
     const auto sum = [&](auto&... arguments) { sum_keys(arguments...); };
-    over_parts(false, sum, [&](const std::vector<double>& before, int64_t sequence, int64_t key_head, int64_t from,
-                               int64_t rows) {
-      Block k(d, dv), q(d, dv);
-      read_keys(k, sequence, key_head, from, rows);
-      double trace_before = 0.0;
-      for (int64_t i = 0; i < d; ++i) trace_before += before[static_cast<size_t>(i * all + i)];
-      std::vector<double> product(static_cast<size_t>(all));
-      for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-        read_queries(q, sequence, head, from, rows, false);
-        double trace = trace_before;
-        for (int64_t r = 0; r < rows; ++r) {
-          const double* x = &q.x[static_cast<size_t>(r * d)];
-          std::fill(product.begin(), product.end(), 0.0);
-          for (int64_t i = 0; i < d; ++i) add_scaled(product.data(), x[i], &before[static_cast<size_t>(i * all)], all);
-          double z = std::max(0.0, dot(product.data(), x, d));
-          for (int64_t j = 0; j <= r; ++j) {
-            const double score = dot(x, &k.x[static_cast<size_t>(j * d)], d);
-            z += score * score;
-            add_scaled(&product[static_cast<size_t>(d)], score, &k.y[static_cast<size_t>(j * dv)], dv);
-          }
-          const double* key = &k.x[static_cast<size_t>(r * d)];
-          trace += dot(key, key, d);
-          if (z <= kNothing * trace * dot(x, x, d)) z = 0.0;
-          const double rho = std::sqrt(z + a.eps), inverse = rho == 0.0 ? 0.0 : 1.0 / rho;
-          const int64_t row = queries(sequence, head).first + from + r;
-          set_real(a.norm, row, rho);
-          for (int64_t j = 0; j < dv; ++j) {
-            static_cast<T*>(a.out)[row * dv + j] = from_double<T>(product[static_cast<size_t>(d + j)] * inverse);
-          }
-        }
-      }
-    });
+    over_parts(false, sum,
+               [&](const std::vector<double>& before, int64_t sequence, int64_t key_head, int64_t from, int64_t rows) {
+                 Block k(d, dv), q(d, dv);
+                 read_keys(k, sequence, key_head, from, rows);
+                 double trace_before = 0.0;
+                 for (int64_t i = 0; i < d; ++i) trace_before += before[static_cast<size_t>(i * all + i)];
+                 std::vector<double> product(static_cast<size_t>(all));
+                 for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+                   read_queries(q, sequence, head, from, rows, false);
+                   double trace = trace_before;
+                   for (int64_t r = 0; r < rows; ++r) {
+                     const double* x = &q.x[static_cast<size_t>(r * d)];
+                     std::fill(product.begin(), product.end(), 0.0);
+                     for (int64_t i = 0; i < d; ++i)
+                       add_scaled(product.data(), x[i], &before[static_cast<size_t>(i * all)], all);
+                     double z = std::max(0.0, dot(product.data(), x, d));
+                     for (int64_t j = 0; j <= r; ++j) {
+                       const double score = dot(x, &k.x[static_cast<size_t>(j * d)], d);
+                       z += score * score;
+                       add_scaled(&product[static_cast<size_t>(d)], score, &k.y[static_cast<size_t>(j * dv)], dv);
+                     }
+                     const double* key = &k.x[static_cast<size_t>(r * d)];
+                     trace += dot(key, key, d);
+                     if (z <= kNothing * trace * dot(x, x, d)) z = 0.0;
+                     const double rho = std::sqrt(z + a.eps), inverse = rho == 0.0 ? 0.0 : 1.0 / rho;
+                     const int64_t row = queries(sequence, head).first + from + r;
+                     set_real(a.norm, row, rho);
+                     for (int64_t j = 0; j < dv; ++j) {
+                       static_cast<T*>(a.out)[row * dv + j] =
+                           from_double<T>(product[static_cast<size_t>(d + j)] * inverse);
+                     }
+                   }
+                 }
+               });
   }
 
   /// dq = c1 M g + c2 G q, sums over the keys before.
   void gradients_of_queries() const {
     const auto sum = [&](auto&... arguments) { sum_keys(arguments...); };
-    over_parts(false, sum, [&](const std::vector<double>& before, int64_t sequence, int64_t key_head, int64_t from,
-                               int64_t rows) {
-      Block k(d, dv), q(d, dv);
-      read_keys(k, sequence, key_head, from, rows);
-      std::vector<double> y(static_cast<size_t>(all)), result(static_cast<size_t>(d));
-      for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-        read_queries(q, sequence, head, from, rows, true);
-        for (int64_t r = 0; r < rows; ++r) {
-          const double c1 = q.c1[static_cast<size_t>(r)], c2 = q.c2[static_cast<size_t>(r)];
-          for (int64_t i = 0; i < d; ++i) y[static_cast<size_t>(i)] = c2 * q.x[static_cast<size_t>(r * d + i)];
-          for (int64_t j = 0; j < dv; ++j) y[static_cast<size_t>(d + j)] = c1 * q.y[static_cast<size_t>(r * dv + j)];
-          for (int64_t i = 0; i < d; ++i) {
-            result[static_cast<size_t>(i)] = dot(&before[static_cast<size_t>(i * all)], y.data(), all);
-          }
-          for (int64_t j = 0; j <= r; ++j) {
-            const double* key = &k.x[static_cast<size_t>(j * d)];
-            const double weight = dot(y.data(), key, d) +
-                                  dot(&y[static_cast<size_t>(d)], &k.y[static_cast<size_t>(j * dv)], dv);
-            add_scaled(result.data(), weight, key, d);
-          }
-          const int64_t row = queries(sequence, head).first + from + r;
-          for (int64_t i = 0; i < d; ++i) {
-            static_cast<T*>(a.grad_q)[row * d + i] = from_double<T>(result[static_cast<size_t>(i)]);
-          }
-        }
-      }
-    });
+    over_parts(false, sum,
+               [&](const std::vector<double>& before, int64_t sequence, int64_t key_head, int64_t from, int64_t rows) {
+                 Block k(d, dv), q(d, dv);
+                 read_keys(k, sequence, key_head, from, rows);
+                 std::vector<double> y(static_cast<size_t>(all)), result(static_cast<size_t>(d));
+                 for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+                   read_queries(q, sequence, head, from, rows, true);
+                   for (int64_t r = 0; r < rows; ++r) {
+                     const double c1 = q.c1[static_cast<size_t>(r)], c2 = q.c2[static_cast<size_t>(r)];
+                     for (int64_t i = 0; i < d; ++i)
+                       y[static_cast<size_t>(i)] = c2 * q.x[static_cast<size_t>(r * d + i)];
+                     for (int64_t j = 0; j < dv; ++j)
+                       y[static_cast<size_t>(d + j)] = c1 * q.y[static_cast<size_t>(r * dv + j)];
+                     for (int64_t i = 0; i < d; ++i) {
+                       result[static_cast<size_t>(i)] = dot(&before[static_cast<size_t>(i * all)], y.data(), all);
+                     }
+                     for (int64_t j = 0; j <= r; ++j) {
+                       const double* key = &k.x[static_cast<size_t>(j * d)];
+                       const double weight = dot(y.data(), key, d) +
+                                             dot(&y[static_cast<size_t>(d)], &k.y[static_cast<size_t>(j * dv)], dv);
+                       add_scaled(result.data(), weight, key, d);
+                     }
+                     const int64_t row = queries(sequence, head).first + from + r;
+                     for (int64_t i = 0; i < d; ++i) {
+                       static_cast<T*>(a.grad_q)[row * d + i] = from_double<T>(result[static_cast<size_t>(i)]);
+                     }
+                   }
+                 }
+               });
   }
 
   /// dk' = dM v + (dG + dG^T) k', dv = dM^T k', sums over the queries behind.
@@ -214,47 +219,50 @@ struct Causal : HostTensors<T> {
         add(sums, block, true);
       }
     };
-    over_parts(true, sum, [&](const std::vector<double>& behind, int64_t sequence, int64_t key_head, int64_t from,
-                              int64_t rows) {
-      Block k(d, dv), q(d, dv);
-      read_keys(k, sequence, key_head, from, rows);
-      std::vector<double> of_keys(static_cast<size_t>(rows * d), 0.0), of_values(static_cast<size_t>(rows * dv), 0.0);
-      for (int64_t r = 0; r < rows; ++r) {
-        const double *key = &k.x[static_cast<size_t>(r * d)], *value = &k.y[static_cast<size_t>(r * dv)];
-        for (int64_t i = 0; i < d; ++i) {
-          const double* sums = &behind[static_cast<size_t>(i * all)];
-          of_keys[static_cast<size_t>(r * d + i)] = dot(sums, key, d) + dot(sums + d, value, dv);
-          add_scaled(&of_values[static_cast<size_t>(r * dv)], key[i], sums + d, dv);
-        }
-      }
-      for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-        read_queries(q, sequence, head, from, rows, true);
-        for (int64_t r = 0; r < rows; ++r) {
-          const double *key = &k.x[static_cast<size_t>(r * d)], *value = &k.y[static_cast<size_t>(r * dv)];
-          for (int64_t i = r; i < rows; ++i) {
-            const double *x = &q.x[static_cast<size_t>(i * d)], *grad = &q.y[static_cast<size_t>(i * dv)];
-            const double score = dot(x, key, d), c1 = q.c1[static_cast<size_t>(i)], c2 = q.c2[static_cast<size_t>(i)];
-            add_scaled(&of_keys[static_cast<size_t>(r * d)], c1 * dot(grad, value, dv) + c2 * score, x, d);
-            add_scaled(&of_values[static_cast<size_t>(r * dv)], c1 * score, grad, dv);
-          }
-        }
-      }
-      const int64_t first = keys(sequence, key_head).first + from;
-      const T* weight = weights(sequence);
-      for (int64_t r = 0; r < rows; ++r) {
-        const double m = weight ? to_double(weight[from + r]) : 1.0;
-        double of_weight = 0.0;
-        for (int64_t i = 0; i < d; ++i) {
-          const double x = of_keys[static_cast<size_t>(r * d + i)];
-          of_weight += x * to_double(of(a.k)[(first + r) * d + i]);
-          static_cast<T*>(a.grad_k)[(first + r) * d + i] = from_double<T>(m * x);
-        }
-        for (int64_t j = 0; j < dv; ++j) {
-          static_cast<T*>(a.grad_v)[(first + r) * dv + j] = from_double<T>(of_values[static_cast<size_t>(r * dv + j)]);
-        }
-        if (a.grad_multiplicity) set_real(a.grad_multiplicity, first + r, of_weight);
-      }
-    });
+    over_parts(true, sum,
+               [&](const std::vector<double>& behind, int64_t sequence, int64_t key_head, int64_t from, int64_t rows) {
+                 Block k(d, dv), q(d, dv);
+                 read_keys(k, sequence, key_head, from, rows);
+                 std::vector<double> of_keys(static_cast<size_t>(rows * d), 0.0),
+                     of_values(static_cast<size_t>(rows * dv), 0.0);
+                 for (int64_t r = 0; r < rows; ++r) {
+                   const double *key = &k.x[static_cast<size_t>(r * d)], *value = &k.y[static_cast<size_t>(r * dv)];
+                   for (int64_t i = 0; i < d; ++i) {
+                     const double* sums = &behind[static_cast<size_t>(i * all)];
+                     of_keys[static_cast<size_t>(r * d + i)] = dot(sums, key, d) + dot(sums + d, value, dv);
+                     add_scaled(&of_values[static_cast<size_t>(r * dv)], key[i], sums + d, dv);
+                   }
+                 }
+                 for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+                   read_queries(q, sequence, head, from, rows, true);
+                   for (int64_t r = 0; r < rows; ++r) {
+                     const double *key = &k.x[static_cast<size_t>(r * d)], *value = &k.y[static_cast<size_t>(r * dv)];
+                     for (int64_t i = r; i < rows; ++i) {
+                       const double *x = &q.x[static_cast<size_t>(i * d)], *grad = &q.y[static_cast<size_t>(i * dv)];
+                       const double score = dot(x, key, d), c1 = q.c1[static_cast<size_t>(i)],
+                                    c2 = q.c2[static_cast<size_t>(i)];
+                       add_scaled(&of_keys[static_cast<size_t>(r * d)], c1 * dot(grad, value, dv) + c2 * score, x, d);
+                       add_scaled(&of_values[static_cast<size_t>(r * dv)], c1 * score, grad, dv);
+                     }
+                   }
+                 }
+                 const int64_t first = keys(sequence, key_head).first + from;
+                 const T* weight = weights(sequence);
+                 for (int64_t r = 0; r < rows; ++r) {
+                   const double m = weight ? to_double(weight[from + r]) : 1.0;
+                   double of_weight = 0.0;
+                   for (int64_t i = 0; i < d; ++i) {
+                     const double x = of_keys[static_cast<size_t>(r * d + i)];
+                     of_weight += x * to_double(of(a.k)[(first + r) * d + i]);
+                     static_cast<T*>(a.grad_k)[(first + r) * d + i] = from_double<T>(m * x);
+                   }
+                   for (int64_t j = 0; j < dv; ++j) {
+                     static_cast<T*>(a.grad_v)[(first + r) * dv + j] =
+                         from_double<T>(of_values[static_cast<size_t>(r * dv + j)]);
+                   }
+                   if (a.grad_multiplicity) set_real(a.grad_multiplicity, first + r, of_weight);
+                 }
+               });
   }
 };
 

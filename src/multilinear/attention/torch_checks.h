@@ -40,8 +40,8 @@ inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
               q.size(0) * q.size(1) < (int64_t{1} << 24),
           "{}: expected fewer than 2^31 rows a head and 2^24 heads, got {}, {} and {}", kOp, q.size(2), k.size(2),
           q.size(0) * q.size(1));
-  require(!causal || q.size(2) == k.size(2), "{}: causal=True needs as many queries as keys, got {} queries and {} keys",
-          kOp, q.size(2), k.size(2));
+  require(!causal || q.size(2) == k.size(2),
+          "{}: causal=True needs as many queries as keys, got {} queries and {} keys", kOp, q.size(2), k.size(2));
   Shape shape;
   shape.sequences = static_cast<int>(q.size(0));
   shape.heads = static_cast<int>(q.size(1));
@@ -82,6 +82,12 @@ inline Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 inline const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
 inline const void* data(const Optional& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
-inline Optional contiguous(const Optional& tensor) { return tensor ? Optional(tensor->contiguous()) : Optional(); }
+
+/// Contiguous, and where kernels read rows by 16 bytes at a multiple of them.
+inline at::Tensor contiguous(const at::Tensor& tensor) {
+  const at::Tensor made = tensor.contiguous();
+  return made.is_cpu() || reinterpret_cast<uintptr_t>(made.const_data_ptr()) % 16 == 0 ? made : made.clone();
+}
+inline Optional contiguous(const Optional& tensor) { return tensor ? Optional(contiguous(*tensor)) : Optional(); }
 
 }  // namespace clebsch::attention

@@ -43,7 +43,7 @@ Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
               const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal) {
   const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
   const Optional multiplicity = contiguous(multiplicity_given);
   const Results made = results(q, k, v, offsets, causal);
   const int number = number_of(q.scalar_type());
@@ -90,18 +90,18 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
               const Optional& offsets, const at::Tensor& out, const at::Tensor& norm, const at::Tensor& sums,
               double eps, bool causal) {
   const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
-  const at::Tensor grad = grad_given.contiguous();
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
+  const at::Tensor grad = contiguous(grad_given);
   const Optional multiplicity = contiguous(multiplicity_given), grad_norm = contiguous(grad_norm_given);
   check_like("the gradient of out", grad, q);
-  require(grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
-              out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
-              out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
-              norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
-              sums.numel() ==
-                  (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
-          "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
-          sizes_of(sums));
+  require(
+      grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
+          out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
+          out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
+          norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
+          sums.numel() == (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
+      "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
+      sizes_of(sums));
   require(!grad_norm || (grad_norm->sizes() == norm.sizes() && grad_norm->scalar_type() == norm.scalar_type()),
           "{}: expected the gradient of norm as norm", kOp);
   const auto plain = q.options().requires_grad(false);

@@ -78,9 +78,9 @@ struct Call {
     require(norm == kL2 || norm == kSoftmax, "{}: expected a norm of 0 (L2) or 1 (softmax), got {}", kOp, norm);
     require(std::isfinite(scale), "{}: scale: expected a finite number, got {}", kOp, scale);
     a.shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps);
-    q = q_given.contiguous();
-    k = k_given.contiguous();
-    v = v_given.contiguous();
+    q = contiguous(q_given);
+    k = contiguous(k_given);
+    v = contiguous(v_given);
     multiplicity = contiguous(multiplicity_given);
     number = number_of(q.scalar_type());
     mask_kind = mask_type(mask, q, normalise);
@@ -150,7 +150,7 @@ Five backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
               const Optional& bias, const at::Tensor& out, const at::Tensor& norm, double eps, double scale,
               int64_t normalise, bool wants_bias) {
   Call call(q, k, v, multiplicity, offsets, mask, bias, eps, scale, normalise);
-  const at::Tensor grad = grad_given.contiguous();
+  const at::Tensor grad = contiguous(grad_given);
   const Optional grad_norm = contiguous(grad_norm_given);
   check_like("the gradient of out", grad, q);
   require(grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && out.size(3) == v.size(3) &&

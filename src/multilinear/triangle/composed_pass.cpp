@@ -48,10 +48,9 @@ ComposedKernels* load(const ComposedProblem& problem) {
 
 int64_t size_of(int number) { return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2; }
 
-/// A chunk takes about one size of x, but less than this is not worth more launches.
-constexpr int64_t kLeastChunk = int64_t{256} << 20;
-
 }  // namespace
+
+std::atomic<int64_t> least_chunk_bytes{int64_t{256} << 20};
 
 ComposedProblem problem_of(const DeviceArguments& given) {
   return {given.number,       given.precision, given.mask_kind,        given.shape.d,
@@ -97,7 +96,7 @@ ComposedPass::ComposedPass(const DeviceArguments& given, int64_t row_numbers, co
   const int64_t terms = precision_ == kTf32x3 ? 2 : 1, line = shape_.n * row_numbers * operand_size() * terms;
   const int64_t all = shape_.batch * shape_.n * shape_.n * shape_.d * size_of(given.number);
   // Even, so that 16 rows are of one chunk where n is a multiple of 8 (device_gradients.cpp).
-  const int64_t lines = std::max(all, kLeastChunk) / line / 2 * 2;
+  const int64_t lines = std::max<int64_t>(all, least_chunk_bytes) / line / 2 * 2;
   lines_ = std::min<int64_t>(std::max<int64_t>(lines, 2), shape_.batch * shape_.n);
   workspace_.bytes = cuda::blas_workspace_bytes();
   workspace_.memory = memory(static_cast<int64_t>(workspace_.bytes));
@@ -201,7 +200,7 @@ void ComposedPass::multiply_planes(Factor a, Factor b, void* c) {
     return;
   }
   // Terms of some planes at a time, about as much as a chunk of rows.
-  const int64_t numbers = std::max(kLeastChunk / 16, planes * plane / 4);
+  const int64_t numbers = std::max<int64_t>(least_chunk_bytes / 16, planes * plane / 4);
   const int64_t together = std::clamp<int64_t>(numbers / plane, 1, planes);
   const bool split_a = !a.data.low, split_b = !b.data.low;
   Factor terms_a = a, terms_b = b;

@@ -1,6 +1,7 @@
 #pragma once
 // What the forward and the backward pass of the composed triangle multiplicative update share: kernels of a problem,
 // memory, chunks of lines, products.
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,10 @@ struct Factor {
   int64_t row = 0, batch = 0;
   bool transposed = false;
 };
+
+/// Bytes that a chunk of lines takes at least, where there are so many: less is not worth more launches. Beyond it a
+/// chunk takes about one size of x. Tests make it small.
+extern std::atomic<int64_t> least_chunk_bytes;
 
 /// A pass on a stream. Memory that it takes is given back when it ends, in the order of the stream.
 class ComposedPass {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
 #include "multilinear/embedded_sources.h"
+#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/kernels/fused.h"
 
 namespace clebsch::triangle {
@@ -76,24 +76,6 @@ class Parts {
   size_t total_ = 0;
 };
 
-/// o = left right^T (outgoing) or left^T right for every batch and channel.
-void contract(const DeviceArguments& a, void* left, void* right, void* o, const Allocate& allocate,
-              cuda::Stream stream) {
-  cuda::BlasProduct product;
-  product.m = product.n = product.k = a.shape.n;
-  product.batch = a.shape.batch * a.shape.hidden;
-  const int64_t pitch = pitch_of(a.precision, a.shape.n), matrix = a.shape.n * pitch;
-  product.a = {left, pitch, matrix, a.shape.incoming};
-  product.b = {right, pitch, matrix, !a.shape.incoming};
-  product.c = o;
-  product.c_row = pitch;
-  product.c_batch = matrix;
-  product.operands = product.result = a.precision == kHalf ? cuda::BlasNumber::kFloat16 : cuda::BlasNumber::kBfloat16;
-  const size_t bytes = cuda::blas_workspace_bytes();
-  const Memory workspace = allocate(bytes);
-  cuda::product(product, {workspace.get(), bytes}, stream);
-}
-
 }  // namespace
 
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
@@ -115,14 +97,18 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   const int64_t room = cuda::most_shared_per_block(limits);
 
   if (plan.wide) {
-    plan.in_warps = 8;
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
-    plan.row_warps = 4 * tile + ring <= room ? 4 : 2;
-    const int64_t shared = plan.row_warps * tile + ring;
+    const int tiles = 4 * tile + ring <= room ? 4 : 2;
+    const int64_t shared = tiles * tile + ring;
     if (shared > room) return std::nullopt;
+    // Where two blocks share a multiprocessor, few warps with large tiles read shared memory least; alone, a block
+    // needs more warps.
+    plan.in_high = 2 * (shared + limits.shared_per_multiprocessor - room) <= limits.shared_per_multiprocessor ? 2 : 1;
+    plan.in_warps = 8 / plan.in_high;
+    plan.row_warps = tiles / plan.in_high;
     plan.in_shared = static_cast<int>(shared);
   } else {
-    plan.in_warps = 16;
+    plan.in_warps = 12;
     plan.in_resident = in_vectors(plan) * kVectorBytes <= room;
     plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVectorBytes : 0;
   }
@@ -205,7 +191,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const int64_t square = n * n, tiles = a.shape.batch * ((square + kTileRows - 1) / kTileRows);
   const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
   if (plan.wide) {
-    const int64_t rows = int64_t{kTileRows} * plan.row_warps;
+    const int64_t rows = int64_t{kTileRows} * plan.row_warps * plan.in_high;
     kernels->project.launch(a.shape.batch * ((square + rows - 1) / rows), 32 * plan.in_warps, stream, f);
   } else {
     const int64_t each = plan.in_warps * plan.in_high;
@@ -213,7 +199,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   }
   void* const of_o = given(a.o, plan.hidden, o);
   f.o = of_o;
-  contract(a, f.left, f.right, of_o, allocate, stream);
+  contract({plan.operand, a.shape.incoming, a.shape.batch * plan.hidden, n, pitch, f.left, f.right, of_o}, allocate,
+           stream);
   kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
                          stream, f);
 }

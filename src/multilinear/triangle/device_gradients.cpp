@@ -38,7 +38,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->norms = folds[2];
   const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
     cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
-    kernel.set_dynamic_shared(static_cast<int>(bytes));
+    kernel.take_shared_memory(static_cast<unsigned>(bytes));
     return kernel;
   };
   kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
@@ -55,6 +55,7 @@ bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimit
   const auto tiled = [](int width) { return width == 64 || width == 128; };
   return (given.precision == kHalf || given.precision == kBrain) && given.number != kFloat64 && limits.arch >= 80 &&
          tiled(shape.d) && tiled(shape.hidden) && shape.out % 32 == 0 && shape.n % 8 == 0 && !shape.gate_before &&
+         shape.batch * shape.n * shape.n < (int64_t{1} << 31) &&
          std::max(output_shared(shape), input_shared(shape)) <= cuda::most_shared_per_block(limits);
 }
 

@@ -87,9 +87,8 @@ int cuDeviceGetName(char* name, int length, int device) {
 
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
-  static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048}, {75, 9},
-                                           {76, 0},    {81, 233472}, {82, 65536},
-                                           {97, 49152}};
+  static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048},  {75, 9},
+                                           {76, 0},    {81, 233472}, {82, 65536}, {97, 49152}};
   const auto found = known.find(attribute);
   if (found == known.end()) return failed("unknown attribute " + std::to_string(attribute));
   return *value = found->second, 0;

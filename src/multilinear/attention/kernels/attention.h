@@ -31,7 +31,7 @@ struct SumArguments {
   double* sums = nullptr;                ///< (key heads of all sequences, d, d + dv), written by the reduction
   int* head_flags = nullptr;             ///< (key heads of all sequences); null: all heads
   int chunks = 0;
-  int rows = 0;         ///< causal: of a chunk; then chunks are those of a key head in all sequences (causal_chunk)
+  int rows = 0;            ///< causal: of a chunk; then chunks are those of a key head in all sequences (causal_chunk)
   bool backwards = false;  ///< causal_add: sums behind a chunk instead of before it
 };
 
@@ -55,7 +55,8 @@ struct RowArguments {
   int* head_flags = nullptr;
   unsigned char* flags = nullptr;  ///< (query rows): 1: to be done in double precision; null: all are
   double eps = 0;
-  // Causal: sums are (key heads, chunks, d, d + dv), of the keys before a chunk, gradient_sums of the queries behind it.
+  // Causal: sums are (key heads, chunks, d, d + dv), of the keys before a chunk, gradient_sums of the queries behind
+  // it.
   int chunks = 0;  ///< of all sequences
   int rows = 0;    ///< of a chunk
 };

@@ -44,7 +44,8 @@ struct TilePlace {
   }
 };
 
-/// Rows of a chunk as a matrix: number `column` of row `row`, times factors[row * step] (null: ones), zeros from `count`.
+/// Rows of a chunk as a matrix: number `column` of row `row`, times factors[row * step] (null: ones), zeros from
+/// `count`.
 template <int kColumns, typename Factor>
 struct ChunkMatrix {
   const number* first;
@@ -180,8 +181,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArgu
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int c = column + 2 * t + r;
-        if (c < kDv)
-          static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[n][0][i][r] * inverse[mine]);
+        if (c < kDv) static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[n][0][i][r] * inverse[mine]);
       }
     }
   }

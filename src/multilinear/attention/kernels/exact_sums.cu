@@ -71,7 +71,8 @@ struct SumTile {
 
   __device__ __forceinline__ void multiply(const double* left, const double* right) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const double *of_rows = left + t * kStride + warp / 2 * 32 + g, *of_columns = right + t * kStride + warp % 2 * 32 + g;
+    const double *of_rows = left + t * kStride + warp / 2 * 32 + g,
+                 *of_columns = right + t * kStride + warp % 2 * 32 + g;
 #pragma unroll
     for (int step = 0; step < kSteps; step += 8) {
       double a[2][4];
@@ -187,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(64) causal_add(SumArguments a) {
   if (at >= kD * kAll || (a.head_flags && !a.head_flags[place])) return;
   const long long size = kD * kAll;
   const Rows chunks = causal_chunks(a.shape, a.rows, sequence);
-  double* sums = static_cast<double*>(a.partial) + (static_cast<long long>(key_head) * a.chunks + chunks.first) * size + at;
+  double* sums =
+      static_cast<double*>(a.partial) + (static_cast<long long>(key_head) * a.chunks + chunks.first) * size + at;
   double running = 0.0;
   for (long long from = 0; from < chunks.count; from += kTogether) {
     double* to[kTogether];

@@ -42,8 +42,8 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
           terms, most, tile);
       return;
     }
-    write_fragments<kDv>(static_cast<uint4*>(a.turned_fragments) + to * (kDv / 16) * 32, a.turned_scales + to,
-                              terms, most);
+    write_fragments<kDv>(static_cast<uint4*>(a.turned_fragments) + to * (kDv / 16) * 32, a.turned_scales + to, terms,
+                         most);
   } else {
     const long long to = static_cast<long long>(head) * kTiles + tile;
     if (a.wide) {
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
       return;
     }
     write_fragments<kD>(static_cast<uint4*>(const_cast<void*>(a.fragments)) + to * (kD / 16) * 32,
-                             const_cast<float*>(a.scales) + to, terms, most);
+                        const_cast<float*>(a.scales) + to, terms, most);
   }
 }
 

@@ -80,8 +80,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
               squares += __shfl_xor_sync(0xffffffffu, squares, bits);
               nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
             }
-            inverse[i][h] =
-                finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], key_head);
+            inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], key_head);
           }
         }
       }

@@ -9,6 +9,8 @@ static_assert(kD == kDv && (kD == 64 || kD == 128), "rows are one or two of 128 
 constexpr int kConsumers = kD == 64 ? 3 : 2, kThreads = 128 * (kConsumers + 1), kKeys = 128, kStages = kD == 64 ? 4 : 2;
 /// Registers of a thread, which sum up to a multiprocessor's.
 constexpr int kProducerRegisters = kD == 64 ? 32 : 24, kConsumerRegisters = kD == 64 ? 160 : 240;
+/// Both would be too many registers.
+constexpr bool kEarly = kMask == kNoMask || !kBias;
 /// Bytes: half a tile of 64 columns, a tile of keys, queries of a warpgroup.
 constexpr int kPart = kKeys * 128, kTile = kPart * (kD / 64), kOwn = 64 * 2 * kD;
 /// What lies where in shared memory. Barriers: keys there, values there, keys used, values used.
@@ -19,15 +21,23 @@ constexpr int kBarriersAt = kValuesAt + kStages * kTile, kExponentsAt = kBarrier
 __device__ __forceinline__ void copy_tile(unsigned to, const unsigned short* rows, int from, int end) {
   constexpr int kVectors = kD / 8, kRows = 128 / kVectors;  // at a time
   const int thread = threadIdx.x % 128, vector = thread % kVectors, first = thread / kVectors;
+  const int row = from + row_of_place(first);
   to += vector / 8 * kPart + first * 128 + (vector % 8 ^ first % 8) * 16;
-  rows += 8 * vector;
+  rows += static_cast<long long>(row) * kD + 8 * vector;
+  const bool whole = from + kKeys <= end;
 #pragma unroll
   for (int at = 0; at < kKeys; at += kRows) {
-    const int place = first + at, row = from + place / 32 * 32 + row_of_place(place % 32);
-    const int bytes = row < end ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + at * 128),
-                 "l"(rows + static_cast<long long>(row < end ? row : 0) * kD), "r"(bytes)
-                 : "memory");
+    constexpr int kGroup = 32;
+    const int further = at / kGroup * kGroup + at % kGroup / 8 * 2;  // place first + at holds row + further
+    if (whole) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at * 128), "l"(rows + further * kD)
+                   : "memory");
+    } else {
+      const bool there = row + further < end;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + at * 128),
+                   "l"(there ? rows + further * kD : rows - static_cast<long long>(row) * kD), "r"(there ? 16 : 0)
+                   : "memory");
+    }
   }
 }
 
@@ -133,8 +143,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
                         of_keys + (step / 4 * kPart + step % 4 * 32) / 16, step > 0 ? 1 : 0);
       }
       end_products();
+      await_products<1>();
+      if (tile > 0 && lane == 0) barrier_arrive(barriers + 8 * (3 * kStages + last));
+      // Masks or biases are read before the scores are there, in the registers of the last weights.
       EightPairs of_rows[4][2];
-      if (kMask == kBoolMask && !kBias) {  // few registers: read before the scores are there
+      if (kEarly) {
 #pragma unroll
         for (int run = 0; run < 4; ++run) {
 #pragma unroll
@@ -143,8 +156,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
           }
         }
       }
-      await_products<1>();
-      if (tile > 0 && lane == 0) barrier_arrive(barriers + 8 * (3 * kStages + last));
       await_products<0>();
       hold(x);
       if (lane == 0) barrier_arrive(at + 16 * kStages);
@@ -153,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
       for (int run = 0; run < 4; ++run) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if (kMask == kNumberMask || kBias) {
+          if (!kEarly) {
             of_rows[run][h].read(a, pairs, min(own + 8 * h, rows - 1), tile * kKeys + 32 * run + 8 * t, count);
           }
 #pragma unroll

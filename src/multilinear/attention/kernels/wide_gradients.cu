@@ -1,5 +1,5 @@
-// Gradients of 16-bit queries and keys by groups of four warps, for Hopper: as half_gradients.cu, with a head's matrices
-// in shared memory. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are 64 or 128.
+// Gradients of 16-bit queries and keys by groups of four warps, for Hopper: as half_gradients.cu, with a head's
+// matrices in shared memory. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are 64 or 128.
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/places.cuh"
 #include "multilinear/attention/kernels/wide_tiles.cuh"

@@ -1,5 +1,5 @@
-// G = K^T K and M = K^T V of 16-bit numbers by groups of four warps, for Hopper. Compiled with CLEBSCH_NUMBER, CLEBSCH_D
-// and CLEBSCH_DV, which are 64 or 128.
+// G = K^T K and M = K^T V of 16-bit numbers by groups of four warps, for Hopper. Compiled with CLEBSCH_NUMBER,
+// CLEBSCH_D and CLEBSCH_DV, which are 64 or 128.
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/places.cuh"
 #include "multilinear/attention/kernels/wide_tiles.cuh"

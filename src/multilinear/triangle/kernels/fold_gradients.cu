@@ -25,6 +25,15 @@ struct InputRow {
   }
 };
 
+// Products of what store_eight<true> wrote have neighbours in each other's place.
+__device__ __forceinline__ float product_at(const FoldArguments& a, int row, int column) {
+  return row < 4 * kHidden ? a.input_products[(row ^ 1) * kD + (column ^ 1)]
+                           : a.gate_products[(row - 4 * kHidden) * kD + (column ^ 1)];
+}
+__device__ __forceinline__ float output_product_at(const FoldArguments& a, int row, int column) {
+  return a.output_products[(row ^ 1) * kHidden + (column ^ 1)];
+}
+
 /// Images, a warp a row.
 extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArguments a) {
   const int type = a.weights_number, lane = threadIdx.x % 32;
@@ -67,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
     const float sum = of_gates ? a.output_sums[kOut + of_matrix] : a.input_sums[row];
     if (bias && column == 0) bias[of_matrix] = scale * sum;
     if (!to) return;
-    const float product = of_gates ? a.gate_products[of_matrix * kD + column] : a.input_products[at];
+    const float product = product_at(a, row, column);
     to[of_matrix * kD + column] = scale * (product * weight_at(a.weights.norm_in_weight, type, column, 1) +
                                            sum * weight_at(a.weights.norm_in_bias, type, column, 0));
     return;
@@ -78,8 +87,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   const float sum = a.output_sums[row];
   if (a.p_out_bias && column == 0) a.p_out_bias[row] = scale * sum;
   if (!a.p_out_weight) return;
-  a.p_out_weight[at] = scale * (a.output_products[at] * weight_at(a.weights.norm_out_weight, type, column, 1) +
-                                sum * weight_at(a.weights.norm_out_bias, type, column, 0));
+  a.p_out_weight[at] =
+      scale * (output_product_at(a, row, column) * weight_at(a.weights.norm_out_weight, type, column, 1) +
+               sum * weight_at(a.weights.norm_out_bias, type, column, 0));
 }
 
 /// Gradients of the norms: 32 columns a block, of d and then of hidden; eight groups of lanes take every eighth row.
@@ -96,11 +106,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
       const InputRow input(a.weights, row);
       const bool of_gates = row >= 4 * kHidden;
       weight = weight_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
-      product = of_gates ? a.gate_products[input.row * kD + column] : a.input_products[row * kD + column];
+      product = product_at(a, row, column);
       sum = of_gates ? a.output_sums[kOut + input.row] : a.input_sums[row];
     } else {
       weight = weight_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
-      product = a.output_products[row * kHidden + column];
+      product = output_product_at(a, row, column);
       sum = a.output_sums[row];
     }
     along += weight * product;

@@ -259,6 +259,17 @@ struct Tile {
   }
 };
 
+/// Asks for a tile's rows of x, which are adjacent, to be in the L2 cache when they are read.
+__device__ __forceinline__ void ask_for_rows(const FusedArguments& a, const Tile& tile) {
+  constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
+  const char* from = static_cast<const char*>(a.x) + tile.row_of_x(a, 0) * kRowBytes;
+  const int bytes = min(kTileRows, a.square - tile.first()) * kRowBytes;
+#pragma unroll 2
+  for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < bytes; at += 32 * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  }
+}
+
 /// sums (16 channels, 32 rows) begin with the channels' biases.
 __device__ __forceinline__ void begin_sums(float (&sums)[4][4], const float* bias) {
   const int g = static_cast<int>(threadIdx.x % 32 / 4);

@@ -105,20 +105,32 @@ __device__ __forceinline__ unsigned& pair_of(unsigned (&rows)[kSteps][4], int u,
   return rows[2 * u + j / 2][2 * (j % 2) + h];
 }
 
-/// Eight adjacent columns as a vector.
-template <int kSteps>
-__device__ __forceinline__ uint4 vector_of(const unsigned (&rows)[kSteps][4], int u, int h) {
+/// Eight adjacent columns to memory; with `kSwapped` every other one in its neighbour's place. What is an operand here
+/// and of a product over rows later is stored so: registers of an operand lie in fours of two rows, and vectors of one
+/// row out of the same registers would cost moves at every use. Pairs in the other order are other registers.
+/// fold_gradients.cu puts the product's columns right.
+template <bool kSwapped>
+__device__ __forceinline__ void store_eight(operand* to, const float (&x)[8]) {
+  constexpr int kFirst = kSwapped ? 1 : 0, kSecond = 1 - kFirst;
   uint4 all;
-  all.x = rows[2 * u][h];
-  all.y = rows[2 * u][2 + h];
-  all.z = rows[2 * u + 1][h];
-  all.w = rows[2 * u + 1][2 + h];
-  return all;
+  all.x = pack2(x[kFirst], x[kSecond]);
+  all.y = pack2(x[2 + kFirst], x[2 + kSecond]);
+  all.z = pack2(x[4 + kFirst], x[4 + kSecond]);
+  all.w = pack2(x[6 + kFirst], x[6 + kSecond]);
+  *reinterpret_cast<uint4*>(to) = all;
 }
 
-/// x to normalised rows and 1 / deviation. With `masked` rows that have no norm count as zeros.
+/// Of sums of four tiles: eight adjacent columns of row g + 8 h.
+template <bool kSwapped>
+__device__ __forceinline__ void store_columns(operand* to, const float (&sums)[4][4], int h) {
+  store_eight<kSwapped>(to, {sums[0][2 * h], sums[0][2 * h + 1], sums[1][2 * h], sums[1][2 * h + 1], sums[2][2 * h],
+                             sums[2][2 * h + 1], sums[3][2 * h], sums[3][2 * h + 1]});
+}
+
+/// x to normalised rows, which also go to `normal` unless that is null, and 1 / deviation. Masked rows that have no
+/// norm count as zeros.
 __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], const GradientArguments& a,
-                                       long long first, const float (&mask)[2]) {
+                                       long long first, const float (&mask)[2], operand* normal) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -145,46 +157,59 @@ __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inv
 #pragma unroll
     for (int u = 0; u < kD / 32; ++u) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        pair_of(rows, u, j, h) = none ? 0u : pack2(x[u][2 * j] * inverse[h], x[u][2 * j + 1] * inverse[h]);
+      for (int e = 0; e < 8; ++e) x[u][e] = none ? 0.0f : x[u][e] * inverse[h];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) pair_of(rows, u, j, h) = pack2(x[u][2 * j], x[u][2 * j + 1]);
+      if (normal) store_eight<true>(normal + (g + 8 * h) * kD + 32 * u + 8 * t, x[u]);
+    }
+  }
+}
+
+/// Where a lane's addresses of ldmatrix lie in an image of kColumns columns. What differs between rows, columns and
+/// steps of a loop that is unrolled is a constant.
+template <int kColumns>
+struct Image {
+  static constexpr int kRow = kColumns / 8;
+  const uint4* image;
+  int rows[4], turned[4];
+
+  __device__ __forceinline__ explicit Image(const uint4* shared) : image(shared) {
+    const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      rows[k] = image_vector<kColumns>(8 * (i / 2) + r, 2 * k + i % 2);
+      turned[k] = image_vector<kColumns>(8 * (i % 2) + r, 2 * k + i / 2);
+    }
+  }
+
+  /// sums of 32 places from `row` of the image on += rows times the image's transpose.
+  __device__ __forceinline__ void multiply(float (&sums)[4][4], const unsigned (&x)[kColumns / 16][4], int row) const {
+#pragma unroll
+    for (int s = 0; s < kColumns / 16; ++s) {
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        unsigned b[4];
+        load_rows(b, image + rows[s % 4] + row * kRow + 8 * (j * kRow + s / 4));
+        const unsigned b0[2] = {b[0], b[1]}, b1[2] = {b[2], b[3]};
+        multiply16(sums[j], x[s], b0);
+        multiply16(sums[j + 1], x[s], b1);
       }
     }
   }
-}
 
-/// sums of 32 places from `row` of an image on += rows times the image's transpose.
-template <int kColumns>
-__device__ __forceinline__ void multiply_image(float (&sums)[4][4], const unsigned (&rows)[kColumns / 16][4],
-                                               const uint4* image, int row) {
-  const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
+  /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
+  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 8][4], const unsigned (&step)[4],
+                                                  int row) const {
 #pragma unroll
-  for (int s = 0; s < kColumns / 16; ++s) {
-#pragma unroll
-    for (int j = 0; j < 4; j += 2) {
+    for (int n = 0; n < kColumns / 8; n += 2) {
       unsigned b[4];
-      load_rows(b, image + image_vector<kColumns>(row + 8 * (j + i / 2) + r, 2 * s + i % 2));
+      load_turned(b, reinterpret_cast<const unsigned short*>(image + turned[n / 2 % 4] + row * kRow + n / 8 * 8));
       const unsigned b0[2] = {b[0], b[1]}, b1[2] = {b[2], b[3]};
-      multiply16(sums[j], rows[s], b0);
-      multiply16(sums[j + 1], rows[s], b1);
+      multiply16(sums[n], step, b0);
+      multiply16(sums[n + 1], step, b1);
     }
   }
-}
-
-/// sums of all columns += a step of 16 inner places, rows of an image from `row` on.
-template <int kColumns>
-__device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 8][4], const unsigned (&step)[4],
-                                                const uint4* image, int row) {
-  const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
-#pragma unroll
-  for (int n = 0; n < kColumns / 8; n += 2) {
-    unsigned b[4];
-    load_turned(
-        b, reinterpret_cast<const unsigned short*>(image + image_vector<kColumns>(row + 8 * (i % 2) + r, n + i / 2)));
-    const unsigned b0[2] = {b[0], b[1]}, b1[2] = {b[2], b[3]};
-    multiply16(sums[n], step, b0);
-    multiply16(sums[n + 1], step, b1);
-  }
-}
+};
 
 /// Channels of planes as rows of 16 adjacent rows each: places of channels in order, two vectors a place.
 __device__ __forceinline__ int plane_vector(int place, int chunk) { return 2 * place + (chunk ^ (place >> 2 & 1)); }
@@ -229,20 +254,14 @@ __device__ __forceinline__ void write_slot(float* slots, const float* sums, bool
   }
 }
 
-/// Where a tile is.
+/// Where a tile is. There are fewer than 2^31 rows.
 struct GradientTile {
-  long long row = 0;    // of all rows
-  long long batch = 0;  // of them
-  long long place = 0;  // within a plane
+  long long row = 0;     // of all rows
+  long long planes = 0;  // numbers before its row of the first channel
   __device__ __forceinline__ GradientTile(const GradientArguments& a, long long tile) {
-    const long long square = a.shape.n * a.shape.n;
+    const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
     row = a.first_row + tile * kGradientRows;
-    batch = row / square;
-    place = row - batch * square;
-  }
-  /// The first of 16 rows of a channel.
-  __device__ __forceinline__ const unsigned short* channel(const GradientArguments& a, const void* planes,
-                                                           int channel) const {
-    return static_cast<const unsigned short*>(planes) + (batch * kHidden + channel) * a.shape.n * a.shape.n + place;
+    const unsigned batch = static_cast<unsigned>(row) / square, place = static_cast<unsigned>(row) - batch * square;
+    planes = static_cast<long long>(batch) * kHidden * square + place;
   }
 };

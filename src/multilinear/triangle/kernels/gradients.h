@@ -28,7 +28,7 @@ struct GradientArguments {
   void* grad_gates = nullptr;         ///< (all rows, out)
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  // Of the chunk:
+  // Of the chunk, with neighbouring columns swapped (store_eight):
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)

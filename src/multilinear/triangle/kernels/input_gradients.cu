@@ -20,39 +20,35 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   const long long tiles = a.rows / kGradientRows, step = static_cast<long long>(gridDim.x) * kGradientWarps;
   const long long square = a.shape.n * a.shape.n;
   long long at = static_cast<long long>(blockIdx.x) * kGradientWarps + warp;
-  const auto fetch = [&](long long index, int group, int slot) {
-    if (index < tiles) {
-      const GradientTile tile(a, index);
-      const int channel = 32 * group;
-      fetch_planes(
-          ring + 64 * slot,
-          channel < kHidden ? tile.channel(a, a.grad_left, channel) : tile.channel(a, a.grad_right, channel - kHidden),
-          square);
+  // A group of 32 channels of left or right to a place of the ring.
+  const auto fetch = [&](bool there, long long planes, int group, int slot) {
+    if (there) {
+      const bool of_left = 32 * group < kHidden;
+      const unsigned short* from = static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) + planes;
+      fetch_planes(ring + 64 * slot, from + (of_left ? 32 * group : 32 * group - kHidden) * square, square);
     }
     end_copies();
   };
+  long long planes_of_next = GradientTile(a, at < tiles ? at : 0).planes;
 #pragma unroll
-  for (int group = 0; group < kRing; ++group) fetch(at, group, group);
+  for (int group = 0; group < kRing; ++group) fetch(at < tiles, planes_of_next, group, group);
   // The image came with the first group.
   await_copies<kRing - 1>();
   __syncthreads();
+  const Image<kD> image(memory);
   const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
   int slot = 0;
 #pragma unroll 1
   for (; at < tiles; at += step) {
     const GradientTile tile(a, at);
+    const bool next = at + step < tiles;
+    if (next) planes_of_next = GradientTile(a, at + step).planes;
     const long long row = tile.row - a.first_row + g;
     float mask[2], inverse[2], of_mask[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
     unsigned x[kD / 16][4];
-    load_x(x, inverse, a, tile.row, mask);
-    operand* x_normal = static_cast<operand*>(a.x_normal) + row * kD + 8 * t;
-#pragma unroll
-    for (int u = 0; u < kD / 32; ++u) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) *reinterpret_cast<uint4*>(x_normal + 8 * h * kD + 32 * u) = vector_of(x, u, h);
-    }
+    load_x(x, inverse, a, tile.row, mask, static_cast<operand*>(a.x_normal) + (row - g) * kD);
     float grad_x[kD / 8][4] = {};
 #pragma unroll 1
     for (int group = 0; group < kGroups; ++group) {
@@ -67,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
         gate[j][0] = gate[j][2] = gate_bias.x;
         gate[j][1] = gate[j][3] = gate_bias.y;
       }
-      multiply_image<kD>(z, x, memory, 32 * group);
-      multiply_image<kD>(gate, x, memory, 2 * kHidden + 32 * group);
+      image.multiply(z, x, 32 * group);
+      image.multiply(gate, x, 2 * kHidden + 32 * group);
       await_copies<kRing - 1>();
       __syncwarp();
       unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
@@ -83,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
       __syncwarp();
       {
         const bool in_tile = group + kRing < kGroups;
-        fetch(in_tile ? at : at + step, in_tile ? group + kRing : group + kRing - kGroups, slot);
+        fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
+              in_tile ? group + kRing : group + kRing - kGroups, slot);
         slot = slot + 1 == kRing ? 0 : slot + 1;
       }
       const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
@@ -99,8 +96,9 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
             const float grad = (e == 0 ? low2(pair) : high2(pair)) * scale;
             const float open = sigmoid_near(gate[j][2 * h + e]), value = z[j][2 * h + e], of_value = grad * open;
             of_mask[h] += of_value * value;
-            z[j][2 * h + e] = mask[h] == 0.0f ? 0.0f : mask[h] * of_value;
-            gate[j][2 * h + e] = mask[h] == 0.0f ? 0.0f : mask[h] * of_value * value * (1.0f - open);
+            // Nothing here is infinite where the mask is 0: such a row of x counts as zeros.
+            z[j][2 * h + e] = mask[h] * of_value;
+            gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
           }
           pair_of(of_z, 0, j, h) = pack2(z[j][2 * h], z[j][2 * h + 1]);
           pair_of(of_gate, 0, j, h) = pack2(gate[j][2 * h], gate[j][2 * h + 1]);
@@ -114,16 +112,16 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
-        *reinterpret_cast<uint4*>(to) = vector_of(of_z, 0, h);
-        *reinterpret_cast<uint4*>(to + 2 * kHidden) = vector_of(of_gate, 0, h);
+        store_columns<true>(to, z, h);
+        store_columns<true>(to + 2 * kHidden, gate, h);
       }
       const int column = 32 * group + 8 * t + place_in_eight();
       sums[column] += sum_of_rows(z_sums);
       sums[2 * kHidden + column] += sum_of_rows(gate_sums);
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        multiply_turned<kD>(grad_x, of_z[s], memory, 32 * group + 16 * s);
-        multiply_turned<kD>(grad_x, of_gate[s], memory, 2 * kHidden + 32 * group + 16 * s);
+        image.multiply_turned(grad_x, of_z[s], 32 * group + 16 * s);
+        image.multiply_turned(grad_x, of_gate[s], 2 * kHidden + 32 * group + 16 * s);
       }
     }
 #pragma unroll 1
@@ -140,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
       }
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        multiply_turned<kD>(grad_x, gates[s], memory, 4 * kHidden + 32 * group + 16 * s);
+        image.multiply_turned(grad_x, gates[s], 4 * kHidden + 32 * group + 16 * s);
       }
     }
 #pragma unroll

@@ -114,14 +114,16 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[kHigh][4][4],
                                                const unsigned (&rows)[kHigh][kInner / 16][4], const uint4* weights) {
 #pragma unroll
   for (int c = 0; c < kInner / 32; ++c) {
+    uint4 w[4];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const uint4 w = weights[(n * (kInner / 32) + c) * 32];
-      const unsigned first[2] = {w.x, w.y}, second[2] = {w.z, w.w};
+    for (int n = 0; n < 4; ++n) w[n] = weights[(n * (kInner / 32) + c) * 32];
 #pragma unroll
-      for (int i = 0; i < kHigh; ++i) {
-        multiply_half(sums[i][n], rows[i][2 * c], first);
-        multiply_half(sums[i][n], rows[i][2 * c + 1], second);
+    for (int step = 0; step < 2; ++step) {  // sums of different columns do not wait for each other
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const unsigned columns[2] = {part_of(w[n], 2 * step), part_of(w[n], 2 * step + 1)};
+#pragma unroll
+        for (int i = 0; i < kHigh; ++i) multiply_half(sums[i][n], rows[i][2 * c + step], columns);
       }
     }
   }
@@ -255,7 +257,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
       }
       if (part + kHigh == 2) {  // what is read of o is in registers: the next tile's may come
         __syncwarp();
-        if (at + step < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at + step), a);
+        if (at + step < tiles) {
+          const Tile next(a, at + step);
+          fetch<kH>(lines, 0, a.o, next, a);
+          if (!kStored) ask_for_rows(a, next);
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
       }
 #pragma unroll

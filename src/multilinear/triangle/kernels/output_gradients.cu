@@ -9,7 +9,8 @@ constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8, kPlanes 
 extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const uint4 *gates = memory, *output = memory + kImageIn;
+  const Image<kD> gates(memory);
+  const Image<kHidden> output(memory + kImageIn);
   uint4* planes = memory + kImageIn + kImageOut + warp * 2 * kPlanes;
   float* all_sums = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kGradientWarps * 2 * kPlanes);
   float* sums = all_sums + warp * 2 * kOut;
@@ -20,11 +21,10 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
   for (int at = lane; at < 2 * kOut; at += 32) sums[at] = 0;
   const long long tiles = a.rows / kGradientRows, step = static_cast<long long>(gridDim.x) * kGradientWarps;
   long long at = static_cast<long long>(blockIdx.x) * kGradientWarps + warp;
+  const long long square = a.shape.n * a.shape.n;
   const auto fetch = [&](uint4* to, long long index) {
     if (index < tiles) {
-      const GradientTile tile(a, index);
-      const unsigned short* o = tile.channel(a, a.o, 0);
-      const long long square = a.shape.n * a.shape.n;
+      const unsigned short* o = static_cast<const unsigned short*>(a.o) + GradientTile(a, index).planes;
 #pragma unroll
       for (int group = 0; group < kHidden / 32; ++group) {
         fetch_planes(to + 64 * group, o + 32 * group * square, square);
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
     unsigned x[kD / 16][4], o[kHidden / 16][4];
-    load_x(x, inverse_x, a, tile.row, mask);
+    load_x(x, inverse_x, a, tile.row, mask, nullptr);
     await_copies<1>();
     __syncwarp();
     float inverse[2];
@@ -73,24 +73,22 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
           }
         }
         inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kHidden) + a.eps_of_o);
+        operand* to = static_cast<operand*>(a.o_normal) + (tile.row - a.first_row + g + 8 * h) * kHidden + 8 * t;
 #pragma unroll
-        for (int s = 0; s < kHidden / 16; ++s) {
+        for (int u = 0; u < kHidden / 32; ++u) {
+          float normal[8];
 #pragma unroll
-          for (int p = h; p < 4; p += 2) {
-            o[s][p] = pack2((low2(o[s][p]) - mean) * inverse[h], (high2(o[s][p]) - mean) * inverse[h]);
+          for (int j = 0; j < 4; ++j) {
+            unsigned& pair = pair_of(o, u, j, h);
+            normal[2 * j] = (low2(pair) - mean) * inverse[h];
+            normal[2 * j + 1] = (high2(pair) - mean) * inverse[h];
+            pair = pack2(normal[2 * j], normal[2 * j + 1]);
           }
+          store_eight<true>(to + 32 * u, normal);
         }
       }
     }
     const long long row = tile.row - a.first_row + g;
-    operand* o_normal = static_cast<operand*>(a.o_normal) + row * kHidden + 8 * t;
-#pragma unroll
-    for (int u = 0; u < kHidden / 32; ++u) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint4*>(o_normal + 8 * h * kHidden + 32 * u) = vector_of(o, u, h);
-      }
-    }
     float grad_o[kHidden / 8][4] = {};
 #pragma unroll 1
     for (int group = 0; group < kOut / 32; ++group) {
@@ -108,9 +106,9 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
           y[j][r] = __ldg(a.output_bias + column + r % 2);
         }
       }
-      multiply_image<kD>(z, x, gates, 32 * group);
-      multiply_image<kHidden>(y, o, output, 32 * group);
-      unsigned projected[2][4], of_gates[2][4];
+      gates.multiply(z, x, 32 * group);
+      output.multiply(y, o, 32 * group);
+      unsigned projected[2][4];
       float y_sums[8], z_sums[8];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -127,24 +125,19 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
           z_sums[2 * j + e] = z[j][e] + z[j][2 + e];
         }
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          pair_of(projected, 0, j, h) = pack2(y[j][2 * h], y[j][2 * h + 1]);
-          pair_of(of_gates, 0, j, h) = pack2(z[j][2 * h], z[j][2 * h + 1]);
-        }
+        for (int h = 0; h < 2; ++h) pair_of(projected, 0, j, h) = pack2(y[j][2 * h], y[j][2 * h + 1]);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int column = 32 * group + 8 * t;
-        operand* to = static_cast<operand*>(a.grad_projected) + (row + 8 * h) * kOut + column;
-        *reinterpret_cast<uint4*>(to) = vector_of(projected, 0, h);
-        to = static_cast<operand*>(a.grad_gates) + (tile.row + g + 8 * h) * kOut + column;
-        *reinterpret_cast<uint4*>(to) = vector_of(of_gates, 0, h);
+        store_columns<true>(static_cast<operand*>(a.grad_projected) + (row + 8 * h) * kOut + column, y, h);
+        store_columns<false>(static_cast<operand*>(a.grad_gates) + (tile.row + g + 8 * h) * kOut + column, z, h);
       }
       const int column = 32 * group + 8 * t + place_in_eight();
       sums[column] += sum_of_rows(y_sums);
       sums[kOut + column] += sum_of_rows(z_sums);
-      multiply_turned<kHidden>(grad_o, projected[0], output, 32 * group);
-      multiply_turned<kHidden>(grad_o, projected[1], output, 32 * group + 16);
+      output.multiply_turned(grad_o, projected[0], 32 * group);
+      output.multiply_turned(grad_o, projected[1], 32 * group + 16);
     }
     // The norm's gradient; then it takes o's place in shared memory, to be written by channel.
     __syncwarp();
@@ -172,12 +165,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
       }
     }
     __syncwarp();
-    unsigned short* to = const_cast<unsigned short*>(tile.channel(a, a.grad_o, 0));
+    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + tile.planes;
 #pragma unroll 4
     for (int part = lane; part < kPlanes; part += 32) {
       const int channel = part / 2, chunk = part % 2;
-      *reinterpret_cast<uint4*>(to + channel * a.shape.n * a.shape.n + 8 * chunk) =
-          here[plane_vector(place_of(channel), chunk)];
+      *reinterpret_cast<uint4*>(to + channel * square + 8 * chunk) = here[plane_vector(place_of(channel), chunk)];
     }
     __syncwarp();
   }

@@ -47,6 +47,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
       }
       tile[i].read_mask(a);
     }
+    const long long next = (at + static_cast<long long>(gridDim.x) * kWarps) * kHigh;
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i) {
+      if (next + i < tiles) ask_for_rows(a, Tile(a, next + i));
+    }
 #pragma unroll 1
     for (int group = 0; group < kGroups; ++group) {
       float first[kHigh][4][4], second[kHigh][4][4];

@@ -2,8 +2,9 @@
 // stages. fused.cuh says what this is compiled for.
 #include "multilinear/triangle/kernels/fused.cuh"
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kRowWarps = CLEBSCH_ROW_WARPS, kChannelWarps = kWarps / kRowWarps;
-constexpr int kRows = kTileRows * kRowWarps, kWarpGroups = kGroupsOfSet / kChannelWarps;
+constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kHigh = CLEBSCH_HIGH;
+constexpr int kRowWarps = CLEBSCH_ROW_WARPS, kChannelWarps = kWarps / kRowWarps;
+constexpr int kRows = kTileRows * kHigh * kRowWarps, kWarpGroups = kGroupsOfSet / kChannelWarps;
 constexpr int kChunks = kD / 32, kRowVectors = kD / 8, kStage = 2 * kGroupsOfSet * 2 * 32;
 /// Lanes of a row as it is read.
 constexpr int kLanes = 8, kUnits = (kRowVectors + kLanes - 1) / kLanes;
@@ -22,8 +23,7 @@ __device__ __forceinline__ void fetch(uint4* stage, const uint4* fragments) {
 }
 
 /// A block takes kRows rows of a batch. Grid: as many as there are such parts.
-extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps == 4 ? 2 : 1)
-    project_wide(FusedArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 ? 2 : 1) project_wide(FusedArguments a) {
   extern __shared__ __align__(16) uint4 memory[];
   uint4* const ring = memory + kRows * kRowVectors;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -60,29 +60,40 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps ==
     }
   }
 
-  const long long tiles = (a.square + kTileRows - 1) / kTileRows;
-  Tile tile(a, batch * tiles + part * kRowWarps + of_rows);
-  const bool there = part * kRowWarps + of_rows < tiles;
-  if (there) tile.read_mask(a);
+  const int tiles = (a.square + kTileRows - 1) / kTileRows, first_tile = (part * kRowWarps + of_rows) * kHigh;
+#if CLEBSCH_HIGH == 1
+  Tile tile[kHigh] = {Tile(a, batch * tiles + min(first_tile, tiles - 1))};
+#else
+  Tile tile[kHigh] = {Tile(a, batch * tiles + min(first_tile, tiles - 1)),
+                      Tile(a, batch * tiles + min(first_tile + 1, tiles - 1))};
+#endif
+#pragma unroll
+  for (int i = 0; i < kHigh; ++i) tile[i].read_mask(a);
   int turn = 0;
 #pragma unroll 1
   for (int set = 0; set < kSets; ++set) {
-    float first[kWarpGroups][4][4], second[kWarpGroups][4][4];
+    float first[kWarpGroups][kHigh][4][4], second[kWarpGroups][kHigh][4][4];
 #pragma unroll
     for (int q = 0; q < kWarpGroups; ++q) {
       const float* bias = a.in_bias + 32 * (set * kGroupsOfSet + of_channels * kWarpGroups + q);
-      begin_sums(first[q], bias);
-      begin_sums(second[q], bias + 16);
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) {
+        begin_sums(first[q][i], bias);
+        begin_sums(second[q][i], bias + 16);
+      }
     }
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c, ++turn) {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
       __syncthreads();
       if (turn + 1 < kSets * kChunks) fetch(ring + (turn + 1) % 2 * kStage, weights + (turn + 1) * kStage);
-      uint4 x[4];
+      uint4 x[kHigh][4];
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        x[n] = memory[place_of_unit(of_rows * kTileRows + 8 * (g / 2) + 2 * n + g % 2, 4 * c + t)];
+      for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          x[i][n] = memory[place_of_unit((of_rows * kHigh + i) * kTileRows + 8 * (g / 2) + 2 * n + g % 2, 4 * c + t)];
+        }
       }
       const uint4* stage = ring + turn % 2 * kStage + of_channels * kWarpGroups * 64 + lane;
 #pragma unroll
@@ -91,18 +102,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 && kRowWarps ==
         for (int q = 0; q < kWarpGroups; ++q) {
           const uint4 p = stage[(s * kGroupsOfSet + q) * 64], z = stage[(s * kGroupsOfSet + q) * 64 + 32];
 #pragma unroll
-          for (int n = 0; n < 4; ++n) {
-            const unsigned b0 = s == 0 ? x[n].x : x[n].z, b1 = s == 0 ? x[n].y : x[n].w;
-            multiply(first[q][n], p, b0, b1);
-            multiply(second[q][n], z, b0, b1);
+          for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+              const unsigned b0 = s == 0 ? x[i][n].x : x[i][n].z, b1 = s == 0 ? x[i][n].y : x[i][n].w;
+              multiply(first[q][i][n], p, b0, b1);
+              multiply(second[q][i][n], z, b0, b1);
+            }
           }
         }
       }
     }
-    if (!there) continue;
 #pragma unroll
     for (int q = 0; q < kWarpGroups; ++q) {
-      tile.store_group(a, set * kGroupsOfSet + of_channels * kWarpGroups + q, first[q], second[q]);
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) {
+        if (first_tile + i >= tiles) continue;
+        tile[i].store_group(a, set * kGroupsOfSet + of_channels * kWarpGroups + q, first[q][i], second[q][i]);
+      }
     }
   }
 }
