@@ -38,12 +38,10 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  cuda::Kernel output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
-  output.set_dynamic_shared(static_cast<int>(output_shared(shape)));
-  kernels->output = output;
-  cuda::Kernel input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
-  input.set_dynamic_shared(static_cast<int>(input_shared(shape)));
-  kernels->input = input;
+  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
+  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
+  kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
   return kernels.release();
 }
 
