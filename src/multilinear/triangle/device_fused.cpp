@@ -93,6 +93,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   plan.gate_before = shape.gate_before;
   plan.mask_kind = mask_kind;
   plan.vector = shape.n % 8 == 0 ? 8 : shape.n % 4 == 0 ? 4 : 1;
+  plan.in_halves = shape.n >= 2048;
   plan.wide = shape.d > 128;
   const int64_t room = cuda::most_shared_per_block(limits);
 
@@ -167,7 +168,16 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   f.x = a.x;
   f.out = a.out;
   f.left = given(a.left, plan.hidden, left);
-  f.right = given(a.right, plan.hidden, right);
+  const int64_t channels = a.shape.batch * plan.hidden, half = channels / 2 * n * pitch * 2;
+  const bool in_halves = plan.in_halves && a.right == nullptr && a.o == nullptr;
+  void* of_o = a.o;
+  if (in_halves) {  // o's second half lies where right's first was
+    right = allocate(static_cast<size_t>(3 * half));
+    of_o = right.get();
+    f.right = static_cast<char*>(right.get()) + half;
+  } else {
+    f.right = given(a.right, plan.hidden, right);
+  }
   if (plan.wide) f.gate = given(nullptr, gate_width(plan), gate);
   Parts parts;
   const size_t in = parts.take(in_vectors(plan) * kVectorBytes), p = parts.take(p_vectors(plan) * kVectorBytes),
@@ -197,10 +207,14 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     const int64_t each = plan.in_warps * plan.in_high;
     kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
-  void* const of_o = given(a.o, plan.hidden, o);
+  if (!in_halves) of_o = given(a.o, plan.hidden, o);
   f.o = of_o;
-  contract({plan.operand, a.shape.incoming, a.shape.batch * plan.hidden, n, pitch, f.left, f.right, of_o}, allocate,
-           stream);
+  for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
+    const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
+    contract({plan.operand, a.shape.incoming, in_halves ? channels / 2 : channels, n, pitch, at_part(f.left),
+              at_part(f.right), at_part(of_o)},
+             allocate, stream);
+  }
   kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
                          stream, f);
 }
