@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/attention"), st
 import common  # noqa: E402
 from timing import both_times, error_of, forward_times, peak_memory  # noqa: E402
 
-from clebsch.attention import spherical_attention  # noqa: E402
+from clebsch.attention import spherical_attention, spherical_attention_reference  # noqa: E402
 
 #: sequences, heads, length, head size, dtype; name of the record of its forward pass.
 CASES = [
@@ -51,6 +51,61 @@ def composition_scaled(q, k, v):
     k = k * k.shape[-2] ** -0.5
     gram = k.transpose(-1, -2) @ k
     return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
+
+
+def causal_ours(q, k, v):
+    return spherical_attention(q, k, v, causal=True)[0]
+
+
+def causal_composition(q, k, v, rows=128):
+    """Chunks of rows by torch's batched products: sums before a chunk, scores within it; keys scaled for 16 bits."""
+    batch, heads, length, d = q.shape
+    q, k, v = (x.view(batch, heads, length // rows, rows, -1) for x in (q, k * length**-0.5, v))
+    sums = torch.nn.functional.pad((k.transpose(-1, -2) @ torch.cat((k, v), -1))[:, :, :-1], (0, 0, 0, 0, 1, 0))
+    gram, values = sums.float().cumsum(2).to(q.dtype).split((d, v.shape[-1]), -1)
+    scores = (q @ k.transpose(-1, -2)).tril()
+    z = ((q @ gram) * q).sum(-1, keepdim=True) + scores.square().sum(-1, keepdim=True)
+    return ((q @ values + scores @ v) * z.rsqrt()).view(batch, heads, length, -1)
+
+
+def chunked_linear_attention():
+    """flash-linear-attention's causal linear attention (no norm: less than what is computed here), or None."""
+    try:
+        from fla.ops.linear_attn import chunk_linear_attn
+    except ImportError:
+        return None
+
+    def call(q, k, v):
+        q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        return chunk_linear_attn(q, k, v, scale=1.0, normalize=False)[0].transpose(1, 2)
+
+    return call
+
+
+def causal_case(device: str, d: int, repeats: int) -> dict:
+    """Causal attention of (4, 16, 4096, d) in float16; the error is of the first 1024 rows of two heads."""
+    random = torch.Generator(device=device).manual_seed(1)
+    tensors = [torch.randn(4, 16, 4096, d, generator=random, device=device).half() for _ in range(3)]
+    first = [x[:1, :2, :1024] for x in tensors]
+    expected, _ = spherical_attention_reference(*(x.double() for x in first), causal=True)
+    contenders = {
+        "clebsch": causal_ours,
+        "torch": causal_composition,
+        "flash-linear-attention": chunked_linear_attention(),
+    }
+    found = {}
+    for label, call in contenders.items():
+        if call is None:
+            continue
+        with torch.no_grad():
+            error = error_of(call(*tensors)[:1, :2, :1024], expected)
+        if label == "clebsch" and not error <= BOUND[torch.float16]:
+            raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
+        found[label] = {"forward": forward_times(call, tensors, repeats)[0], "both": both_times(call, tensors, repeats),
+                        "error": error if "linear" not in label else None}  # fmt: skip
+        print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, "
+              f"with backward {statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
+    return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
 
 
 def softmax(backend):
@@ -156,7 +211,20 @@ def main() -> None:
         if not hard["error"] <= 1e-3:
             raise SystemExit(f"flagged queries: expected an error of at most 1e-3, got {hard['error']}")
         records.append(record("spherical_flagged_41472_us", hard["forward"], hard["error"], torch.float16, None))
+        plain = next(r for r in records if r["name"] == "spherical_linear_41472_us")["value"]
+        ratio = record(
+            "spherical_flagged_ratio", [t / plain for t in hard["forward"]], hard["error"], torch.float16, None
+        )
+        records.append(ratio | {"unit": "times plain"})
         rows.append(hard)
+    if options.only in (0, 4096):
+        for d in (64, 128):
+            case = causal_case(device, d, repeats)
+            rows.append(case)
+            peers = {label: statistics.median(times["forward"]) for label, times in case["contenders"].items()}
+            mine = case["contenders"]["clebsch"]
+            records.append(record(f"spherical_causal_d{d}_us", mine["forward"], mine["error"], torch.float16,
+                                  ("torch", peers["torch"])))  # fmt: skip
     common.save(options.json, rows)
     common.save(options.records, records)
 

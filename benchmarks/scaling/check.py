@@ -149,8 +149,10 @@ def run(box: Box, model: str, names: list[str], ranks: int, way: str, args: argp
         (Path(folder) / "in.counts").write_text(text)
         (Path(folder) / "system.data").write_text(data_file(box))
         command = [args.mpiexec, "-np", str(ranks), args.lmp, "-in", "in.counts", "-log", "none"]
-        # More ranks than cores: MPICH's waiting ranks would keep the cores from the working ones.
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        # More ranks than cores: MPICH's waiting ranks would keep the cores from the working ones, most of all in the
+        # collectives in shared memory that it takes to after so many calls.
+        sleeping = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "2000000000"}
+        environment = os.environ | sleeping | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=args.limit)
     if done.returncode != 0:
         raise SystemExit(f"{ranks} ranks, comm {way}: {done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import System, random_system
+from lammps_runs import System, random_system, usual
 
 KEYWORDS = {
     "speed 9": [
@@ -42,22 +42,27 @@ def test_no_gpu(lammps, model, ranks):
     refused(lammps.evaluate(random_system(atoms=6), model, style=style, ranks=ranks, check=False), "device cpu")
 
 
-@pytest.mark.parametrize(
-    "coeff, texts",
-    [
-        ("* * {model}", ["expected 2 type names (or NULL) after the model file, one for each atom type, got 0"]),
-        ("* * {model} O H H", ["expected 2 type names", "got 3"]),
-        ("* * {model} NULL NULL", ["expected at least one type name, got NULL alone"]),
-        ("* * {model} O Xx", ["Xx"]),
-        ("* * missing.pt O H", ["expected a readable model file, got 'missing.pt'", "LAMMPS_POTENTIALS", "pair_coeff"]),
-        ("* * in.test O H", ["in.test"]),
-    ],
-)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_pair_coeff(lammps, model, coeff, texts, ranks):
-    """Also on two ranks: all stop, none hangs."""
+COEFFICIENTS = {
+    "* * {model}": ["expected 2 type names (or NULL) after the model file, one for each atom type, got 0"],
+    "* * {model} O H H": ["expected 2 type names", "got 3"],
+    "* * {model} NULL NULL": ["expected at least one type name, got NULL alone"],
+    "* * {model} O Xx": ["Xx"],
+    "* * missing.pt O H": ["expected a readable model file, got 'missing.pt'", "LAMMPS_POTENTIALS", "pair_coeff"],
+    "* * in.test O H": ["in.test"],
+}
+
+
+@pytest.mark.parametrize("coeff", COEFFICIENTS)
+def test_pair_coeff(lammps, model, coeff, ranks=1):
     pair = f"pair_style clebsch\npair_coeff {coeff.format(model=model)}\n"
-    refused(lammps.evaluate(random_system(atoms=6), model, pair=pair, ranks=ranks, check=False), *texts)
+    run = lammps.evaluate(random_system(atoms=6), model, pair=pair, ranks=ranks, check=False)
+    refused(run, *COEFFICIENTS[coeff])
+
+
+@pytest.mark.parametrize("coeff", usual(COEFFICIENTS, "* * {model} O Xx", "* * missing.pt O H"))
+def test_pair_coeff_on_two_ranks(lammps, model, coeff):
+    """What is wrong with the words, the model and the file: all stop, none hangs."""
+    test_pair_coeff(lammps, model, coeff, ranks=2)
 
 
 def test_one_pair_coeff(lammps, model):

@@ -1,6 +1,7 @@
 """comm halo: ranks exchange features. The same numbers as on one rank, to rounding; the log says what is sent."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,14 +26,40 @@ def halo(lammps, system, model, ranks, way="halo", **rest):
     return run
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
-@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "triclinic", "slab"))
-def test_mace(lammps, mace_model, name, newton):
+#: Names of systems; ranks with newton; kinds of models. At every change a system meets some of the pairs.
+PLACES = ["triclinic", "mixed", "small", "slab", "one atom"]
+RANKS = [(2, "on"), (3, "on"), (4, "off")]
+KINDS = ["nequip", "mace"]
+
+
+TWO_WAYS = [("halo", "halo"), ("ghost", "halo"), ("halo", "ghost")]
+
+
+def every(*few):
+    """(name, ranks, newton, kind), all of them by night."""
+    return usual([(name, *ranks, kind) for name, ranks, kind in product(PLACES, RANKS, KINDS)], *few)
+
+
+@pytest.fixture
+def kinds(model, mace_model) -> dict:
+    return {"nequip": model, "mace": mace_model}
+
+
+@pytest.mark.parametrize(
+    "name, ranks, newton",
+    usual(
+        [(name, *ranks) for name, ranks in product(PLACES, RANKS)],
+        ("triclinic", 2, "on"),
+        ("triclinic", 4, "off"),
+        ("slab", 3, "on"),
+        ("slab", 4, "off"),
+    ),
+)
+def test_mace(lammps, mace_model, name, ranks, newton):
     """A model with densities, whose features carry the energy so far. (NequIP: test_ranks.py.)"""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
     reference = lammps.reference(system, mace_model)
-    for ranks in (2, 3) if newton == "on" else (4,):
-        assert_same(halo(lammps, system, mace_model, ranks, newton=newton), reference, ROUNDING)
+    assert_same(halo(lammps, system, mace_model, ranks, newton=newton), reference, ROUNDING)
 
 
 @pytest.mark.nightly
@@ -51,19 +78,18 @@ def test_one_atom(lammps, model, newton):
     assert_same(halo(lammps, one_atom(), model, 3, newton=newton), reference, ROUNDING)
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
-@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "one atom"))
-def test_gather(lammps, model, mace_model, name, newton):
+@pytest.mark.parametrize(
+    "name, ranks, newton, kind",
+    every(("one atom", 2, "on", "mace"), ("one atom", 3, "on", "nequip"), ("one atom", 4, "off", "mace")),
+)
+def test_gather(lammps, kinds, name, ranks, newton, kind):
     """Everything to every rank in collective calls, of ranks without atoms too. The bits are those of halo."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
-    for file in (model, mace_model):
-        reference = lammps.reference(system, file)
-        for ranks in (2, 3) if newton == "on" else (4,):
-            run = halo(lammps, system, file, ranks, way="gather", newton=newton)
-            assert "comm gather through MPI on the host" in run.output
-            assert_same(run, reference, ROUNDING)
-            halos = halo(lammps, system, file, ranks, newton=newton)
-            assert np.array_equal(run.forces(), halos.forces()) and run.values == halos.values
+    run = halo(lammps, system, kinds[kind], ranks, way="gather", newton=newton)
+    assert "comm gather through MPI on the host" in run.output
+    assert_same(run, lammps.reference(system, kinds[kind]), ROUNDING)
+    halos = halo(lammps, system, kinds[kind], ranks, newton=newton)
+    assert np.array_equal(run.forces(), halos.forces()) and run.values == halos.values
 
 
 def test_no_atoms(lammps, model):
@@ -79,8 +105,16 @@ def test_multi(lammps, model, style):
     assert_same(halo(lammps, system, model, 3, after=style), lammps.evaluate(system, model), ROUNDING)
 
 
-@pytest.mark.parametrize("newton", ["on", "off"])
-def test_two_models(lammps, model, mace_model, newton):
+@pytest.mark.parametrize(
+    "newton, first, second",
+    usual(
+        [(newton, *ways) for newton in ("on", "off") for ways in TWO_WAYS],
+        ("on", "halo", "halo"),
+        ("on", "ghost", "halo"),
+        ("off", "halo", "ghost"),
+    ),
+)
+def test_two_models(lammps, model, mace_model, newton, first, second):
     """Each has a communicator of its own; one with deep ghosts beside one that needs none of them."""
     system = random_system(atoms=40)
     overlay = (
@@ -88,9 +122,8 @@ def test_two_models(lammps, model, mace_model, newton):
         f"pair_coeff * * clebsch 1 {model} O H\npair_coeff * * clebsch 2 {mace_model} O H\n"
     )
     reference = lammps.reference(system, model, pair=overlay.format("auto", "auto"))
-    for ways in (("halo", "halo"), ("ghost", "halo"), ("halo", "ghost")):
-        run = lammps.evaluate(system, model, ranks=3, pair=overlay.format(*ways), newton=newton)
-        assert_same(run, reference)
+    run = lammps.evaluate(system, model, ranks=3, pair=overlay.format(first, second), newton=newton)
+    assert_same(run, reference)
 
 
 def test_same_bits(lammps, model):
@@ -224,23 +257,33 @@ def test_what_auto_takes(lammps, model):
 
 
 def test_the_style_is_given_again(lammps, model):
-    """Another kind of communication with the same model."""
-    again = "run 0\npair_style clebsch comm {}\nrun 0"
+    """Another kind of communication with the same model; without an integrator the atoms stay where they are."""
+    ways = ("ghost", "halo", "gather", "auto")
+    again = "run 1\n" + "".join(f"pair_style clebsch comm {way}\nrun 1\n" for way in ways)
     system = random_system()
     reference = lammps.reference(system, model)
-    for first, second in (("halo", "ghost"), ("ghost", "halo"), ("halo", "gather"), ("gather", "auto")):
-        run = lammps.evaluate(system, model, ranks=2, style=f"comm {first}", run=again.format(second))
-        assert_same(run, reference)
+    run = lammps.evaluate(system, model, ranks=2, style="comm halo", run=again)
+    assert_same(run, reference)
+    frames, expected = run.frames(), reference.table()
+    assert len(frames) == 2 + len(ways)
+    for frame, axis in product(frames, ("fx", "fy", "fz")):
+        assert np.abs(frame[axis] - expected[axis]).max() < 1e-10 * np.abs(expected[axis]).max()
 
 
-@pytest.mark.parametrize("name", usual(["triclinic", "mixed", "small", "slab", "one atom"], "mixed", "slab"))
-@pytest.mark.parametrize("ranks, newton", usual([(2, "on"), (3, "on"), (4, "off")], (2, "on"), (4, "off")))
-def test_through_the_buffers_of_a_device(lammps, model, mace_model, name, ranks, newton):
+@pytest.mark.parametrize(
+    "name, ranks, newton, kind",
+    every(
+        ("mixed", 2, "on", "nequip"),
+        ("mixed", 4, "off", "mace"),
+        ("slab", 2, "on", "mace"),
+        ("slab", 4, "off", "nequip"),
+    ),
+)
+def test_through_the_buffers_of_a_device(lammps, kinds, name, ranks, newton, kind):
     """The way of a GPU on the CPU: lists of pairs, padded buffers, a part of the step between two exchanges."""
     system = (SYSTEMS | {"one atom": one_atom})[name]()
-    for file in (model, mace_model):
-        run = halo(lammps, system, file, ranks, newton=newton, style="comm halo device cpu:padded")
-        assert_same(run, lammps.reference(system, file), ROUNDING)
+    run = halo(lammps, system, kinds[kind], ranks, newton=newton, style="comm halo device cpu:padded")
+    assert_same(run, lammps.reference(system, kinds[kind]), ROUNDING)
 
 
 @pytest.mark.parametrize("more", ["fix 1 all nve\nfix b all balance 5 1.0 shift x 10 1.02\n", "fix 1 all nve\n"])

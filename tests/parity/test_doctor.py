@@ -34,12 +34,14 @@ TORCH = {"version": "2.11.0+cu130", "cuda": "13.0", "problem": ""}
 LIBRARY = {"path": "/lib/libclebsch.so", "built_for": "2.11.0", "problem": "", "version": "0.1.0"}
 COMPILER = {"version": "13.0", "problem": ""}
 CACHE = {"folder": "/cache", "problem": "", "files": 3, "bytes": 2_000_000}
+MULTILINEAR = {"path": "/lib/libclebsch_multilinear.so", "there": True, "problem": ""}
 GPUS = {"names": ["H200"], "capabilities": [90], "problem": "", "broken": False}
 NO_GPU = {"names": [], "capabilities": [], "problem": "no driver", "broken": False}
 
 
 def whole(**changed: object) -> dict[str, Finding]:
-    given = {"torch": TORCH, "library": LIBRARY, "compiler": COMPILER, "cache": CACHE, "gpus": GPUS}
+    given = {"torch": TORCH, "library": LIBRARY, "compiler": COMPILER, "cache": CACHE}
+    given |= {"multilinear": MULTILINEAR, "gpus": GPUS}
     return explained(stages(**{**given, **changed}))
 
 
@@ -58,6 +60,8 @@ def test_all_is_well():
         ({"compiler": {"version": "", "problem": "none"}}, "NVRTC", FAIL, "nvidia-cuda-nvrtc"),
         ({"compiler": {"version": "", "problem": "none"}, "gpus": NO_GPU}, "NVRTC", NOTE, "nvidia-cuda-nvrtc"),
         ({"cache": {**CACHE, "problem": "/cache cannot be written"}}, "kernel cache", NOTE, "CLEBSCH_CACHE_DIR"),
+        ({"multilinear": {**MULTILINEAR, "there": False, "problem": "x"}}, "multilinear", NOTE, "MULTILINEAR=ON"),
+        ({"multilinear": {**MULTILINEAR, "problem": "undefined symbol"}}, "multilinear", FAIL, "symbol. Remedy: build"),
         ({"torch": {**TORCH, "cuda": ""}}, "torch", OK, "for CPUs alone"),
         ({"torch": {"version": "", "problem": "not installed"}}, "torch", FAIL, "pip install torch"),
     ],
@@ -109,6 +113,7 @@ def test_this_environment(needs_library):
     found = {finding["check"]: finding for finding in json.loads(done.stdout)}
     assert found["torch"]["status"] == found["libclebsch"]["status"] == "ok", done.stdout
     assert str(library.require()) in found["libclebsch"]["found"]
+    assert "libclebsch_multilinear.so" in found["multilinear"]["found"]
     assert done.returncode == any(finding["status"] == "fail" for finding in found.values())
 
 

@@ -1,6 +1,8 @@
 #pragma once
-// Tensors of tests of attention: numbers of any type, memory of the emulated device, errors.
+// Tensors of every number type that the kernels of attention take, for their tests in the emulator.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -10,8 +12,6 @@
 
 namespace clebsch::testing {
 
-using namespace attention;
-
 /// Device memory is the host's, filled with what is no number.
 inline Memory allocate(std::size_t bytes) {
   void* memory = std::malloc(bytes + 1);
@@ -19,7 +19,10 @@ inline Memory allocate(std::size_t bytes) {
   return Memory(memory, std::free);
 }
 
-inline size_t size_of(int number) { return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2; }
+inline size_t size_of(int number) {
+  using namespace attention;
+  return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2;
+}
 
 /// Numbers of a type, with room for as many.
 struct Tensor {
@@ -30,10 +33,10 @@ struct Tensor {
       : number(type), count(static_cast<size_t>(size)), bytes(count * size_of(type), '\xff') {}
   void* data() { return bytes.data(); }
   double get(size_t at) const {
-    if (number == kFloat64) return read<double>(at);
-    if (number == kFloat32) return static_cast<double>(read<float>(at));
+    if (number == attention::kFloat64) return read<double>(at);
+    if (number == attention::kFloat32) return static_cast<double>(read<float>(at));
     const auto bits = read<uint16_t>(at);
-    if (number == kBfloat16) {
+    if (number == attention::kBfloat16) {
       const uint32_t word = uint32_t{bits} << 16;
       float x;
       std::memcpy(&x, &word, 4);
@@ -44,11 +47,11 @@ struct Tensor {
     return bits & 0x8000 ? -size : size;
   }
   void set(size_t at, float x) {
-    if (number == kFloat64) return write(at, static_cast<double>(x));
-    if (number == kFloat32) return write(at, x);
+    if (number == attention::kFloat64) return write(at, static_cast<double>(x));
+    if (number == attention::kFloat32) return write(at, x);
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
-    if (number == kBfloat16) return write(at, static_cast<uint16_t>(bits >> 16));
+    if (number == attention::kBfloat16) return write(at, static_cast<uint16_t>(bits >> 16));
     const int exponent = static_cast<int>(bits >> 23 & 255) - 112;
     const uint32_t half = exponent <= 0 ? 0 : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
     write(at, static_cast<uint16_t>((bits >> 16 & 0x8000) | half));

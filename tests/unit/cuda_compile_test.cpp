@@ -54,13 +54,17 @@ TEST_P(CudaCompile, KernelsFitTheDeviceWithoutSpills) {
   std::map<std::string, KernelJob> known;
   for (NamedJob& named : registry_jobs(limits)) known[named.problem + " " + named.job.label] = std::move(named.job);
   std::vector<KernelJob> jobs;
-  const std::vector<std::string> names = subset();
-  for (const std::string& name : names) {
-    ASSERT_TRUE(known.count(name)) << "no kernel '" << name << "'";
-    jobs.push_back(known[name]);
+  std::vector<std::string> names;
+  const std::vector<std::string> all = subset();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(known.count(all[i])) << "no kernel '" << all[i] << "'";
+    // At every change a kernel is compiled for sm_90 and one other.
+    if (testing::usual_run() && GetParam() == (i % 2 ? 80 : 120)) continue;
+    names.push_back(all[i]);
+    jobs.push_back(known[all[i]]);
   }
-  ASSERT_GE(names.size(), 15u);
-  ASSERT_LE(names.size() * std::size(kArchitectures), kMostKernels);
+  ASSERT_GE(all.size(), 15u);
+  ASSERT_LE(all.size() * std::size(kArchitectures), kMostKernels);
   const auto results = compile_jobs(jobs, CubinCache(""));  // what is tested is the compiler, not a cache
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string label = names[i] + " for sm_" + std::to_string(limits.arch);

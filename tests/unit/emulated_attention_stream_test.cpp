@@ -11,6 +11,8 @@
 namespace clebsch::testing {
 namespace {
 
+using namespace attention;
+
 struct Case {
   int number, heads, key_heads, d, dv;
   int64_t queries, keys;

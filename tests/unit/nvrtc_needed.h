@@ -8,6 +8,17 @@
 
 #include "cuda/runtime/nvrtc.h"
 
+namespace clebsch::testing {
+
+/// Whether `scripts/test` runs what it runs at every change (tests/conftest.py). Kernels are then compiled for sm_90
+/// and each for one or two other architectures; `--nightly`, and a test program by hand, compile all for all.
+inline bool usual_run() {
+  const char* usual = std::getenv("CLEBSCH_TEST_USUAL");
+  return usual && *usual;
+}
+
+}  // namespace clebsch::testing
+
 #define CLEBSCH_NEEDS_NVRTC()                                                               \
   do {                                                                                      \
     std::string reason;                                                                     \

@@ -174,6 +174,11 @@ void Kernel::take_shared_memory(unsigned bytes) {
   shared_ = bytes;
 }
 
+int most_shared_per_block(const DeviceLimits& limits) {
+  constexpr int kReserved = 1024;  // of a block, by the system: CUDA programming guide, "Compute Capabilities"
+  return limits.arch < 80 ? limits.shared_per_multiprocessor : limits.shared_per_multiprocessor - kReserved;
+}
+
 std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names) {
   Module module = nullptr;
   check(driver().module_load(&module, code.data()), "cuModuleLoadData");

@@ -67,6 +67,9 @@ class KernelOf {
   Kernel kernel_;
 };
 
+/// What a block of a kernel can have of a device's shared memory once it asks for it (take_shared_memory), bytes.
+int most_shared_per_block(const DeviceLimits& limits);
+
 /// Loads machine code into the current context and finds its entry points. Throws Error with the driver's message.
 std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
 

@@ -1,58 +1,12 @@
 #pragma once
-// What the passes of spherical attention on the CPU share: 16-bit numbers, and the rows of a call's tensors.
+// What the passes of spherical attention on the CPU share: the rows of a call's tensors.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "multilinear/attention/spherical.h"
+#include "multilinear/host_numbers.h"
 
 namespace clebsch::attention {
-
-struct Half {
-  uint16_t bits;
-};
-struct Brain {
-  uint16_t bits;
-};
-
-inline float as_float(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, 4);
-  return x;
-}
-inline uint32_t as_bits(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return bits;
-}
-
-inline double to_double(double x) { return x; }
-inline double to_double(float x) { return static_cast<double>(x); }
-inline double to_double(Brain x) { return static_cast<double>(as_float(uint32_t{x.bits} << 16)); }
-inline double to_double(Half x) {
-  const uint32_t size = x.bits & 0x7fffu, sign = (x.bits & 0x8000u) << 16;
-  const float plain = as_float(size << 13) * as_float(0x77800000u);  // 2^112
-  return static_cast<double>(as_float(sign | (size >= 0x7c00u ? 0x7f800000u | size << 13 : as_bits(plain))));
-}
-
-template <typename T>
-T from_double(double x) {
-  return static_cast<T>(x);
-}
-template <>
-inline Brain from_double<Brain>(double x) {
-  const uint32_t bits = as_bits(static_cast<float>(x));
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
-  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
-}
-template <>
-inline Half from_double<Half>(double x) {
-  const uint32_t bits = as_bits(static_cast<float>(x)), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
-  if (size >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};
-  if (size < 0x38800000u) return {static_cast<uint16_t>(sign | (as_bits(as_float(size) + 0.5f) - 0x3f000000u))};
-  return {static_cast<uint16_t>(sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13)};
-}
 
 /// Rows that a thread takes at a time, and parts of a head's rows at most: fixed, so that threads do not matter.
 inline constexpr int64_t kRows = 32, kLeastRows = 256, kParts = 16;

@@ -1,40 +1,20 @@
 #pragma once
-// What the ops of spherical attention share: names of number types, checks of their tensors.
+// What the ops of spherical attention share: checks of their tensors.
 #include <ATen/core/Tensor.h>
 
 #include <cmath>
 #include <limits>
 
-#include "multilinear/attention/kernels/attention.h"
-#include "multilinear/torch_device.h"
+#include "multilinear/attention/torch_numbers.h"
 
 namespace clebsch::attention {
 
 using Optional = c10::optional<at::Tensor>;
 inline constexpr const char* kOp = "spherical_attention";
 
-inline int number_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return kFloat64;
-    case at::kFloat:
-      return kFloat32;
-    case at::kHalf:
-      return kFloat16;
-    case at::kBFloat16:
-      return kBfloat16;
-    default:
-      fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", kOp, at::toString(dtype));
-  }
-}
-
-inline at::ScalarType real_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
-
+inline int number_of(at::ScalarType dtype) { return number_of(kOp, dtype); }
 inline void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& q) {
-  require(tensor.scalar_type() == q.scalar_type(), "{}: {}: expected {} as q, got {}: convert one of them", kOp, name,
-          at::toString(q.scalar_type()), at::toString(tensor.scalar_type()));
-  require(tensor.device() == q.device(), "{}: {}: expected a tensor on {} as q, got one on {}", kOp, name,
-          q.device().str(), tensor.device().str());
+  check_like(kOp, name, tensor, q);
 }
 
 /// Everything but the values of offsets on a GPU, which are read in place.

@@ -27,10 +27,6 @@ std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Contraction off: the result does not depend on what this compiler fuses. No unique symbols: shared memory of a
-/// function template is that of its own kernels, not of others loaded before.
-constexpr const char* kFlags = " -std=gnu++17 -O1 -ffp-contract=off -fno-gnu-unique -w -fPIC -shared";
-
 /// Inline assembly that generated kernels use, and what stands for it here: nothing for hints to cache and optimiser.
 std::string without_assembly(std::string text) {
   static const std::vector<std::pair<std::regex, const char*>> known = [] {
@@ -60,15 +56,20 @@ std::string without_assembly(std::string text) {
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[^;]*;)"),
          "emulated::load_transposed(to, from, __LINE__);"},
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
-         "emulated::load_plain(to, from, __LINE__);"},
+         "emulated::load_matrices(to, from, __LINE__);"},
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
+        {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},
     };
   }();
+  // Dynamic shared memory is as large as a device has it.
+  static const std::regex dynamic(R"(extern __shared__ ([^;\[]*)\[\];)");
+  text = std::regex_replace(text, dynamic,
+                            "__shared__ $1[" + std::to_string(clebsch::emulator::kDynamicShared) + " / 16];");
   for (const auto& [statement, meaning] : known) text = std::regex_replace(text, statement, meaning);
   return text;
 }
@@ -91,7 +92,7 @@ std::string for_the_host(const std::string& text) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";
   }
-  return "#include \"" EMULATOR_HEADER "\"\n#line 1\n" + text + "\n" + wrappers;
+  return "#include \"" EMULATOR_PRECOMPILED "\"\n#line 1\n" + text + "\n" + wrappers;
 }
 
 /// A program linked with this library uses it as its compiler too, and keeps what it compiles in the build folder.
@@ -108,7 +109,7 @@ extern "C" {
 int nvrtcVersion(int* major, int* minor) {
   *major = chosen ? 13 : 0;
   // The cache of compiled kernels looks at the version: another header or flag, other kernels.
-  *minor = static_cast<int>(std::hash<std::string>{}(contents(EMULATOR_HEADER) + kFlags) % 1000000);
+  *minor = static_cast<int>(std::hash<std::string>{}(contents(EMULATOR_HEADER) + EMULATOR_FLAGS) % 1000000);
   return 0;
 }
 
@@ -132,7 +133,7 @@ int nvrtcCompileProgram(void* handle, int, const char* const*) {
   if (!mkdtemp(folder_name)) return 6;
   const std::filesystem::path folder = folder_name;
   std::ofstream(folder / "kernel.cpp") << for_the_host(text);
-  const std::string command = "'" EMULATOR_COMPILER "'" + std::string(kFlags) + " -o '" +
+  const std::string command = "'" EMULATOR_COMPILER "' " EMULATOR_FLAGS " -shared -o '" +
                               (folder / "kernel.so").string() + "' '" + (folder / "kernel.cpp").string() + "' 2>'" +
                               (folder / "log").string() + "'";
   const int status = std::system(command.c_str());

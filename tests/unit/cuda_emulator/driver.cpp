@@ -127,12 +127,19 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return 0;
 }
 
-int cuFuncSetAttribute(void*, int, int) { return failed("no shared memory beyond what a kernel declares"); }
+/// Of the attributes the size of dynamic shared memory alone (8).
+int cuFuncSetAttribute(void*, int attribute, int value) {
+  if (attribute != 8 || value < 0 || value > clebsch::emulator::kDynamicShared) {
+    return failed("attribute " + std::to_string(attribute) + " of a kernel: " + std::to_string(value));
+  }
+  return 0;
+}
 
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void*, void** arguments, void**) {
-  if (grid_z != 1 || threads_y != 1 || threads_z != 1 || shared != 0)
-    return failed("a launch the emulator does not do");
+  if (grid_z != 1 || threads_y != 1 || threads_z != 1) return failed("a launch the emulator does not do");
+  if (static_cast<int>(shared) > clebsch::emulator::kDynamicShared)
+    return failed(std::to_string(shared) + " bytes of shared memory");
   if (threads_x == 0 || threads_x > 1024) return failed(std::to_string(threads_x) + " threads a block");
   const std::lock_guard<std::mutex> lock(mutex);
   do_copies();

@@ -45,6 +45,8 @@ def explain(ended: Ended) -> Iterator[Finding]:
     if "compiler" in stages:
         yield _compiler(stages["compiler"], bool(gpus["names"]))
         yield _cache(stages["cache"])
+    if "multilinear" in stages:
+        yield _multilinear(stages["multilinear"])
     if "gpus" in stages:
         yield _gpus(gpus, stages["torch"])
     if ended.problem:
@@ -103,6 +105,17 @@ def _cache(cache: dict[str, Any]) -> Finding:
             "set CLEBSCH_CACHE_DIR to a folder that belongs to you",
         )  # fmt: skip
     return Finding("kernel cache", OK, f"{cache['folder']}, {cache['files']} kernels, {cache['bytes'] / 1e6:.1f} MB")
+
+
+def _multilinear(found: dict[str, Any]) -> Finding:
+    if not found["problem"]:
+        return Finding("multilinear", OK, found["path"])
+    if not found["there"]:
+        return Finding(
+            "multilinear", NOTE, f"no {found['path']}; attention, sampling and the like need it, models do not",
+            "install the wheel, or build with cmake -DCLEBSCH_MULTILINEAR=ON (docs/install.md)",
+        )  # fmt: skip
+    return Finding("multilinear", FAIL, found["problem"], "build it again together with libclebsch, for this torch")
 
 
 def _gpus(gpus: dict[str, Any], torch: dict[str, Any]) -> Finding:

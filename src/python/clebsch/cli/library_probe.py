@@ -45,9 +45,24 @@ def main() -> int:
         _tell(compiler=json.loads(model.kernel_compiler()))
         folder = model.kernel_cache_folder()
         _tell(cache={"folder": folder, "problem": model.kernel_cache_problem(""), **_content(folder)})
+        _tell(begun="loading libclebsch_multilinear")
+        _tell(multilinear=_multilinear())
     _tell(begun="starting the GPU")
     _tell(gpus=_gpus(torch, model))
     return 0
+
+
+def _multilinear() -> dict[str, Any]:
+    """Where the library of attention, sampling and the like is, and why it cannot be had."""
+    from .. import multilinear_library
+    from ..errors import ClebschError
+
+    path = multilinear_library.place()
+    try:
+        multilinear_library.require()
+    except ClebschError as error:
+        return {"path": str(path), "there": path.is_file(), "problem": str(error)}
+    return {"path": str(path), "there": True, "problem": ""}
 
 
 def _gpus(torch: Any, model: Any) -> dict[str, Any]:
