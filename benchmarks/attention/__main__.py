@@ -13,18 +13,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/attention"), str(ROOT / "src/python")]
 
 import common  # noqa: E402
+from timing import both_times, error_of, forward_times, peak_memory  # noqa: E402
 
-from clebsch.attention import spherical_attention  # noqa: E402
+from clebsch.attention import spherical_attention, spherical_attention_reference  # noqa: E402
 
 #: sequences, heads, length, head size, dtype; name of the record of its forward pass.
 CASES = [
@@ -53,6 +53,61 @@ def composition_scaled(q, k, v):
     return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
 
 
+def causal_ours(q, k, v):
+    return spherical_attention(q, k, v, causal=True)[0]
+
+
+def causal_composition(q, k, v, rows=128):
+    """Chunks of rows by torch's batched products: sums before a chunk, scores within it; keys scaled for 16 bits."""
+    batch, heads, length, d = q.shape
+    q, k, v = (x.view(batch, heads, length // rows, rows, -1) for x in (q, k * length**-0.5, v))
+    sums = torch.nn.functional.pad((k.transpose(-1, -2) @ torch.cat((k, v), -1))[:, :, :-1], (0, 0, 0, 0, 1, 0))
+    gram, values = sums.float().cumsum(2).to(q.dtype).split((d, v.shape[-1]), -1)
+    scores = (q @ k.transpose(-1, -2)).tril()
+    z = ((q @ gram) * q).sum(-1, keepdim=True) + scores.square().sum(-1, keepdim=True)
+    return ((q @ values + scores @ v) * z.rsqrt()).view(batch, heads, length, -1)
+
+
+def chunked_linear_attention():
+    """flash-linear-attention's causal linear attention (no norm: less than what is computed here), or None."""
+    try:
+        from fla.ops.linear_attn import chunk_linear_attn
+    except ImportError:
+        return None
+
+    def call(q, k, v):
+        q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        return chunk_linear_attn(q, k, v, scale=1.0, normalize=False)[0].transpose(1, 2)
+
+    return call
+
+
+def causal_case(device: str, d: int, repeats: int) -> dict:
+    """Causal attention of (4, 16, 4096, d) in float16; the error is of the first 1024 rows of two heads."""
+    random = torch.Generator(device=device).manual_seed(1)
+    tensors = [torch.randn(4, 16, 4096, d, generator=random, device=device).half() for _ in range(3)]
+    first = [x[:1, :2, :1024] for x in tensors]
+    expected, _ = spherical_attention_reference(*(x.double() for x in first), causal=True)
+    contenders = {
+        "clebsch": causal_ours,
+        "torch": causal_composition,
+        "flash-linear-attention": chunked_linear_attention(),
+    }
+    found = {}
+    for label, call in contenders.items():
+        if call is None:
+            continue
+        with torch.no_grad():
+            error = error_of(call(*tensors)[:1, :2, :1024], expected)
+        if label == "clebsch" and not error <= BOUND[torch.float16]:
+            raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
+        found[label] = {"forward": forward_times(call, tensors, repeats)[0], "both": both_times(call, tensors, repeats),
+                        "error": error if "linear" not in label else None}  # fmt: skip
+        print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, with backward "
+              f"{statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
+    return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
+
+
 def softmax(backend):
     def call(q, k, v):
         with sdpa_kernel(backend):
@@ -64,56 +119,6 @@ def softmax(backend):
 def exact(q, k, v):
     q, k, v = q.double(), k.double(), v.double()
     return composition(q, k, v)
-
-
-def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return ((found.double() - expected).square().mean() / expected.square().mean()).sqrt().item()
-
-
-def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
-    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
-    for _ in range(3):
-        work()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(inner):
-            work()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / inner)
-    return times
-
-
-def forward_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> tuple[list[float], str]:
-    """Of replays of a graph of ten calls, which the L2 cache does not empty between; else of calls."""
-    with torch.no_grad():
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                call(*tensors)
-        torch.cuda.current_stream().wait_stream(stream)
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                for _ in range(10):
-                    call(*tensors)
-        except RuntimeError:
-            torch.cuda.synchronize()
-            return event_times(lambda: call(*tensors), repeats, 10), "calls"
-        return [t / 10 for t in event_times(graph.replay, repeats, 3)], "graph"
-
-
-def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> list[float]:
-    x = [t.detach().clone().requires_grad_() for t in tensors]
-    weight = torch.randn_like(x[0])
-
-    def step():
-        torch.autograd.grad(call(*x), x, weight)
-
-    return event_times(step, repeats, 5)
 
 
 def low_rank_case(device: str, repeats: int) -> dict:
@@ -131,16 +136,6 @@ def low_rank_case(device: str, repeats: int) -> dict:
         "case": "rank 8", "error": error, "error_of_composition": error_of(plain, exact(q, k, v)),
         "forward": forward_times(ours, [q, k, v], repeats)[0], "both": both_times(ours, [q, k, v], repeats),
     }  # fmt: skip
-
-
-def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> int:
-    with torch.no_grad():
-        call(*tensors)
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        out = call(*tensors)
-        return torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
 
 
 def record(name: str, times: list[float], error: float, dtype: torch.dtype, peer: tuple[str, float] | None) -> dict:
@@ -216,7 +211,20 @@ def main() -> None:
         if not hard["error"] <= 1e-3:
             raise SystemExit(f"flagged queries: expected an error of at most 1e-3, got {hard['error']}")
         records.append(record("spherical_flagged_41472_us", hard["forward"], hard["error"], torch.float16, None))
+        plain = next(r for r in records if r["name"] == "spherical_linear_41472_us")["value"]
+        ratio = record(
+            "spherical_flagged_ratio", [t / plain for t in hard["forward"]], hard["error"], torch.float16, None
+        )
+        records.append(ratio | {"unit": "times plain"})
         rows.append(hard)
+    if options.only in (0, 4096):
+        for d in (64, 128):
+            case = causal_case(device, d, repeats)
+            rows.append(case)
+            peers = {label: statistics.median(times["forward"]) for label, times in case["contenders"].items()}
+            mine = case["contenders"]["clebsch"]
+            records.append(record(f"spherical_causal_d{d}_us", mine["forward"], mine["error"], torch.float16,
+                                  ("torch", peers["torch"])))  # fmt: skip
     common.save(options.json, rows)
     common.save(options.records, records)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/grade/overhead.py make FOLDER [NAME ...]    files: nequip-M, allegro-l2, mace-M (needs mace-torch)
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
+    python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
 
 Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, a step of ASE's calculator (energies, forces, stress) of
 a file with a grade: nobody asks for it, or every step gives it. Both take turns in random order; medians are compared.
@@ -51,15 +52,15 @@ def make(folder: Path, names: list[str]) -> None:
         write(upstream(name.removeprefix("nequip-")), folder / f"{name}.pt", verify=False, extrapolation=wanted)
 
 
-def measure(path: Path, device: str, atoms) -> dict[str, float]:
+def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, float]:
     """Medians of milliseconds a step without and with grades, their difference in percent, and as `null` that of a
     second calculator that nobody asks for grades either: what is noise."""
     from clebsch.ase import ClebschCalculator
 
     rng = np.random.default_rng(1)
     calculators = [ClebschCalculator(path, device, extrapolation=graded) for graded in (False, True, False)]
-    times = np.empty((3, STEPS))
-    for step in range(-10, STEPS):
+    times = np.empty((3, steps))
+    for step in range(-10, steps):
         atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
         for which in rng.permutation(3):
             begin = time.perf_counter()
@@ -67,18 +68,56 @@ def measure(path: Path, device: str, atoms) -> dict[str, float]:
             if step >= 0:
                 times[which, step] = 1e3 * (time.perf_counter() - begin)
     plain, graded, again = np.median(times, axis=1)
-    spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(STEPS)
+    spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(steps)
     return {"plain_ms": plain, "graded_ms": graded, "percent": 100 * (graded / plain - 1), "spread": spread,
             "null_percent": 100 * (again / plain - 1)}  # fmt: skip
+
+
+def timeline(path: Path, atoms, steps: int = 10) -> None:
+    """Prints kernels and copies of a step on a GPU whose times differ between steps without and with grades, in
+    microseconds, and how long the GPU is at work. Both numbers are means over some steps, recorded ones."""
+    import torch
+
+    from clebsch.ase import ClebschCalculator
+
+    seen: list[dict[str, float]] = []
+    for graded in (False, True):
+        calculator = ClebschCalculator(path, "cuda", extrapolation=graded)
+        rng = np.random.default_rng(1)
+
+        def step(calculator=calculator, rng=rng) -> None:
+            atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
+            calculator.calculate(atoms, ["energy", "forces", "stress"])
+
+        for _ in range(10):
+            step()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(steps):
+                step()
+        times: dict[str, float] = {}
+        for event in profile.events():
+            if event.device_type == torch.autograd.DeviceType.CUDA:
+                times[event.name] = times.get(event.name, 0.0) + event.device_time / steps
+        seen.append(times)
+    plain, graded_times = seen
+    rows = [(graded_times.get(k, 0.0) - plain.get(k, 0.0), k) for k in {*plain, *graded_times}]
+    rows.sort(key=lambda row: -abs(row[0]))
+    at_work = [sum(times.values()) for times in seen]
+    print(f"{path.stem}: {len(atoms)} atoms, at work {at_work[0]:.1f} us a step, with grades {at_work[1]:.1f}")
+    for difference, name in rows[:6]:
+        print(
+            f"  {difference:+9.1f} us  {plain.get(name, 0.0):9.1f} -> {graded_times.get(name, 0.0):9.1f}  {name[:70]}"
+        )
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("make", "measure"))
+    parser.add_argument("what", choices=("make", "measure", "timeline"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--steps", type=int, default=STEPS, help="that are measured")
     parser.add_argument("--cells", type=int, help="of diamond, along each axis")
     parser.add_argument("--json", type=Path, default=Path("overhead.json"))
     args = parser.parse_args()
@@ -87,8 +126,12 @@ def main() -> None:
         return
     records = []
     for name in args.names or [name for name in NAMES if (args.folder / f"{name}.pt").exists()]:
-        cells = args.cells or (10 if args.device.startswith("cuda") else 3)
-        found = measure(args.folder / f"{name}.pt", args.device, crystal(cells, "C" if name == "mace-M" else "CO"))
+        cells = args.cells or (10 if args.what == "timeline" or args.device.startswith("cuda") else 3)
+        path, atoms = args.folder / f"{name}.pt", crystal(cells, "C" if name == "mace-M" else "CO")
+        if args.what == "timeline":
+            timeline(path, atoms)
+            continue
+        found = measure(path, args.device, atoms, args.steps)
         found_text = (
             f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
         )
@@ -101,7 +144,8 @@ def main() -> None:
         }
         record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
         records.append({**found, **record, "peer": None, **common.about(args.device)})
-    common.save(args.json, records)
+    if records:
+        common.save(args.json, records)
 
 
 if __name__ == "__main__":

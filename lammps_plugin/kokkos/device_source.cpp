@@ -107,7 +107,6 @@ Verdict DeviceSource<DeviceType>::evaluate(Attempt attempt, const clebsch::Reque
     if (verdict == Verdict::done) break;
     lap(StepTimes::kModel);  // of edges that were too many
   }
-  if (!request.outputs.empty() || request.keep_features) read_atoms(graph_.counts().owned);
   return Verdict::done;
 }
 
@@ -155,10 +154,14 @@ Verdict DeviceSource<DeviceType>::judge(std::int64_t faults, const Attempt& atte
 }
 
 template <class DeviceType>
-void DeviceSource<DeviceType>::read_atoms(int owned) {
+const std::vector<int>& DeviceSource<DeviceType>::atoms() const {
+  if (read_numbering_ == graph_.numbering()) return node_atoms_;
   using Host = Kokkos::View<int*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const int owned = graph_.counts().owned;
   node_atoms_.resize(owned);
   Kokkos::deep_copy(Host(node_atoms_.data(), owned), Kokkos::subview(graph_.atoms(), std::make_pair(0, owned)));
+  read_numbering_ = graph_.numbering();
+  return node_atoms_;
 }
 
 /// Stops when a step has gone wrong. `same_atoms`: nodes are still numbered as when it was computed.

@@ -60,8 +60,8 @@ class DeviceSource : public StepSource {
   void forget_times() { laps_.forget(); }
 
   Counts counts() const override { return {graph_.counts().owned, graph_.counts().nodes}; }
-  /// Of steps for which named outputs were asked.
-  const std::vector<int>& atoms() const override { return node_atoms_; }
+  /// Of the owned nodes. Waits for the device when they are others than at the last call, which a new list makes them.
+  const std::vector<int>& atoms() const override;
   double memory_usage() const override { return graph_.memory_usage(); }
 
  private:
@@ -76,7 +76,6 @@ class DeviceSource : public StepSource {
   Verdict evaluate(Attempt attempt, const clebsch::Request& request, clebsch::Result& result);
   Verdict try_once(Attempt& attempt, const clebsch::Request& request, clebsch::Result& result);
   Verdict judge(std::int64_t faults, const Attempt& attempt, bool same_atoms);
-  void read_atoms(int owned);
   void stop_at_faults(std::int64_t faults, bool same_atoms);
   template <class Call>
   void measure(const Call& call);
@@ -89,7 +88,8 @@ class DeviceSource : public StepSource {
   Graph graph_;
   DeviceLaps<Execution> laps_;
   clebsch::DeviceResult there_;
-  std::vector<int> node_atoms_;
+  mutable std::vector<int> node_atoms_;
+  mutable std::int64_t read_numbering_ = -1;  ///< the graph's numbering() that node_atoms_ is of
 };
 
 }  // namespace clebsch_lammps

@@ -99,6 +99,7 @@ void GraphKokkos<DeviceType>::find_owned_nodes() {
       },
       owned);
   counts_.owned = owned;
+  ++numbering_;
 }
 
 template <class DeviceType>

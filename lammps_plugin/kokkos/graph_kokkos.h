@@ -98,6 +98,8 @@ class GraphKokkos {
 
   /// LAMMPS's index of each node.
   const Ints& atoms() const { return atoms_; }
+  /// Another number whenever the owned nodes are numbered anew.
+  std::int64_t numbering() const { return numbering_; }
   const Counts& counts() const { return counts_; }
   const Faults& faults() const { return faults_; }
   double memory_usage() const;
@@ -122,6 +124,7 @@ class GraphKokkos {
   typename Arrays::t_neighbors_2d neighbors_;
   typename Arrays::t_int_1d_randomread neighbor_count_, list_atoms_;
   int list_size_ = 0;
+  std::int64_t numbering_ = 0;
   Counts counts_;
   clebsch::DeviceGraph graph_;  ///< of the last fill()
   Kokkos::Array<int, kMostLayers> layer_rows_;

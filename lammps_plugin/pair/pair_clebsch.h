@@ -104,6 +104,7 @@ class PairClebsch : public Pair {
   void grow_hybrid_buffers();
   void forget_run();
   void check_run() const;
+  bool reads_grades() const;
   /// Whether the output is the model's grade of extrapolation.
   bool is_grade(const std::string& name) const;
   void compute_step(int eflag, int vflag);

@@ -7,6 +7,8 @@
 #include "atom.h"
 #include "comm.h"
 #include "comm/stop_rank.h"
+#include "compute.h"
+#include "modify.h"
 #include "pair/pair_clebsch.h"
 #include "pair/run_checks.h"
 #include "update.h"
@@ -28,6 +30,16 @@ void PairClebsch::begin_step() {
   request_.atom_virial = vflag_atom != 0;
   request_.centroid_virial = cvflag_atom != 0;
   kept_features_ = request_.keep_features;
+  request_.start_grades = request_.keep_features && reads_grades();
+}
+
+/// Whether a compute says that it will be read at this step. Who reads grades otherwise gets them as well, but later.
+bool PairClebsch::reads_grades() const {
+  for (int k = 0; k < modify->ncompute; ++k) {
+    Compute* const compute = modify->compute[k];
+    if (utils::strmatch(compute->style, "^clebsch/atom") && compute->matchstep(update->ntimestep) != 0) return true;
+  }
+  return false;
 }
 
 void PairClebsch::check_run() const {

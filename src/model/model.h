@@ -81,6 +81,7 @@ struct Request {
   std::vector<std::string> outputs;  ///< further named outputs wanted
   bool system_virials = false;       ///< of compute() of systems alone
   bool keep_features = false;        ///< for extrapolation() after the step; outputs may name it instead
+  bool start_grades = false;  ///< of kept features: extrapolation() will be called, so a GPU need not wait for it
 };
 
 /// How systems are evaluated.

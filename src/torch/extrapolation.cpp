@@ -1,6 +1,6 @@
-// clebsch::extrapolation: how far an atom's features lie outside of the training set (docs/uncertainty.md). Products of
-// fp64 matrices are clebsch::linear or clebsch::species_linear, so their kernels serve here on every device; what is
-// left are sums of a row. It has no derivative: nobody differentiates a grade.
+// clebsch::extrapolation: how far an atom's features lie outside of the training set (docs/uncertainty.md). On the CPU
+// products of fp64 matrices are clebsch::linear or clebsch::species_linear; what is left are sums of a row. A GPU has a
+// kernel for all of it (extrapolation_cuda.cpp). It has no derivative: nobody differentiates a grade.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +13,7 @@
 
 #include "core/errors.h"
 #include "torch/dense.h"
+#include "torch/extrapolation.h"
 
 namespace clebsch::ops {
 namespace {
@@ -35,6 +36,18 @@ at::Tensor by_element(const at::Tensor& x, const at::Tensor& types, const at::Te
 
 at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
                   int64_t first, std::string_view grade) {
+  check_grades(x, types, transform, counts, first, grade);
+  const int64_t width = transform.size(1);
+  const at::Tensor rows = x.detach().narrow(1, first, width).to(at::kDouble).contiguous();
+  const at::Tensor y = transform.size(0) == 1 ? dense(rows, transform.squeeze(0)) : by_element(rows, types, transform);
+  const at::Tensor value = grade == "leverage" ? y.mul(y).sum(1) : y.abs().amax(1);
+  return at::where(counts.index_select(0, types).gt(0.0), value, std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+
+void check_grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
+                  int64_t first, std::string_view grade) {
   require(grade == "leverage" || grade == "maxvol",
           "clebsch::extrapolation: expected a grade of leverage or maxvol, got '{}'", grade);
   require(x.dim() == 2 && x.is_floating_point() && types.dim() == 1 && types.scalar_type() == at::kInt &&
@@ -53,13 +66,7 @@ at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor
   const int64_t width = transform.size(1);
   require(width > 0 && first >= 0 && first <= x.size(1) && width <= x.size(1) - first,
           "clebsch::extrapolation: expected features {} to {} among {}", first, first + width - 1, x.size(1));
-  const at::Tensor rows = x.detach().narrow(1, first, width).to(at::kDouble).contiguous();
-  const at::Tensor y = transform.size(0) == 1 ? dense(rows, transform.squeeze(0)) : by_element(rows, types, transform);
-  const at::Tensor value = grade == "leverage" ? y.mul(y).sum(1) : y.abs().amax(1);
-  return at::where(counts.index_select(0, types).gt(0.0), value, std::numeric_limits<double>::infinity());
 }
-
-}  // namespace
 
 TORCH_LIBRARY_IMPL(clebsch, CompositeImplicitAutograd, library) { library.impl("extrapolation", grades); }
 

@@ -27,12 +27,12 @@ def errors(found, expected) -> list[float]:
     return result
 
 
-def compare(q, k, v, multiplicity=None, offsets=None, eps=0.0, bound=None, gradients=True) -> None:
+def compare(q, k, v, multiplicity=None, offsets=None, eps=0.0, bound=None, gradients=True, causal=False) -> None:
     bound = bound or ERROR[q.dtype]
     x = [None if t is None else t.detach().clone().requires_grad_() for t in (q, k, v, multiplicity)]
     y = [None if t is None else t.detach().double().requires_grad_() for t in (q, k, v, multiplicity)]
-    found = spherical_attention(*x, offsets, eps)
-    expected = spherical_attention_reference(*y, offsets, eps)
+    found = spherical_attention(*x, offsets, eps, causal=causal)
+    expected = spherical_attention_reference(*y, offsets, eps, causal=causal)
     assert max(errors(found, expected)) <= bound, errors(found, expected)
     if not gradients:
         return
@@ -69,6 +69,40 @@ def test_offsets_and_multiplicity(dtype, device):
     compare(q, k, v, multiplicity, offsets, 0.01, bound=5e-3 if dtype == torch.bfloat16 else 1e-3)
 
 
+@pytest.mark.parametrize("dtype", list(ERROR))
+@pytest.mark.parametrize(
+    ("d", "dv", "rows"), [(8, 16, 333), (64, 64, 1000), (128, 128, 600), (96, 32, 300), (80, 256, 70)]
+)
+def test_causal(d, dv, rows, dtype, device):
+    compare(*tensors(2, 4, 2, rows, rows, d, dv, dtype, device), eps=1.0, causal=True)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("rows", [0, 1, 2, 63, 65, 300])
+def test_causal_lengths(dtype, rows, device):
+    compare(*tensors(1, 2, 1, rows, rows, 32, 32, dtype, device), eps=0.1, bound=2e-3, causal=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_causal_offsets_and_multiplicity(dtype, device):
+    q, k, v = tensors(1, 4, 2, 900, 900, 64, 64, dtype, device)
+    offsets = torch.tensor([0, 1, 1, 130, 131, 400, 900], dtype=torch.int32, device=device)
+    multiplicity = (torch.arange(900, device=device) % 4).to(dtype)[None]
+    compare(q, k, v, None, offsets, 0.01, bound=1e-3, causal=True)
+    compare(q, k, v, multiplicity, offsets, 0.01, bound=1e-3, causal=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_causal_first_queries(dtype, device):
+    """A query that sees one key has its value, to rounding, with the sign of the score."""
+    q, k, v = tensors(1, 2, 2, 5, 5, 64, 64, dtype, device)
+    out, norm = spherical_attention(q, k, v, causal=True)
+    score = (q.double() * k.double()).sum(-1)[..., 0]
+    torch.testing.assert_close(out[:, :, 0], torch.sign(score)[..., None].to(dtype) * v[:, :, 0])
+    torch.testing.assert_close(norm[..., 0].double(), score.abs(), rtol=1e-5, atol=0)
+
+
 def low_rank(keys, d, rank, noise, dtype, device):
     random = torch.Generator().manual_seed(3)
     k = torch.randn(keys, rank, generator=random) @ torch.randn(rank, d, generator=random)
@@ -83,6 +117,21 @@ def test_flagged_queries(dtype, device):
     _, _, w = torch.linalg.svd(k[0, 0].double(), full_matrices=False)
     q[0, 0, ::2] = ((q[0, 0, ::2].double() @ w[8:].T) @ w[8:]).to(dtype)
     compare(q, k, v, bound=2 * ERROR[dtype])
+
+
+def test_causal_flagged_queries(device):
+    q, _, v = tensors(1, 2, 1, 3000, 3000, 64, 64, torch.float16, device)
+    k = low_rank(3000, 64, 8, 1e-2, torch.float16, device)
+    _, _, w = torch.linalg.svd(k[0, 0].double(), full_matrices=False)
+    q[0, 0, ::2] = ((q[0, 0, ::2].double() @ w[8:].T) @ w[8:]).half()
+    compare(q, k, v[:, :1], eps=1e-4, bound=2e-3, causal=True)
+
+
+def test_misaligned_tensors(device):
+    """Rows that do not begin at multiples of 16 bytes."""
+    data = torch.randn(3 * 2 * 100 * 64 + 1, device=device).half()[1:]
+    q, k, v = (x.view(1, 2, 100, 64) for x in data.chunk(3))
+    compare(q, k, v, gradients=False)
 
 
 def test_large_and_small_numbers(device):

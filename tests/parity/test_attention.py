@@ -59,6 +59,65 @@ def test_gradients(eps, ragged):
     compare(found, spherical_attention_reference(q, k, v, m, offsets, eps), torch.float64)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_causal(rows, ragged):
+    """Values and gradients of query i over keys j <= i; every sequence starts afresh."""
+    q, k, v = (x.requires_grad_() for x in tensors(1 if ragged else 2, 4, 2, rows, rows, 9, 5))
+    m = torch.rand(q.shape[0], rows, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    offsets = torch.tensor([0, 0, rows // 3, rows], dtype=torch.int32) if ragged else None
+    found = spherical_attention(q, k, v, m, offsets, 0.01, causal=True)
+    expected = spherical_attention_reference(q, k, v, m, offsets, 0.01, causal=True)
+    compare(found, expected, torch.float64)
+    random = torch.Generator().manual_seed(3)
+    weights = [torch.randn(x.shape, generator=random, dtype=torch.float64) for x in found]
+    gradients = [
+        torch.autograd.grad(sum((x * w).sum() for x, w in zip(both, weights, strict=True)), (q, k, v, m))
+        for both in (found, expected)
+    ]
+    compare(*gradients, torch.float64)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_causal_second_derivatives(ragged):
+    q, k, v = (x.requires_grad_() for x in tensors(1, 2, 1, 7, 7, 3, 2))
+    m = torch.rand(1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    offsets = torch.tensor([0, 3, 7], dtype=torch.int32) if ragged else None
+
+    def call(*x):
+        return spherical_attention(*x, offsets, 0.1, causal=True)
+
+    assert torch.autograd.gradcheck(call, (q, k, v, m))
+    assert torch.autograd.gradgradcheck(call, (q, k, v, m))
+
+
+def test_causal_sees_nothing_ahead():
+    """The first query has one weight; keys and values ahead change nothing; queries that see nothing are 0."""
+    q, k, v = tensors(1, 1, 1, 200, 200, 16, 8, torch.float32)
+    k[0, 0, :3], q[0, 0, 5] = 0, 0
+    out, norm = spherical_attention(q, k, v, causal=True)
+    assert (out[0, 0, :3] == 0).all() and (norm[0, 0, :3] == 0).all() and (out[0, 0, 5] == 0).all()
+    sign = torch.sign(q[0, 0, 3] @ k[0, 0, 3])
+    torch.testing.assert_close(out[0, 0, 3], sign * v[0, 0, 3], rtol=2e-7, atol=0)
+    k[0, 0, 100:], v[0, 0, 100:] = 1e4, -7
+    again, _ = spherical_attention(q, k, v, causal=True)
+    assert torch.equal(again[0, 0, :100], out[0, 0, :100])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_causal_gradients_of_dtypes(dtype):
+    q, k, v = tensors(1, 4, 2, 300, 300, 32, 32, dtype)
+    x = [t.clone().requires_grad_() for t in (q, k, v)]
+    y = [t.double().requires_grad_() for t in (q, k, v)]
+    weight = torch.randn(1, 4, 300, 32, generator=torch.Generator().manual_seed(3)).to(dtype)
+    found = spherical_attention(*x, eps=1.0, causal=True)
+    expected = spherical_attention_reference(*y, eps=1.0, causal=True)
+    compare(found, expected, dtype)
+    found = torch.autograd.grad((found[0] * weight).sum(), x)
+    expected = torch.autograd.grad((expected[0] * weight.double()).sum(), y)
+    compare(found, expected, dtype)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_gradients_of_dtypes(dtype):
     q, k, v = tensors(2, 4, 2, 130, 300, 32, 32, dtype)
@@ -150,11 +209,10 @@ def test_errors():
         ((q, k, v), {"eps": -1.0}, "eps: expected a number that is not negative, got -1"),
         ((q, k.float(), v), {}, "k: expected Double as q, got Float"),
         ((q.int(), k, v), {}, "expected float64, float32, float16 or bfloat16, got Int"),
-        ((q, k, v), {"mask": torch.ones(5, 6)}, "method=stream, which is not implemented"),
+        ((q, k, v), {"mask": torch.ones(5, 6)}, "mask: expected Bool or Double as q, got Float"),
         ((q, k, v), {"bias": torch.ones(5, 6), "method": "linear"}, "cannot take a mask or bias"),
-        ((q, k, v), {"method": "stream"}, "not implemented"),
-        ((q, k, v), {"causal": True}, "causal=True is not implemented"),
-        ((q, k, v), {"method": "fast"}, "expected one of auto, linear, got 'fast'"),
+        ((q, k, v), {"causal": True}, "causal=True needs as many queries as keys, got 5 queries and 6 keys"),
+        ((q, k, v), {"method": "fast"}, "expected one of auto, linear, stream, got 'fast'"),
         ((q, k, v), {"multiplicity": torch.ones(1, 5).double()}, r"multiplicity: expected \(1, 6\)"),
         ((q[:, :, :5], k[:, :, :5], v[:, :, :5]), {"offsets": torch.tensor([0, 4], dtype=torch.int32)},
          "expected 5 rows at the end, got 4"),

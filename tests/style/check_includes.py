@@ -37,6 +37,8 @@ MAY_INCLUDE = {
     "multilinear/sampling/kernels": ["cuda/kernels"],
     "multilinear/attention": [*MULTILINEAR, "multilinear/attention/kernels"],
     "multilinear/attention/kernels": ["cuda/kernels", "multilinear/sampling/kernels"],
+    "multilinear/triangle": [*MULTILINEAR, "multilinear/triangle/kernels"],
+    "multilinear/triangle/kernels": ["cuda/kernels", "multilinear/attention/kernels"],
     "torch": [*CORE, "cpu", *CUDA],
     # What users include speaks of plain data alone.
     "model/model.h": ["core"],

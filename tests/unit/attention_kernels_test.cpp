@@ -20,7 +20,7 @@ TEST(AttentionKernels, CompileWithoutSpills) {
     for (const auto& [shape, other] : shapes) {
       if (arch == 75 && shape.number == attention::kBfloat16) continue;
       if (usual_run() && arch != 90 && arch != other) continue;
-      for (const std::string& name : attention::device_sources(shape, arch)) {
+      for (const std::string& name : attention::device_sources(shape, cuda::limits_of_architecture(arch))) {
         const cuda::Cubin cubin =
             cuda::cached_compile(cuda::CubinCache(""), attention::device_source(name, shape), name, arch);
         EXPECT_FALSE(cubin.code.empty());

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <random>
 
+#include "attention_tensors.h"
 #include "multilinear/attention/device_spherical.h"
 #include "multilinear/attention/spherical.h"
 
@@ -15,78 +14,14 @@ namespace {
 
 using namespace attention;
 
-/// Device memory is the host's, filled with what is no number.
-Memory allocate(std::size_t bytes) {
-  void* memory = std::malloc(bytes + 1);
-  std::memset(memory, 0xff, bytes);
-  return Memory(memory, std::free);
-}
-
-size_t size_of(int number) { return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2; }
-
-/// Numbers of a type, with room for as many.
-struct Tensor {
-  int number;
-  size_t count;
-  std::vector<char> bytes;
-  Tensor(int type, int64_t size)
-      : number(type), count(static_cast<size_t>(size)), bytes(count * size_of(type), '\xff') {}
-  void* data() { return bytes.data(); }
-  double get(size_t at) const {
-    if (number == kFloat64) return read<double>(at);
-    if (number == kFloat32) return static_cast<double>(read<float>(at));
-    const auto bits = read<uint16_t>(at);
-    if (number == kBfloat16) {
-      const uint32_t word = uint32_t{bits} << 16;
-      float x;
-      std::memcpy(&x, &word, 4);
-      return static_cast<double>(x);
-    }
-    const int exponent = bits >> 10 & 31, part = bits & 1023;
-    const double size = exponent == 0 ? std::ldexp(part, -24) : std::ldexp(1024 + part, exponent - 25);
-    return bits & 0x8000 ? -size : size;
-  }
-  void set(size_t at, float x) {
-    if (number == kFloat64) return write(at, static_cast<double>(x));
-    if (number == kFloat32) return write(at, x);
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    if (number == kBfloat16) return write(at, static_cast<uint16_t>(bits >> 16));
-    const int exponent = static_cast<int>(bits >> 23 & 255) - 112;
-    const uint32_t half = exponent <= 0 ? 0 : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
-    write(at, static_cast<uint16_t>((bits >> 16 & 0x8000) | half));
-  }
-
- private:
-  template <typename T>
-  T read(size_t at) const {
-    T x;
-    std::memcpy(&x, bytes.data() + at * sizeof(T), sizeof(T));
-    return x;
-  }
-  template <typename T>
-  void write(size_t at, T x) {
-    std::memcpy(bytes.data() + at * sizeof(T), &x, sizeof(T));
-  }
-};
-
 struct Case {
   int number, sequences, heads, key_heads, d, dv;
   int64_t queries, keys;
   bool multiplicity = false, flagged = false;
   std::vector<int> offsets = {};
   bool uneven = false;  ///< queries of sizes from 1 to 2^-7, large gradients
+  bool causal = false;
 };
-
-double worst(const Tensor& a, const Tensor& b) {
-  double difference = 0, scale = 0;
-  for (size_t at = 0; at < a.count; ++at) {
-    difference = std::max(difference, std::fabs(a.get(at) - b.get(at)));
-    scale += b.get(at) * b.get(at);
-    if (!std::isfinite(a.get(at))) return INFINITY;
-  }
-  return a.count == 0 ? 0 : difference / (std::sqrt(scale / static_cast<double>(a.count)) + 1e-30);
-}
 
 void compare(const Case& c, double output_error, double gradient_error) {
   SCOPED_TRACE(::testing::Message() << c.number << " " << c.d << " " << c.dv << " " << c.queries << " " << c.keys);
@@ -150,15 +85,20 @@ void compare(const Case& c, double output_error, double gradient_error) {
   fill(a, host);
   a.number = c.number;
   a.sums = host.sums.data();
-  host_forward(a);
+  (c.causal ? host_causal_forward : host_forward)(a);
   RowArguments b;
   fill(b, device);
-  device_forward({c.number, c.d, c.dv}, b, device.sums.data(), allocate, nullptr);
+  const KernelShape kernels{c.number, c.d, c.dv};
+  if (c.causal) {
+    device_causal_forward(kernels, b, allocate, nullptr);
+  } else {
+    device_forward(kernels, b, device.sums.data(), allocate, nullptr);
+  }
   EXPECT_LT(worst(device.out, host.out), output_error);
   EXPECT_LT(worst(device.norm, host.norm), output_error);
-  host_backward(a);
+  (c.causal ? host_causal_backward : host_backward)(a);
   b.sums = device.sums.data();
-  device_backward({c.number, c.d, c.dv}, b, allocate, nullptr);
+  (c.causal ? device_causal_backward : device_backward)(kernels, b, allocate, nullptr);
   EXPECT_LT(worst(device.grad_q, host.grad_q), gradient_error);
   EXPECT_LT(worst(device.grad_k, host.grad_k), gradient_error);
   EXPECT_LT(worst(device.grad_v, host.grad_v), gradient_error);
@@ -174,6 +114,20 @@ TEST(EmulatedAttention, InDoublePrecision) {
   compare({kFloat32, 3, 4, 2, 4, 4, 9, 9, true, false, {0, 0, 7, 9}}, 1e-5, 1e-5);
   compare({kFloat64, 1, 1, 1, 8, 8, 0, 5}, 1e-11, 1e-11);
   compare({kFloat64, 1, 1, 1, 8, 8, 5, 0}, 1e-11, 1e-11);
+}
+
+TEST(EmulatedAttention, CausalInDoublePrecision) {
+  const auto causal = [](Case c, double error) {
+    c.causal = true;
+    c.keys = c.queries;
+    compare(c, error, error);
+  };
+  causal({kFloat64, 2, 2, 1, 8, 16, 300, 0}, 1e-11);
+  causal({kFloat64, 1, 2, 2, 17, 3, 70, 0, true}, 1e-11);
+  causal({kFloat32, 1, 1, 1, 72, 8, 140, 0}, 1e-5);
+  causal({kFloat64, 4, 4, 2, 4, 4, 400, 0, true, false, {0, 0, 130, 131, 400}}, 1e-11);
+  causal({kFloat64, 1, 1, 1, 8, 8, 1, 0}, 1e-11);
+  causal({kFloat64, 1, 1, 1, 8, 8, 0, 0}, 1e-11);
 }
 
 TEST(EmulatedAttention, SixteenBits) {

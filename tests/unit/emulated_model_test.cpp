@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
@@ -37,7 +39,7 @@ struct Redirection {
     }
     for (const char* op : {"interaction", "interaction_backward", "interaction_density", "interaction_density_backward",
                            "pair_repulsion", "pair_repulsion_backward", "allegro_energy", "allegro_energy_gradient",
-                           "allegro_features", "allegro_features_gradient", "allegro_energy_backward"})
+                           "allegro_features", "allegro_features_gradient", "allegro_energy_backward", "extrapolation"})
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
   }
 };
@@ -154,6 +156,34 @@ TEST(EmulatedModel, MaceWithDensities) { check("mace", Dtype::float32); }
 TEST(EmulatedModel, AllegroInBothPrecisions) {
   check("allegro", Dtype::float64);
   check("allegro", Dtype::float32);
+}
+
+/// The op on the CPU and on CUDA: features as columns of wider rows, one transform and one a type, an unknown type.
+TEST(EmulatedGrades, AsOnTheCpu) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("clebsch::extrapolation", "")
+                      .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                        int64_t, std::string_view)>();
+  const at::Tensor counts = at::tensor(std::vector<double>{5, 0, 2}, at::kDouble);
+  std::vector<int64_t> kinds;
+  for (int64_t i = 0; i < 50; ++i) kinds.push_back(i % 3);
+  const at::Tensor types = at::tensor(kinds, at::kInt);
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor wide = at::rand({60, 30}, dtype);
+    for (const at::Tensor& x :
+         {wide.narrow(0, 3, 50), wide.narrow(0, 3, 50).narrow(1, 2, 24), wide.slice(1, 0, 30, 2).narrow(0, 0, 50)}) {
+      for (const int64_t matrices : {1, 3}) {
+        const at::Tensor transform = at::rand({matrices, 11, 9}, at::kDouble);
+        for (const char* grade : {"leverage", "maxvol"}) {
+          const at::Tensor expected = op.call(x, types, transform, counts, 4, grade);
+          const Redirection redirection;
+          const at::Tensor got = op.call(x, types, transform, counts, 4, grade);
+          ASSERT_TRUE(at::allclose(got, expected, 1e-12, 0)) << grade << " " << matrices;
+          EXPECT_TRUE(std::isinf(got.const_data_ptr<double>()[1]));
+        }
+      }
+    }
+  }
 }
 
 /// A graph whose indices can be spoilt, and pair_repulsion of it, which follows senders, rows and types.

@@ -95,10 +95,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--from", dest="trained", type=Path, help="a .model file to take weights from")
+    parser.add_argument("--extrapolation", type=Path, help="training structures, for the grade of extrapolation")
     args = parser.parse_args()
     if args.trained:
         renew(args.trained)
-    result = export.mace(model(), args.out, training_note=NOTE)
+    grade = export.Extrapolation(args.extrapolation) if args.extrapolation else None
+    result = export.mace(model(), args.out, training_note=NOTE, extrapolation=grade)
     print(result.errors)
 
 

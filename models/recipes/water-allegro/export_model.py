@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--from", dest="checkpoint", type=Path, help="a checkpoint to take weights from")
     parser.add_argument("--weights", type=Path, default=HERE / "weights.pt", help="where they are kept")
+    parser.add_argument("--extrapolation", type=Path, help="training structures, for the grade of extrapolation")
     args = parser.parse_args()
 
     from nequip.utils.global_state import set_global_state
@@ -53,7 +54,8 @@ def main() -> None:
         os.environ.setdefault("WATER_START", str(args.checkpoint.resolve().with_name("start.ckpt")))
         loaded = load_saved_model(args.checkpoint, compile_mode="eager")
         torch.save(loaded.state_dict(), args.weights)
-    export.allegro(model(args.weights), str(args.out), training_note=NOTE)
+    grade = export.Extrapolation(args.extrapolation) if args.extrapolation else None
+    export.allegro(model(args.weights), str(args.out), training_note=NOTE, extrapolation=grade)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--from", dest="checkpoint", help="a checkpoint to take weights from")
+    parser.add_argument("--extrapolation", type=Path, help="training structures, for the grade of extrapolation")
     args = parser.parse_args()
 
     from nequip.utils.global_state import set_global_state
@@ -50,7 +51,8 @@ def main() -> None:
 
     from clebsch import export
 
-    export.nequip(model(), str(args.out), training_note=NOTE)
+    grade = export.Extrapolation(args.extrapolation) if args.extrapolation else None
+    export.nequip(model(), str(args.out), training_note=NOTE, extrapolation=grade)
 
 
 if __name__ == "__main__":

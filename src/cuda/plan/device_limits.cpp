@@ -31,6 +31,7 @@ DeviceLimits limits_of_architecture(int arch) {
     limits.arch = arch;
     limits.warps_per_multiprocessor = known.warps;
     limits.shared_per_multiprocessor = known.shared_kilobytes * 1024;
+    limits.dynamic_shared_per_block = limits.shared_per_multiprocessor - 1024;
     return limits;
   }
   fail("expected an architecture among {}, got {}", joined(known_architectures(), ", "), arch);

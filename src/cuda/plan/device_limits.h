@@ -11,7 +11,8 @@ struct DeviceLimits {
   int multiprocessors = 132;
   int registers_per_multiprocessor = 65536;
   int warps_per_multiprocessor = 64;
-  int shared_per_block = 49152;  ///< without opting in to more, bytes
+  int shared_per_block = 49152;           ///< without opting in to more, bytes
+  int dynamic_shared_per_block = 232448;  ///< with opting in
   int shared_per_multiprocessor = 233472;
 };
 

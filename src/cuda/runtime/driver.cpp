@@ -24,6 +24,7 @@ enum Attribute : int {
   kMinor = 76,
   kMaxSharedPerMultiprocessor = 81,
   kMaxRegistersPerMultiprocessor = 82,
+  kMaxSharedPerBlockOptin = 97,
 };
 
 struct Driver {
@@ -40,6 +41,7 @@ struct Driver {
   Result (*context_retain)(Context*, Device);
   Result (*module_load)(Module*, const void*);
   Result (*module_function)(Function*, Module, const char*);
+  Result (*function_attribute)(Function, int, int);
   Result (*launch)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                    void**);
   Result (*memset_async)(uint64_t, unsigned char, size_t, Stream);
@@ -59,6 +61,7 @@ Driver::Driver()
       context_retain(library.function<decltype(context_retain)>("cuDevicePrimaryCtxRetain")),
       module_load(library.function<decltype(module_load)>("cuModuleLoadData")),
       module_function(library.function<decltype(module_function)>("cuModuleGetFunction")),
+      function_attribute(library.function<decltype(function_attribute)>("cuFuncSetAttribute")),
       launch(library.function<decltype(launch)>("cuLaunchKernel")),
       memset_async(library.function<decltype(memset_async)>("cuMemsetD8Async")),
       error_string(library.function<decltype(error_string)>("cuGetErrorString")) {
@@ -126,6 +129,7 @@ const DeviceLimits& device_limits(int device) {
     limits.registers_per_multiprocessor = attribute(kMaxRegistersPerMultiprocessor, device);
     limits.warps_per_multiprocessor = attribute(kMaxThreadsPerMultiprocessor, device) / 32;
     limits.shared_per_block = attribute(kMaxSharedPerBlock, device);
+    limits.dynamic_shared_per_block = attribute(kMaxSharedPerBlockOptin, device);
     limits.shared_per_multiprocessor = attribute(kMaxSharedPerMultiprocessor, device);
     found = known.emplace(device, limits).first;
   }
@@ -158,9 +162,21 @@ void Kernel::launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, 
   if (grid_x <= 0 || grid_y <= 0) return;
   require(grid_x <= 2147483647 && grid_y <= 65535, "kernel {}: a grid of {} x {} blocks is too large", name_, grid_x,
           grid_y);
-  const Result result = driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
-                                        static_cast<unsigned>(threads), 1, 1, 0, stream, arguments.data(), nullptr);
+  const Result result =
+      driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
+                      static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);
   check(result, name_.c_str());
+}
+
+void Kernel::take_shared_memory(unsigned bytes) {
+  constexpr int kMaxDynamicShared = 8;
+  check(driver().function_attribute(function_, kMaxDynamicShared, static_cast<int>(bytes)), name_.c_str());
+  shared_ = bytes;
+}
+
+int most_shared_per_block(const DeviceLimits& limits) {
+  constexpr int kReserved = 1024;  // of a block, by the system: CUDA programming guide, "Compute Capabilities"
+  return limits.arch < 80 ? limits.shared_per_multiprocessor : limits.shared_per_multiprocessor - kReserved;
 }
 
 std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names) {

@@ -37,11 +37,15 @@ class Kernel {
   /// `arguments`: addresses of the arguments in order. Does nothing for an empty grid. Throws Error when the launch is
   /// refused (later faults show up at the caller's next synchronisation, as always).
   void launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, std::vector<void*> arguments) const;
+  /// Launches from now on give a block so much memory of the kernel's `extern __shared__` array, at most
+  /// DeviceLimits::dynamic_shared_per_block. Throws Error when the device has less.
+  void take_shared_memory(unsigned bytes);
 
  private:
   friend std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
   std::string name_;
   void* function_ = nullptr;
+  unsigned shared_ = 0;
 };
 
 /// A kernel that takes one struct, which its source and its launcher include from the same header (src/cuda/kernels).
@@ -50,6 +54,7 @@ class KernelOf {
  public:
   KernelOf() = default;
   KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
+  void take_shared_memory(unsigned bytes) { kernel_.take_shared_memory(bytes); }
   void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
     launch(grid_x, 1, threads, stream, arguments);
   }
@@ -61,6 +66,9 @@ class KernelOf {
  private:
   Kernel kernel_;
 };
+
+/// What a block of a kernel can have of a device's shared memory once it asks for it (take_shared_memory), bytes.
+int most_shared_per_block(const DeviceLimits& limits);
 
 /// Loads machine code into the current context and finds its entry points. Throws Error with the driver's message.
 std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);

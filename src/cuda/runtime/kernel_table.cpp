@@ -23,6 +23,7 @@ constexpr Row kTable[] = {
     {"linear", linear_jobs},
     {"species_linear", linear_jobs},
     {"gate", gate_jobs},
+    {"extrapolation", grade_jobs},
     {"pair_repulsion", pair_repulsion_jobs},
     {kEdgeForces, edge_forces_jobs},
     {"edge_embedding", edge_embedding_jobs},

@@ -80,6 +80,7 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> gate_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> grade_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> pair_repulsion_jobs(const OpCall& call, const DeviceLimits& limits);
 

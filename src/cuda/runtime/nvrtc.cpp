@@ -142,7 +142,9 @@ Cubin compile(const std::string& source, const std::string& name, int arch) {
   Program program = nullptr;
   check(api.create(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr), "nvrtcCreateProgram");
   const std::unique_ptr<NvrtcProgram, void (*)(Program)> owner(program, [](Program p) { nvrtc().destroy(&p); });
-  std::vector<std::string> options{fmt::format("--gpu-architecture=sm_{}", arch)};
+  // Instructions that only one architecture has are compiled for its own name.
+  const bool own = arch == 90 && source.find("wgmma.") != std::string::npos;
+  std::vector<std::string> options{fmt::format("--gpu-architecture=sm_{}{}", arch, own ? "a" : "")};
   std::istringstream words(compile_options());
   for (std::string word; words >> word;) options.push_back(word);
   std::vector<const char*> pointers;

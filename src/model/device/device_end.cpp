@@ -22,7 +22,7 @@ void DeviceRun::leave_behind() {
   static_cast<void>(buffers_.release());
   static_cast<void>(points_.release());
   static_cast<void>(search_.release());
-  for (at::Tensor* tensor : {&results_, &staged_results_, &extra_, &staged_extra_})
+  for (at::Tensor* tensor : {&results_, &staged_results_, &extra_, &staged_extra_, &staged_grades_})
     static_cast<void>(tensor->unsafeReleaseTensorImpl());
 }
 
@@ -30,7 +30,7 @@ void DeviceRun::release() {
   forget_recording();
   buffers_.reset();
   points_.reset();
-  results_ = staged_results_ = extra_ = staged_extra_ = at::Tensor();
+  results_ = staged_results_ = extra_ = staged_extra_ = staged_grades_ = at::Tensor();
 }
 
 }  // namespace clebsch

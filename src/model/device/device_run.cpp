@@ -59,7 +59,7 @@ bool DeviceRun::outgrown(const Capacity& need) {
 
 void DeviceRun::forget_recording() {
   last_.reset();  // it lives in the recording's memory, as do features
-  model_.features = at::Tensor();
+  model_.features = model_.grades = at::Tensor();
   graph_.reset();
   if (segments_) segments_->forget();
   warm_steps_ = 0;
@@ -289,7 +289,6 @@ void DeviceRun::read(const GraphView& graph, const Request& request, Result& res
   };
   take(request.atom_virial, 0, 6, result.atom_virial);
   take(request.centroid_virial, 6 * capacity.nodes, 9, result.centroid_virial);
-  hand_over_features(request, graph.n_local);
   read_outputs(model_, last_->outputs, request, {graph.n_rows, capacity.rows, false}, result);
   require_finite_forces(model_, result.forces);
 }
@@ -360,6 +359,9 @@ void DeviceRun::run_to_the_end(const Request& request, const Exchanging& with) {
           at::empty({extra_.numel()}, at::TensorOptions().dtype(at::kDouble).pinned_memory(stream_.has_value()));
     staged_extra_.copy_(extra_, true);
   }
+  // A replay has left the host free: what it does here, it does while the device works.
+  hand_over_features(request, with.owned);
+  if (wants_grades(request)) start_grades();
   synchronize();
 }
 

@@ -38,7 +38,7 @@ class DeviceRun {
   DeviceGraph reserve(const Capacity& need, void* stream);
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
                                 const Exchanging& with);
-  /// The grades of the last step's owned atoms on the device; as Model::extrapolation.
+  /// The grades of the last step's owned atoms, on the host; as Model::extrapolation.
   at::Tensor grades();
   const RunReport& report() const { return report_; }
   /// Milliseconds a repeat of the last step's work on the device, without transfers.
@@ -70,6 +70,10 @@ class DeviceRun {
   void prepare_for(const Request& request);
   /// Hands the step's features to the model, of its first `rows` rows; none when the request has no use for them.
   void hand_over_features(const Request& request, int64_t rows);
+  /// Whether somebody is sure to read the grades of the features that were handed over.
+  bool wants_grades(const Request& request) const;
+  /// Computes them behind the step's work and starts their transfer; valid after a synchronisation.
+  void start_grades();
   /// Rows and edges of a step from positions, in the buffers.
   void find_graph();
   void take_energies(const at::Tensor& energy);
@@ -111,6 +115,7 @@ class DeviceRun {
   std::unique_ptr<Evaluation> last_;
   at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)
   at::Tensor extra_, staged_extra_;      ///< fp64: atom virials (M,6), centroid virials (M,9)
+  at::Tensor staged_grades_;             ///< fp64 (N); made when they are first wanted
   int warm_steps_ = 0;                   ///< with these buffers
   int small_steps_ = 0;                  ///< graphs in a row that were far below the capacities
   RunReport report_;

@@ -66,6 +66,7 @@ DeviceResult DeviceRun::compute_reserved(int32_t rows, const Request& request, v
   if (extra) extra_virials(request);
   hand_over_features(request, rows);
   read_outputs(model_, last_->outputs, request, {rows, buffers_->capacity().rows, false}, result);
+  if (request.start_grades && wants_grades(request)) start_grades();
   order_streams(stream, false);
   report_.upload_ms = report_.compute_ms = report_.read_ms = 0;  // the host does not wait for any of it
 

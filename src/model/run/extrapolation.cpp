@@ -75,14 +75,15 @@ Outputs run_layers(Model::Impl& model, const at::Tensor& edge_vec, const at::Ten
 }
 
 void take_features(Model::Impl& model, const at::Tensor& features, const at::Tensor& types, int64_t rows) {
-  model.features = model.feature_types = at::Tensor();
+  model.features = model.feature_types = model.grades = at::Tensor();
   if (!features.defined()) return;
   require(features.dim() == 2 && features.size(0) >= rows && types.size(0) >= rows,
           "model {}: expected the last layer to give {} rows of features, got ({})", model.name, rows,
           joined(features.sizes().vec(), ", "));
   model.features = features.narrow(0, 0, rows);
+  model.feature_types = types.narrow(0, 0, rows);
   // On the CPU these are the caller's memory, which may be gone when the features are read.
-  model.feature_types = types.narrow(0, 0, rows).clone();
+  if (types.is_cpu()) model.feature_types = model.feature_types.clone();
 }
 
 at::Tensor output_of_features(Model::Impl& model, const std::string& name) {
@@ -99,6 +100,7 @@ at::Tensor output_of_features(Model::Impl& model, const std::string& name) {
             first + count, model.features.size(1));
     return model.features.narrow(1, first, count);
   }
+  if (model.grades.defined()) return model.grades;
   const at::Tensor grade =
       model.module.get_method(kGrade)({model.features, model.feature_types.contiguous()}).toTensor().detach();
   require(grade.dim() == 1 && grade.size(0) == model.features.size(0) && grade.scalar_type() == at::kDouble,

@@ -32,8 +32,8 @@ Outputs run_layers(Model::Impl& model, const at::Tensor& edge_vec, const at::Ten
 /// Keeps the first `rows` rows for the outputs that follow from them; undefined features: keeps none.
 void take_features(Model::Impl& model, const at::Tensor& features, const at::Tensor& types, int64_t rows);
 
-/// The output of the rows of take_features(), on the model's device. Throws Error when none were kept, or when the file
-/// does not give it.
+/// The output of the rows of take_features(), on the model's device, or grades that are on the host already. Throws
+/// Error when none were kept, or when the file does not give it.
 at::Tensor output_of_features(Model::Impl& model, const std::string& name);
 
 /// Compares the buffers of a file's grade with its metadata, their sizes, dtype and that they are finite, and keeps the

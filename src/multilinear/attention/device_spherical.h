@@ -5,8 +5,8 @@
 
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/driver.h"
-#include "multilinear/device_memory.h"
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/device_memory.h"
 
 namespace clebsch::attention {
 
@@ -19,6 +19,9 @@ struct KernelShape {
 /// compute capability 8.0 and later.
 bool takes_half_kernels(const KernelShape& shape, int arch);
 
+/// Whether Hopper's products of four warps make them: also head sizes 64 or 128.
+bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits);
+
 /// q, k, v, multiplicity, offsets of `arguments` to out, norm and sums (key heads of all sequences, d, d + dv).
 /// Asynchronous on the stream, the host never waits.
 void device_forward(const KernelShape& kernels, RowArguments arguments, double* sums, const Allocate& allocate,
@@ -26,8 +29,14 @@ void device_forward(const KernelShape& kernels, RowArguments arguments, double* 
 /// grad, out, norm and sums of the forward as well, to grad_q, grad_k, grad_v, grad_multiplicity.
 void device_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate, cuda::Stream stream);
 
+/// The same where query i sees keys j <= i of its sequence; without sums.
+void device_causal_forward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate,
+                           cuda::Stream stream);
+void device_causal_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate,
+                            cuda::Stream stream);
+
 /// Names of the CUDA files, and one of them as it is compiled for a shape.
-std::vector<std::string> device_sources(const KernelShape& shape, int arch);
+std::vector<std::string> device_sources(const KernelShape& shape, const cuda::DeviceLimits& limits);
 std::string device_source(const std::string& name, const KernelShape& shape);
 
 }  // namespace clebsch::attention

@@ -2,88 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
+
+#include "multilinear/attention/host_tensors.h"
 
 namespace clebsch::attention {
 namespace {
 
-struct Half {
-  uint16_t bits;
-};
-struct Brain {
-  uint16_t bits;
-};
-
-float as_float(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, 4);
-  return x;
-}
-uint32_t as_bits(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return bits;
-}
-
-double to_double(double x) { return x; }
-double to_double(float x) { return static_cast<double>(x); }
-double to_double(Brain x) { return static_cast<double>(as_float(uint32_t{x.bits} << 16)); }
-double to_double(Half x) {
-  const uint32_t size = x.bits & 0x7fffu, sign = (x.bits & 0x8000u) << 16;
-  const float plain = as_float(size << 13) * as_float(0x77800000u);  // 2^112
-  return static_cast<double>(as_float(sign | (size >= 0x7c00u ? 0x7f800000u | size << 13 : as_bits(plain))));
-}
-
 template <typename T>
-T from_double(double x) {
-  return static_cast<T>(x);
-}
-template <>
-Brain from_double<Brain>(double x) {
-  const uint32_t bits = as_bits(static_cast<float>(x));
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
-  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
-}
-template <>
-Half from_double<Half>(double x) {
-  const uint32_t bits = as_bits(static_cast<float>(x)), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
-  if (size >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};
-  if (size < 0x38800000u) return {static_cast<uint16_t>(sign | (as_bits(as_float(size) + 0.5f) - 0x3f000000u))};
-  return {static_cast<uint16_t>(sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13)};
-}
-
-/// Rows that a thread takes at a time, and parts of a head's rows at most: fixed, so that threads do not matter.
-constexpr int64_t kRows = 32, kLeastRows = 256, kParts = 16;
-
-struct Rows {
-  int64_t first = 0, count = 0;
-};
-
-Rows rows_of(const Shape& shape, int64_t sequence, int64_t head, int64_t heads, int64_t length) {
-  if (!shape.offsets) return {(sequence * heads + head) * length, length};
-  return {head * length + shape.offsets[sequence], int64_t{shape.offsets[sequence + 1]} - shape.offsets[sequence]};
-}
-
-int64_t parts_of(int64_t rows) { return std::clamp<int64_t>(rows / kLeastRows, 1, kParts); }
-
-template <typename T>
-struct Attention {
-  const HostArguments& a;
-  int64_t d = a.shape.d, dv = a.shape.dv, all = d + dv, group = a.shape.heads / a.shape.key_heads;
-
-  const T* of(const void* tensor) const { return static_cast<const T*>(tensor); }
-  Rows queries(int64_t sequence, int64_t head) const {
-    return rows_of(a.shape, sequence, head, a.shape.heads, a.shape.queries);
-  }
-  Rows keys(int64_t sequence, int64_t head) const {
-    return rows_of(a.shape, sequence, head, a.shape.key_heads, a.shape.keys);
-  }
-  const T* weights(int64_t sequence) const {
-    if (!a.multiplicity) return nullptr;
-    return of(a.multiplicity) + (a.shape.offsets ? int64_t{a.shape.offsets[sequence]} : sequence * a.shape.keys);
-  }
+struct Attention : HostTensors<T> {
+  using HostTensors<T>::a, HostTensors<T>::d, HostTensors<T>::dv, HostTensors<T>::all, HostTensors<T>::group;
+  using HostTensors<T>::of, HostTensors<T>::queries, HostTensors<T>::keys, HostTensors<T>::weights;
+  using HostTensors<T>::set_real, HostTensors<T>::coefficients;
 
   /// sums (d, all) += x^T y over rows of x (d) and of y (all).
   void add(double* sums, const std::vector<double>& x, const std::vector<double>& y, int64_t rows) const {
@@ -153,32 +83,6 @@ struct Attention {
                  }
                }
              });
-  }
-
-  double norm(int64_t row) const {
-    return a.number == kFloat64 ? static_cast<const double*>(a.norm)[row]
-                                : static_cast<double>(static_cast<const float*>(a.norm)[row]);
-  }
-  void set_real(void* tensor, int64_t row, double value) const {
-    if (a.number == kFloat64) {
-      static_cast<double*>(tensor)[row] = value;
-    } else {
-      static_cast<float*>(tensor)[row] = static_cast<float>(value);
-    }
-  }
-
-  /// c1 = 1 / norm, c2 = (grad_norm - grad . out / norm) / norm; zeros where the norm is zero.
-  std::pair<double, double> coefficients(int64_t row) const {
-    const double rho = norm(row);
-    if (rho == 0.0) return {0.0, 0.0};
-    double sum = 0.0;
-    for (int64_t j = 0; j < dv; ++j) sum += to_double(of(a.grad)[row * dv + j]) * to_double(of(a.out)[row * dv + j]);
-    double of_norm = 0.0;
-    if (a.grad_norm) {
-      of_norm = a.number == kFloat64 ? static_cast<const double*>(a.grad_norm)[row]
-                                     : static_cast<double>(static_cast<const float*>(a.grad_norm)[row]);
-    }
-    return {1.0 / rho, (of_norm - sum / rho) / rho};
   }
 
   /// Calls work(sequence, head, rows) for runs of rows of all heads, in parallel; `rows.first` counts the whole tensor.
@@ -298,25 +202,17 @@ struct Attention {
   }
 };
 
-template <typename Work>
-void with_numbers(const HostArguments& a, const Work& work) {
-  if (a.number == kFloat64) return work(Attention<double>{a});
-  if (a.number == kFloat32) return work(Attention<float>{a});
-  if (a.number == kFloat16) return work(Attention<Half>{a});
-  work(Attention<Brain>{a});
-}
-
 }  // namespace
 
 void host_forward(const HostArguments& arguments) {
-  with_numbers(arguments, [](const auto& attention) {
+  with_numbers<Attention>(arguments, [](const auto& attention) {
     attention.sums_of_keys();
     attention.outputs();
   });
 }
 
 void host_backward(const HostArguments& arguments) {
-  with_numbers(arguments, [](const auto& attention) {
+  with_numbers<Attention>(arguments, [](const auto& attention) {
     attention.gradients_of_queries();
     attention.gradients_of_keys();
   });

@@ -37,4 +37,8 @@ void host_forward(const HostArguments& arguments);
 /// From q, k, v, multiplicity, out, norm, sums and grad to the gradients.
 void host_backward(const HostArguments& arguments);
 
+/// The same where query i sees keys j <= i of its sequence, queries = keys; without sums.
+void host_causal_forward(const HostArguments& arguments);
+void host_causal_backward(const HostArguments& arguments);
+
 }  // namespace clebsch::attention

@@ -7,13 +7,11 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-#include <cmath>
-#include <limits>
 #include <tuple>
 
 #include "core/errors.h"
 #include "multilinear/attention/spherical.h"
-#include "multilinear/torch_device.h"
+#include "multilinear/attention/torch_checks.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/attention/device_spherical.h"
 #endif
@@ -21,122 +19,33 @@
 namespace clebsch::attention {
 namespace {
 
-using Optional = c10::optional<at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-constexpr const char* kOp = "spherical_attention";
-
-int number_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return kFloat64;
-    case at::kFloat:
-      return kFloat32;
-    case at::kHalf:
-      return kFloat16;
-    case at::kBFloat16:
-      return kBfloat16;
-    default:
-      fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", kOp, at::toString(dtype));
-  }
-}
-
-at::ScalarType real_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
-
-void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& q) {
-  require(tensor.scalar_type() == q.scalar_type(), "{}: {}: expected {} as q, got {}: convert one of them", kOp, name,
-          at::toString(q.scalar_type()), at::toString(tensor.scalar_type()));
-  require(tensor.device() == q.device(), "{}: {}: expected a tensor on {} as q, got one on {}", kOp, name,
-          q.device().str(), tensor.device().str());
-}
-
-/// Everything but the values of offsets on a GPU, which are read in place.
-Shape check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& multiplicity,
-            const Optional& offsets, double eps) {
-  number_of(q.scalar_type());
-  require(q.dim() == 4, "{}: q: expected (sequences, heads, queries, d), got {}", kOp, sizes_of(q));
-  require(k.dim() == 4, "{}: k: expected (sequences, key heads, keys, d), got {}", kOp, sizes_of(k));
-  require(v.dim() == 4, "{}: v: expected (sequences, key heads, keys, dv), got {}", kOp, sizes_of(v));
-  check_like("k", k, q);
-  check_like("v", v, q);
-  require(k.size(0) == q.size(0) && v.size(0) == q.size(0),
-          "{}: expected q, k and v of as many sequences, got {}, {} and {}", kOp, q.size(0), k.size(0), v.size(0));
-  require(k.size(3) == q.size(3), "{}: k: expected head size {} as q, got {}", kOp, q.size(3), k.size(3));
-  require(v.size(1) == k.size(1) && v.size(2) == k.size(2), "{}: v: expected {} heads of {} keys as k, got {} of {}",
-          kOp, k.size(1), k.size(2), v.size(1), v.size(2));
-  require(k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0,
-          "{}: the key heads must divide the heads of q, got {} heads and {} key heads", kOp, q.size(1), k.size(1));
-  require(q.size(3) >= 1 && q.size(3) <= 256 && v.size(3) >= 1 && v.size(3) <= 256,
-          "{}: expected head sizes of 1 to 256, got d = {} and dv = {}", kOp, q.size(3), v.size(3));
-  require(std::isfinite(eps) && eps >= 0, "{}: eps: expected a number that is not negative, got {}", kOp, eps);
-  require(q.size(2) < std::numeric_limits<int>::max() && k.size(2) < std::numeric_limits<int>::max() &&
-              q.size(0) * q.size(1) < (int64_t{1} << 24),
-          "{}: expected fewer than 2^31 rows a head and 2^24 heads, got {}, {} and {}", kOp, q.size(2), k.size(2),
-          q.size(0) * q.size(1));
-  Shape shape;
-  shape.sequences = static_cast<int>(q.size(0));
-  shape.heads = static_cast<int>(q.size(1));
-  shape.key_heads = static_cast<int>(k.size(1));
-  shape.d = static_cast<int>(q.size(3));
-  shape.dv = static_cast<int>(v.size(3));
-  shape.queries = q.size(2);
-  shape.keys = k.size(2);
-  if (multiplicity) {
-    check_like("multiplicity", *multiplicity, q);
-    require(multiplicity->dim() == 2 && multiplicity->size(0) == q.size(0) && multiplicity->size(1) == k.size(2),
-            "{}: multiplicity: expected ({}, {}), one for every key, got {}", kOp, q.size(0), k.size(2),
-            sizes_of(*multiplicity));
-  }
-  if (offsets) {
-    require(offsets->scalar_type() == at::kInt && offsets->dim() == 1 && offsets->size(0) >= 1 &&
-                offsets->device() == q.device() && offsets->is_contiguous(),
-            "{}: offsets: expected contiguous int32 of one dimension on {}, got {} of {} dimensions on {}", kOp,
-            q.device().str(), at::toString(offsets->scalar_type()), offsets->dim(), offsets->device().str());
-    require(q.size(0) == 1 && q.size(2) == k.size(2),
-            "{}: with offsets expected q (1, heads, rows, d) and as many keys, got {} and {} keys", kOp, sizes_of(q),
-            k.size(2));
-    shape.sequences = static_cast<int>(offsets->size(0) - 1);
-    shape.offsets = offsets->const_data_ptr<int>();
-    if (offsets->device().is_cpu()) {
-      require(shape.offsets[0] == 0, "{}: offsets: expected 0 first, got {}", kOp, shape.offsets[0]);
-      for (int s = 0; s < shape.sequences; ++s) {
-        require(shape.offsets[s + 1] >= shape.offsets[s],
-                "{}: offsets: expected numbers that do not fall, got {} after {}", kOp, shape.offsets[s + 1],
-                shape.offsets[s]);
-      }
-      require(shape.offsets[shape.sequences] == shape.keys, "{}: offsets: expected {} rows at the end, got {}", kOp,
-              shape.keys, shape.offsets[shape.sequences]);
-    }
-  }
-  return shape;
-}
 
 /// Allocated results, contiguous.
 struct Results {
   at::Tensor out, norm, sums;
 };
 
-Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets) {
+Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets, bool causal) {
   const auto plain = q.options().requires_grad(false);
   const c10::SymInt sequences = offsets ? offsets->sym_size(0) - 1 : q.sym_size(0);
   Results made;
   made.out = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, plain);
   made.norm = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2)}, plain.dtype(real_of(q.scalar_type())));
-  made.sums = at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
-                               plain.dtype(at::kDouble));
+  // Causal sums change along a sequence: the gradient makes them again.
+  made.sums = causal ? at::empty({0}, plain.dtype(at::kDouble))
+                     : at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
+                                        plain.dtype(at::kDouble));
   return made;
 }
 
-const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
-const void* data(const Optional& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
-Optional contiguous(const Optional& tensor) { return tensor ? Optional(tensor->contiguous()) : Optional(); }
-
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
-              const Optional& multiplicity_given, const Optional& offsets, double eps) {
-  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
+              const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal) {
+  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
   const Optional multiplicity = contiguous(multiplicity_given);
-  const Results made = results(q, k, v, offsets);
+  const Results made = results(q, k, v, offsets, causal);
   const int number = number_of(q.scalar_type());
   if (q.device().is_cpu()) {
     HostArguments a;
@@ -150,7 +59,7 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
     a.out = made.out.mutable_data_ptr();
     a.norm = made.norm.mutable_data_ptr();
     a.sums = made.sums.mutable_data_ptr<double>();
-    host_forward(a);
+    (causal ? host_causal_forward : host_forward)(a);
     return {made.out, made.norm, made.sums};
   }
 #ifdef CLEBSCH_HAS_CUDA
@@ -164,8 +73,12 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
   a.eps = eps;
   a.out = made.out.mutable_data_ptr();
   a.norm = made.norm.mutable_data_ptr();
-  device_forward({number, shape.d, shape.dv}, a, made.sums.mutable_data_ptr<double>(), allocator(q.device()),
-                 current_stream(q.device()));
+  const KernelShape kernels{number, shape.d, shape.dv};
+  if (causal) {
+    device_causal_forward(kernels, a, allocator(q.device()), current_stream(q.device()));
+  } else {
+    device_forward(kernels, a, made.sums.mutable_data_ptr<double>(), allocator(q.device()), current_stream(q.device()));
+  }
   return {made.out, made.norm, made.sums};
 #else
   fail("{}: expected tensors on the CPU: this library was built without CUDA, got {}", kOp, q.device().str());
@@ -175,19 +88,20 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
 Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, const at::Tensor& q_given,
               const at::Tensor& k_given, const at::Tensor& v_given, const Optional& multiplicity_given,
               const Optional& offsets, const at::Tensor& out, const at::Tensor& norm, const at::Tensor& sums,
-              double eps) {
-  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps);
-  const at::Tensor q = q_given.contiguous(), k = k_given.contiguous(), v = v_given.contiguous();
-  const at::Tensor grad = grad_given.contiguous();
+              double eps, bool causal) {
+  const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
+  const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
+  const at::Tensor grad = contiguous(grad_given);
   const Optional multiplicity = contiguous(multiplicity_given), grad_norm = contiguous(grad_norm_given);
   check_like("the gradient of out", grad, q);
-  require(grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
-              out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
-              out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
-              norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
-              sums.numel() == int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv),
-          "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
-          sizes_of(sums));
+  require(
+      grad.sizes() == out.sizes() && out.is_contiguous() && norm.is_contiguous() && sums.is_contiguous() &&
+          out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
+          out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
+          norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
+          sums.numel() == (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
+      "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
+      sizes_of(sums));
   require(!grad_norm || (grad_norm->sizes() == norm.sizes() && grad_norm->scalar_type() == norm.scalar_type()),
           "{}: expected the gradient of norm as norm", kOp);
   const auto plain = q.options().requires_grad(false);
@@ -216,14 +130,15 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
     fill(a);
     a.number = number;
     a.sums = const_cast<double*>(sums.const_data_ptr<double>());  // read
-    host_backward(a);
+    (causal ? host_causal_backward : host_backward)(a);
   } else {
 #ifdef CLEBSCH_HAS_CUDA
     const c10::DeviceGuard guard(q.device());
     RowArguments a;
     fill(a);
     a.sums = sums.const_data_ptr<double>();
-    device_backward({number, shape.d, shape.dv}, a, allocator(q.device()), current_stream(q.device()));
+    (causal ? device_causal_backward : device_backward)({number, shape.d, shape.dv}, a, allocator(q.device()),
+                                                        current_stream(q.device()));
 #else
     fail("{}: expected tensors on the CPU: this library was built without CUDA, got {}", kOp, q.device().str());
 #endif
@@ -233,15 +148,15 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
 }
 
 Three forward_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional&,
-                   const Optional& offsets, double) {
+                   const Optional& offsets, double, bool causal) {
   require(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, "{}: expected q, k and v of four dimensions", kOp);
-  const Results made = results(q, k, v, offsets);
+  const Results made = results(q, k, v, offsets, causal);
   return {made.out, made.norm, made.sums};
 }
 
 Four backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const Optional& multiplicity, const Optional&, const at::Tensor&, const at::Tensor&,
-                   const at::Tensor&, double) {
+                   const at::Tensor&, double, bool) {
   const auto like = [](const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
   return {like(q), like(k), like(v), multiplicity ? like(*multiplicity) : at::empty({0}, q.options())};
 }
@@ -250,12 +165,14 @@ Four backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, cons
 
 TORCH_LIBRARY_FRAGMENT(clebsch, library) {
   library.def(
-      "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps) -> "
+      "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps, bool "
+      "causal=False) -> "
       "(Tensor, Tensor, Tensor)");
   library.def(
       "spherical_attention_backward(Tensor grad, Tensor? grad_norm, Tensor q, Tensor k, Tensor v, Tensor? "
       "multiplicity, "
-      "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps) -> (Tensor, Tensor, Tensor, Tensor)");
+      "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps, bool causal=False) -> (Tensor, Tensor, "
+      "Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) {
   library.impl("spherical_attention", forward);

@@ -43,10 +43,10 @@ def require() -> Path:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What the library throws, as ClebschError without torch's stack."""
+    """What the library throws, as ClebschError without torch's stack; torch's own error where memory ran out."""
     try:
         yield
-    except ClebschError:
+    except (ClebschError, torch.OutOfMemoryError):
         raise
     except RuntimeError as error:
         raise ClebschError(str(error).split("\nException raised from", 1)[0]) from None

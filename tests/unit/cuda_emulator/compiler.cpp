@@ -55,14 +55,21 @@ std::string without_assembly(std::string text) {
          "emulated::multiply_16bit<true>(c, a, b, __LINE__);"},
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[^;]*;)"),
          "emulated::load_transposed(to, from, __LINE__);"},
+        {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
+         "emulated::load_matrices(to, from, __LINE__);"},
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
+        {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},
     };
   }();
+  // Dynamic shared memory is as large as a device has it.
+  static const std::regex dynamic(R"(extern __shared__ ([^;\[]*)\[\];)");
+  text = std::regex_replace(text, dynamic,
+                            "__shared__ $1[" + std::to_string(clebsch::emulator::kDynamicShared) + " / 16];");
   for (const auto& [statement, meaning] : known) text = std::regex_replace(text, statement, meaning);
   return text;
 }

@@ -229,6 +229,14 @@ inline void load_transposed(unsigned (&to)[4], const unsigned short* from, int l
   }
 }
 
+/// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
+inline void load_matrices(unsigned (&to)[4], const void* from, int line) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
+  const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
+}
+
 /// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
 /// is (k = t, column g), c[r] is (row g, column 2 t + r).
 inline void multiply_f64(double (&c)[2], double a, double b, int line) {
@@ -273,6 +281,7 @@ void call(void (*kernel)(A...), void** arguments) {
 }  // namespace emulated
 
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
+inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 
@@ -329,6 +338,7 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 using std::abs;
 using std::exp;
 using std::fma;
+using std::log;
 using std::pow;
 using std::sqrt;
 using std::tanh;

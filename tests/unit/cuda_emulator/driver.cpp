@@ -87,8 +87,8 @@ int cuDeviceGetName(char* name, int length, int device) {
 
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
-  static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048}, {75, 9},
-                                           {76, 0},    {81, 233472}, {82, 65536}};
+  static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048},  {75, 9},
+                                           {76, 0},    {81, 233472}, {82, 65536}, {97, 49152}};
   const auto found = known.find(attribute);
   if (found == known.end()) return failed("unknown attribute " + std::to_string(attribute));
   return *value = found->second, 0;
@@ -127,10 +127,19 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return 0;
 }
 
+/// Of the attributes the size of dynamic shared memory alone (8).
+int cuFuncSetAttribute(void*, int attribute, int value) {
+  if (attribute != 8 || value < 0 || value > clebsch::emulator::kDynamicShared) {
+    return failed("attribute " + std::to_string(attribute) + " of a kernel: " + std::to_string(value));
+  }
+  return 0;
+}
+
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void*, void** arguments, void**) {
-  if (grid_z != 1 || threads_y != 1 || threads_z != 1 || shared != 0)
-    return failed("a launch the emulator does not do");
+  if (grid_z != 1 || threads_y != 1 || threads_z != 1) return failed("a launch the emulator does not do");
+  if (static_cast<int>(shared) > clebsch::emulator::kDynamicShared)
+    return failed(std::to_string(shared) + " bytes of shared memory");
   if (threads_x == 0 || threads_x > 1024) return failed(std::to_string(threads_x) + " threads a block");
   const std::lock_guard<std::mutex> lock(mutex);
   do_copies();

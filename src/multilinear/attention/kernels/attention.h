@@ -18,7 +18,7 @@ struct Shape {
 
 /// Sums over the rows of a head: C = A^T B (d, d + dv). Forward: rows are keys, A = m k, B = [m k, v], so C = [G, M].
 /// Backward: rows are the queries of the heads that share the key head, A = q, B = [c2 q, c1 grad], C = [dG + dG^T,
-/// dM].
+/// dM]; chunks are those of its heads one after another.
 struct SumArguments {
   Shape shape;
   const void* q = nullptr;
@@ -31,6 +31,8 @@ struct SumArguments {
   double* sums = nullptr;                ///< (key heads of all sequences, d, d + dv), written by the reduction
   int* head_flags = nullptr;             ///< (key heads of all sequences); null: all heads
   int chunks = 0;
+  int rows = 0;            ///< causal: of a chunk; then chunks are those of a key head in all sequences (causal_chunk)
+  bool backwards = false;  ///< causal_add: sums behind a chunk instead of before it
 };
 
 struct RowArguments {
@@ -53,6 +55,10 @@ struct RowArguments {
   int* head_flags = nullptr;
   unsigned char* flags = nullptr;  ///< (query rows): 1: to be done in double precision; null: all are
   double eps = 0;
+  // Causal: sums are (key heads, chunks, d, d + dv), of the keys before a chunk, gradient_sums of the queries behind
+  // it.
+  int chunks = 0;  ///< of all sequences
+  int rows = 0;    ///< of a chunk
 };
 
 /// For the kernels of 16-bit numbers. Tiles of eight columns are in the order of a lane's numbers (half_tiles.cuh).
@@ -74,6 +80,7 @@ struct HalfArguments {
   int chunks = 0;
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
+  int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
@@ -101,6 +108,7 @@ struct HalfGradients {
   void* grad_v = nullptr;
   int chunks = 0;
   int parts = 0;
+  int wide = 0;  ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -2,53 +2,20 @@
 // keys. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
 #include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/attention/kernels/exact_tiles.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
-constexpr int kStrideD = (kD + 7) / 8 * 8 + 4, kStrideDv = (kDv + 7) / 8 * 8 + 4;
+constexpr int kStrideD = stride_of(kD), kStrideDv = stride_of(kDv);
 /// Eight rows of both kinds take this much shared memory; a block has as many as fit.
 constexpr int kBytes = 64 * (kStrideD + kStrideDv);
 constexpr int kTiles = kBytes <= 11000 ? 4 : kBytes <= 22000 ? 2 : 1, kRows = 8 * kTiles;
-constexpr int kWarps = 4;
-
-/// Rows of a matrix into shared memory as doubles, zeros behind them.
-template <int kColumns, int kStride>
-__device__ __forceinline__ void stage(double* to, const number* from, long long row, int rows, const number* weights) {
-  for (int at = threadIdx.x; at < kRows * kStride; at += 32 * kWarps) {
-    const int i = at / kStride, c = at % kStride;
-    double x = 0.0;
-    if (i < rows && c < kColumns) {
-      x = to_double(from[(row + i) * kColumns + c]);
-      if (weights) x *= to_double(weights[i]);
-    }
-    to[at] = x;
-  }
-}
-
-/// sums (rows g and 8 on, columns `column` + 2 t + r) += x (rows, inner) matrix; element (i, j) of the matrix is
-/// matrix[i * down + j * across].
-template <int kInner, int kStride>
-__device__ __forceinline__ void product(double (&sums)[kTiles][2], const double* x, const double* matrix, int down,
-                                        int across, int column, int columns) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool inside = column + g < columns;
-#pragma unroll 4
-  for (int k = 0; k < kInner; k += 4) {
-    const double b = inside && k + t < kInner ? __ldg(matrix + (k + t) * down + (column + g) * across) : 0.0;
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) multiply_tile(sums[i], x[(8 * i + g) * kStride + k + t], b);
-  }
-}
-
-/// The sum over the four lanes of a row, in all of them.
-__device__ __forceinline__ double of_row(double x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
+/// Tiles of columns that a warp takes at a time: all warps have some.
+constexpr const number* kNoFactors = nullptr;
+constexpr int kAcrossD = kD > 32 ? 2 : 1, kAcrossDv = kDv > 32 ? 2 : 1;
 
 /// Outputs and norms. Grid: sequences x heads x tiles; a block takes every `gridDim.y`-th tile of its head.
 extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a) {
@@ -72,19 +39,23 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
     if (a.flags && threadIdx.x < rows && a.flags[row + threadIdx.x]) wanted = 1;
     __syncthreads();
     if (!wanted) continue;
-    stage<kD, kStrideD>(x, static_cast<const number*>(a.q), row, rows, nullptr);
+    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, rows, kNoFactors, 0);
     __syncthreads();
     double form[kTiles] = {}, square[kTiles] = {};
-    for (int column = 8 * warp; column < kD; column += 8 * kWarps) {
-      double sums[kTiles][2] = {};
-      product<kD, kStrideD>(sums, x, gram, kAll, 1, column, kD);
+    for (int column = 8 * kAcrossD * warp; column < kD; column += 8 * kAcrossD * kWarps) {
+      double sums[kAcrossD][kTiles][2] = {};
+      product<kD, kStrideD>(sums, x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
+      for (int n = 0; n < kAcrossD; ++n) {
+        if (column + 8 * n >= kD) continue;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const double q = x[(8 * i + g) * kStrideD + column + 2 * t + r];
-          form[i] += sums[i][r] * q;
-          square[i] += q * q;
+        for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const double q = x[(8 * i + g) * kStrideD + column + 8 * n + 2 * t + r];
+            form[i] += sums[n][i][r] * q;
+            square[i] += q * q;
+          }
         }
       }
     }
@@ -111,17 +82,20 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
         static_cast<real*>(a.norm)[row + mine] = static_cast<real>(norm);
     }
     __syncthreads();
-    for (int column = 8 * warp; column < kDv; column += 8 * kWarps) {
-      double sums[kTiles][2] = {};
-      product<kD, kStrideD>(sums, x, gram + kD, kAll, 1, column, kDv);
+    for (int column = 8 * kAcrossDv * warp; column < kDv; column += 8 * kAcrossDv * kWarps) {
+      double sums[kAcrossDv][kTiles][2] = {};
+      product<kD, kStrideD>(sums, x, column, kDv, [&](int k, int c) { return __ldg(gram + k * kAll + kD + c); });
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const int mine = 8 * i + g;
         if (mine >= rows || (a.flags && !a.flags[row + mine])) continue;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int c = column + 2 * t + r;
-          if (c < kDv) static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[i][r] * inverse[mine]);
+        for (int n = 0; n < kAcrossDv; ++n) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int c = column + 8 * n + 2 * t + r;
+            if (c < kDv) static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[n][i][r] * inverse[mine]);
+          }
         }
       }
     }
@@ -165,23 +139,24 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_queries(RowArgume
     const int rows = static_cast<int>(min(static_cast<long long>(kRows), all.count - from));
     const long long row = all.first + from;
     __syncthreads();
-    stage<kD, kStrideD>(x, static_cast<const number*>(a.q), row, rows, nullptr);
-    stage<kDv, kStrideDv>(y, static_cast<const number*>(a.grad), row, rows, nullptr);
+    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, rows, a.coefficients + 2 * row + 1, 2);
+    stage<kDv, kRows>(y, static_cast<const number*>(a.grad), row, rows, a.coefficients + 2 * row, 2);
     __syncthreads();
-    for (int column = 8 * warp; column < kD; column += 8 * kWarps) {
-      double of_values[kTiles][2] = {}, of_form[kTiles][2] = {};
-      product<kDv, kStrideDv>(of_values, y, gram + kD, 1, kAll, column, kD);
-      product<kD, kStrideD>(of_form, x, gram, kAll, 1, column, kD);
+    for (int column = 8 * kAcrossD * warp; column < kD; column += 8 * kAcrossD * kWarps) {
+      double sums[kAcrossD][kTiles][2] = {};
+      product<kDv, kStrideDv>(sums, y, column, kD, [&](int k, int c) { return __ldg(gram + c * kAll + kD + k); });
+      product<kD, kStrideD>(sums, x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const int mine = 8 * i + g;
         if (mine >= rows) continue;
-        const double c1 = a.coefficients[2 * (row + mine)], c2 = a.coefficients[2 * (row + mine) + 1];
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int c = column + 2 * t + r;
-          const double sum = c1 * of_values[i][r] + c2 * of_form[i][r];
-          if (c < kD) static_cast<number*>(a.grad_q)[(row + mine) * kD + c] = to_number(sum);
+        for (int n = 0; n < kAcrossD; ++n) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int c = column + 8 * n + 2 * t + r;
+            if (c < kD) static_cast<number*>(a.grad_q)[(row + mine) * kD + c] = to_number(sums[n][i][r]);
+          }
         }
       }
     }
@@ -205,39 +180,45 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_keys(RowArguments
     const number* weights = static_cast<const number*>(a.multiplicity);
     if (weights) weights += multiplicity_row(a.shape, sequence) + from;
     __syncthreads();
-    stage<kD, kStrideD>(x, k, row, rows, weights);
-    stage<kDv, kStrideDv>(y, static_cast<const number*>(a.v), row, rows, nullptr);
+    stage<kD, kRows>(x, k, row, rows, weights, 1);
+    stage<kDv, kRows>(y, static_cast<const number*>(a.v), row, rows, kNoFactors, 0);
     __syncthreads();
     double of_weight[kTiles] = {};
-    for (int column = 8 * warp; column < kD; column += 8 * kWarps) {
-      double sums[kTiles][2] = {};
-      product<kDv, kStrideDv>(sums, y, gram + kD, 1, kAll, column, kD);
-      product<kD, kStrideD>(sums, x, gram, kAll, 1, column, kD);
+    for (int column = 8 * kAcrossD * warp; column < kD; column += 8 * kAcrossD * kWarps) {
+      double sums[kAcrossD][kTiles][2] = {};
+      product<kDv, kStrideDv>(sums, y, column, kD, [&](int k, int c) { return __ldg(gram + c * kAll + kD + k); });
+      product<kD, kStrideD>(sums, x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const int mine = 8 * i + g;
         if (mine >= rows) continue;
         const double weight = weights ? to_double(weights[mine]) : 1.0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int c = column + 2 * t + r;
-          if (c >= kD) continue;
-          static_cast<number*>(a.grad_k)[(row + mine) * kD + c] = to_number(weight * sums[i][r]);
-          if (a.grad_multiplicity) of_weight[i] += to_double(k[(row + mine) * kD + c]) * sums[i][r];
+        for (int n = 0; n < kAcrossD; ++n) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int c = column + 8 * n + 2 * t + r;
+            if (c >= kD) continue;
+            static_cast<number*>(a.grad_k)[(row + mine) * kD + c] = to_number(weight * sums[n][i][r]);
+            if (a.grad_multiplicity) of_weight[i] += to_double(k[(row + mine) * kD + c]) * sums[n][i][r];
+          }
         }
       }
     }
-    for (int column = 8 * warp; column < kDv; column += 8 * kWarps) {
-      double sums[kTiles][2] = {};
-      product<kD, kStrideD>(sums, x, gram + kD, kAll, 1, column, kDv);
+    for (int column = 8 * kAcrossDv * warp; column < kDv; column += 8 * kAcrossDv * kWarps) {
+      double sums[kAcrossDv][kTiles][2] = {};
+      product<kD, kStrideD>(sums, x, column, kDv, [&](int k, int c) { return __ldg(gram + k * kAll + kD + c); });
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const int mine = 8 * i + g;
         if (mine >= rows) continue;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int c = column + 2 * t + r;
-          if (c < kDv) static_cast<number*>(a.grad_v)[(row + mine) * kDv + c] = to_number(sums[i][r]);
+        for (int n = 0; n < kAcrossDv; ++n) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int c = column + 8 * n + 2 * t + r;
+            if (c < kDv) static_cast<number*>(a.grad_v)[(row + mine) * kDv + c] = to_number(sums[n][i][r]);
+          }
         }
       }
     }

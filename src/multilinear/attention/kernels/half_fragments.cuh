@@ -1,6 +1,7 @@
 #pragma once
 // Matrices as the second operand of 16-bit tensor cores: two 16-bit terms a number, scaled by a power of two for every
 // eight columns; and products of rows with them, through shared memory.
+#include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/half_tiles.cuh"
 
 constexpr int kRowWarps = 8, kRowThreads = 32 * kRowWarps;
@@ -23,23 +24,22 @@ __device__ __forceinline__ int column_of(int tile, int place) {
 }
 
 /// The largest of a block's numbers, in all threads.
-template <int kThreads>
 __device__ __forceinline__ float largest_of(float most, float* shared) {
   for (int bits = 16; bits > 0; bits /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bits));
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
   __syncthreads();
-  for (int w = 0; w < kThreads / 32; ++w) most = fmaxf(most, shared[w]);
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) most = fmaxf(most, shared[w]);
   return most;
 }
 
 /// A tile (kInner, 8), in shared memory, as fragments (kInner / 16, 32): high and low terms; `most` is its largest
 /// size.
-template <int kInner, int kThreads>
+template <int kInner>
 __device__ __forceinline__ void write_fragments(uint4* fragments, float* scale, const float* terms, float most) {
   // 2^13 <= largest term < 2^14: far from both ends of a half, and powers of two lose nothing.
   const float up = power_to(13, most);
   if (threadIdx.x == 0) *scale = 1.0f / up;
-  for (int at = threadIdx.x; at < kInner / 16 * 32; at += kThreads) {
+  for (int at = threadIdx.x; at < kInner / 16 * 32; at += static_cast<int>(blockDim.x)) {
     const int step = at / 32, lane = at % 32, g = lane / 4, t = lane % 4;
     const int row = 32 * (step / 2) + 8 * t + 4 * (step % 2);
     unsigned high[2], low[2];
@@ -55,6 +55,38 @@ __device__ __forceinline__ void write_fragments(uint4* fragments, float* scale, 
     fragment.z = low[0];
     fragment.w = low[1];
     fragments[at] = fragment;
+  }
+}
+
+/// The same in the order that products of groups of warps read (wide_tiles.cuh): term, step of 16 inner places, its
+/// halves, tile (of kTiles), column, eight places.
+template <int kInner, int kTiles>
+__device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* scale, const float* terms, float most,
+                                                     int tile) {
+  const float up = power_to(13, most);
+  if (threadIdx.x == 0) *scale = 1.0f / up;
+  for (int at = threadIdx.x; at < kInner; at += static_cast<int>(blockDim.x)) {
+    const int step = at / 16, half = at / 8 % 2, column = at % 8;
+    unsigned high[4], low[4];
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const int row = 32 * (step / 2) + 8 * pair + 4 * (step % 2) + 2 * half;
+      const float x = terms[row * 8 + column] * up, y = terms[(row + 1) * 8 + column] * up;
+      high[pair] = pack(x, y);
+      low[pair] = pack(x - low_of(high[pair]), y - high_of(high[pair]));
+    }
+    uint4* to = fragments + ((2 * step + half) * kTiles + tile) * 8 + column;
+    uint4 vector;
+    vector.x = high[0];
+    vector.y = high[1];
+    vector.z = high[2];
+    vector.w = high[3];
+    to[0] = vector;
+    vector.x = low[0];
+    vector.y = low[1];
+    vector.z = low[2];
+    vector.w = low[3];
+    to[kInner / 8 * kTiles * 8] = vector;
   }
 }
 
@@ -112,3 +144,30 @@ struct HalfRows {
     }
   }
 };
+
+/// Stores eight numbers of a row of `columns`, place `vector`.
+__device__ __forceinline__ void store_vector(void* tensor, long long row, int columns, int vector,
+                                             const unsigned (&pairs)[4]) {
+  uint4 x;
+  x.x = pairs[0];
+  x.y = pairs[1];
+  x.z = pairs[2];
+  x.w = pairs[3];
+  reinterpret_cast<uint4*>(static_cast<unsigned short*>(tensor) + row * columns)[vector] = x;
+}
+
+/// 1 / norm of a query from its quadratic form z and |q|^2, 0 where that is nothing; `writes`: norm and flags too.
+__device__ __forceinline__ float finish_row(const clebsch::attention::HalfArguments& a, float z, float squares,
+                                            float trace, int nonzero, bool writes, long long row, int key_head) {
+  // Also what is too small or too large for 32 bits, and what is no number.
+  const bool fine = z >= clebsch::attention::kGuard * trace * squares / static_cast<float>(a.shape.d) && z > 1e-30f &&
+                    z < 1e37f && trace < 1e37f;
+  const bool flagged = nonzero && !fine;
+  const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
+  if (writes) {
+    a.norm[row] = norm;
+    a.flags[row] = flagged ? 1 : 0;
+    if (flagged) a.head_flags[key_head] = 1;
+  }
+  return norm > 0.0f ? 1.0f / norm : 0.0f;
+}

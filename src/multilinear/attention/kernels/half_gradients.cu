@@ -33,15 +33,27 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
     terms[at] = static_cast<float>(sums[column * kAll + row + (of_values ? kD : 0)]);
     most = fmaxf(most, fabsf(terms[at]));
   }
-  most = largest_of<256>(most, largest);
+  most = largest_of(most, largest);
   if (of_values) {
     const long long to = static_cast<long long>(head) * (kD / 8) + tile;
-    write_fragments<kDv, 256>(static_cast<uint4*>(a.turned_fragments) + to * (kDv / 16) * 32, a.turned_scales + to,
-                              terms, most);
+    if (a.wide) {
+      write_wide_fragments<kDv, kD / 8>(
+          static_cast<uint4*>(a.turned_fragments) + static_cast<long long>(head) * kD * kDv / 4, a.turned_scales + to,
+          terms, most, tile);
+      return;
+    }
+    write_fragments<kDv>(static_cast<uint4*>(a.turned_fragments) + to * (kDv / 16) * 32, a.turned_scales + to, terms,
+                         most);
   } else {
     const long long to = static_cast<long long>(head) * kTiles + tile;
-    write_fragments<kD, 256>(static_cast<uint4*>(const_cast<void*>(a.fragments)) + to * (kD / 16) * 32,
-                             const_cast<float*>(a.scales) + to, terms, most);
+    if (a.wide) {
+      write_wide_fragments<kD, kD / 8>(
+          static_cast<uint4*>(const_cast<void*>(a.fragments)) + static_cast<long long>(head) * kD * kAll / 4,
+          const_cast<float*>(a.scales) + to, terms, most, tile);
+      return;
+    }
+    write_fragments<kD>(static_cast<uint4*>(const_cast<void*>(a.fragments)) + to * (kD / 16) * 32,
+                        const_cast<float*>(a.scales) + to, terms, most);
   }
 }
 
@@ -109,24 +121,14 @@ extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradient
     }
   }
   __syncthreads();
-  of_rows = largest_of<256>(of_rows, largest);
+  of_rows = largest_of(of_rows, largest);
   __syncthreads();
-  of_forms = largest_of<256>(of_forms, largest);
+  of_forms = largest_of(of_forms, largest);
   if (threadIdx.x == 0) {
     atomicMax(a.largest + 2 * key_head, __float_as_uint(of_rows));
     atomicMax(a.largest + 2 * key_head + 1, __float_as_uint(of_forms));
   }
   if (flagged) a.head_flags[key_head] = a.head_flags[a.shape.sequences * a.shape.key_heads] = 1;
-}
-
-__device__ __forceinline__ void store(void* tensor, long long row, int columns, int vector,
-                                      const unsigned (&pairs)[4]) {
-  uint4 x;
-  x.x = pairs[0];
-  x.y = pairs[1];
-  x.z = pairs[2];
-  x.w = pairs[3];
-  reinterpret_cast<uint4*>(static_cast<unsigned short*>(tensor) + row * columns)[vector] = x;
 }
 
 /// first = x A and y B, combined; for keys then second = x C. A and C are `fragments`, B is turned.
@@ -202,7 +204,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
       for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if (there[i][h]) store(kOfKeys ? a.grad_k : a.grad_q, rows[i][h], kD, 4 * c + t, pairs[i][h]);
+          if (there[i][h]) store_vector(kOfKeys ? a.grad_k : a.grad_q, rows[i][h], kD, 4 * c + t, pairs[i][h]);
         }
       }
     }
@@ -225,7 +227,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
       for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if (there[i][h]) store(a.grad_v, rows[i][h], kDv, 4 * c + t, pairs[i][h]);
+          if (there[i][h]) store_vector(a.grad_v, rows[i][h], kDv, 4 * c + t, pairs[i][h]);
         }
       }
     }

@@ -80,16 +80,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
               squares += __shfl_xor_sync(0xffffffffu, squares, bits);
               nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
             }
-            // Also what is too small or too large for 32 bits, and what is no number.
-            const bool fine = z >= kGuard * trace * squares / kD && z > 1e-30f && z < 1e37f && trace < 1e37f;
-            const bool flagged = nonzero && !fine;
-            const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
-            inverse[i][h] = norm > 0.0f ? 1.0f / norm : 0.0f;
-            if (t == 0 && there[i][h]) {
-              a.norm[rows[i][h]] = norm;
-              a.flags[rows[i][h]] = flagged ? 1 : 0;
-              if (flagged) a.head_flags[key_head] = 1;
-            }
+            inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], key_head);
           }
         }
       }
@@ -111,14 +102,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if (!there[i][h]) continue;
-          uint4 vector;
-          vector.x = out[i][h][0];
-          vector.y = out[i][h][1];
-          vector.z = out[i][h][2];
-          vector.w = out[i][h][3];
-          const int column = 4 * (c - kD / 32) + t;
-          reinterpret_cast<uint4*>(static_cast<unsigned short*>(a.out) + rows[i][h] * kDv)[column] = vector;
+          if (there[i][h]) store_vector(a.out, rows[i][h], kDv, 4 * (c - kD / 32) + t, out[i][h]);
         }
       }
     }

@@ -169,19 +169,21 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradi
                      chunk_of(all.count, chunks, chunk % chunks, kKeys), factors);
 }
 
-constexpr int kAddThreads = 1024, kVectors = 2 * kD, kGroups = kAddThreads / kVectors;
+constexpr int kMostAddThreads = 1024, kVectors = 2 * kD, kMostGroups = kMostAddThreads / kVectors;
 
-/// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles.
-extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments a) {
-  __shared__ double parts[kGroups * kD * 8];
-  __shared__ float terms[kD * 8], largest[kAddThreads / 32];
+/// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles; blocks of
+/// 256 threads for a few chunks, of kMostAddThreads for many.
+extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArguments a) {
+  __shared__ double parts[kMostGroups * kD * 8];
+  __shared__ float terms[kD * 8], largest[kMostAddThreads / 32];
+  const int threads = static_cast<int>(blockDim.x), groups = threads / kVectors;
   const int head = blockIdx.x / kTiles, tile = blockIdx.x % kTiles;
   const float* from = a.partial + static_cast<long long>(head) * a.chunks * kD * kAll + tile * kD * 8;
   const int group = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
-  if (group < kGroups) {
+  if (group < groups) {
     double sum[4] = {};
 #pragma unroll 8
-    for (int chunk = group; chunk < a.chunks; chunk += kGroups) {
+    for (int chunk = group; chunk < a.chunks; chunk += groups) {
       const float4 x =
           __ldg(reinterpret_cast<const float4*>(from + static_cast<long long>(chunk) * kD * kAll) + vector);
       sum[0] += x.x;
@@ -199,21 +201,25 @@ extern "C" __global__ void __launch_bounds__(kAddThreads) half_add(HalfArguments
     if (tile < kD / 8) factor *= factor / form_power(a.largest + 2 * head);
   }
   float most = 0.0f;
-  for (int at = threadIdx.x; at < kD * 8; at += kAddThreads) {
+  for (int at = threadIdx.x; at < kD * 8; at += threads) {
     double sum = 0.0;
-#pragma unroll
-    for (int part = 0; part < kGroups; ++part) sum += parts[part * kD * 8 + at];
+    for (int part = 0; part < groups; ++part) sum += parts[part * kD * 8 + at];
     sum *= factor;
     a.sums[(static_cast<long long>(head) * kD + at / 8) * kAll + column_of(tile, at % 8)] = sum;
     terms[at] = static_cast<float>(sum);
     most = fmaxf(most, fabsf(terms[at]));
   }
-  most = largest_of<kAddThreads>(most, largest);
+  most = largest_of(most, largest);
   if (threadIdx.x == 0 && tile < kD / 8) {
     double trace = 0.0;
     for (int place = 0; place < 8; ++place) trace += terms[column_of(tile, place) * 8 + place];
     a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
   }
   const long long at = static_cast<long long>(head) * kTiles + tile;
-  write_fragments<kD, kAddThreads>(static_cast<uint4*>(a.fragments) + at * (kD / 16) * 32, a.scales + at, terms, most);
+  if (a.wide) {
+    write_wide_fragments<kD, kTiles>(static_cast<uint4*>(a.fragments) + static_cast<long long>(head) * kD * kAll / 4,
+                                     a.scales + at, terms, most, tile);
+  } else {
+    write_fragments<kD>(static_cast<uint4*>(a.fragments) + at * (kD / 16) * 32, a.scales + at, terms, most);
+  }
 }

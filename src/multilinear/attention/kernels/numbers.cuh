@@ -59,10 +59,12 @@ __device__ __forceinline__ unsigned float_to_bits(float x) {
 #endif
 }
 __device__ __forceinline__ double to_double(number x) { return static_cast<double>(bits_to_float(x)); }
+__device__ __forceinline__ double to_double(double x) { return x; }
 __device__ __forceinline__ number to_number(double x) {
   return static_cast<number>(float_to_bits(static_cast<float>(x)));
 }
 #else
-__device__ __forceinline__ double to_double(number x) { return static_cast<double>(x); }
+__device__ __forceinline__ double to_double(float x) { return static_cast<double>(x); }
+__device__ __forceinline__ double to_double(double x) { return x; }
 __device__ __forceinline__ number to_number(double x) { return static_cast<number>(x); }
 #endif

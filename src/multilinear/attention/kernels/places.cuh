@@ -33,4 +33,41 @@ __device__ __forceinline__ Rows chunk_of(long long count, int chunks, int chunk,
   return {begin, end - begin};
 }
 
+/// A chunk of a sequence's rows, in causal attention: `first` counts within the sequence.
+struct CausalChunk {
+  int sequence = 0;
+  long long first = 0, count = 0;
+};
+
+/// Chunks of all sequences stand one after another; with offsets a sequence's first is at offsets[s] / rows + s, which
+/// leaves room for all chunks of those before it.
+__device__ __forceinline__ CausalChunk causal_chunk(const Shape& shape, int rows, long long slot) {
+  if (!shape.offsets) {
+    const long long each = (shape.keys + rows - 1) / rows, first = slot % each * rows;
+    return {static_cast<int>(slot / each), first, min(static_cast<long long>(rows), shape.keys - first)};
+  }
+  int low = 0, high = shape.sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (shape.offsets[middle] / rows + middle <= slot) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const long long first = (slot - (shape.offsets[low] / rows + low)) * rows;
+  const long long length = shape.offsets[low + 1] - shape.offsets[low];
+  return {low, first, max(0ll, min(static_cast<long long>(rows), length - first))};
+}
+
+/// A sequence's chunks: where they begin and how many there are.
+__device__ __forceinline__ Rows causal_chunks(const Shape& shape, int rows, int sequence) {
+  if (!shape.offsets) {
+    const long long each = (shape.keys + rows - 1) / rows;
+    return {sequence * each, each};
+  }
+  const int begin = shape.offsets[sequence], length = shape.offsets[sequence + 1] - begin;
+  return {begin / rows + sequence, (length + rows - 1) / rows};
+}
+
 }  // namespace clebsch::attention

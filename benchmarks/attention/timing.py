@@ -1,0 +1,67 @@
+"""How calls of attention are timed, and what is wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((found.double() - expected).square().mean() / expected.square().mean()).sqrt().item()
+
+
+def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
+    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
+    for _ in range(3):
+        work()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end) / inner)
+    return times
+
+
+def forward_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> tuple[list[float], str]:
+    """Of replays of a graph of ten calls, which the L2 cache does not empty between; else of calls."""
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call(*tensors)
+        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(10):
+                    call(*tensors)
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return event_times(lambda: call(*tensors), repeats, 10), "calls"
+        return [t / 10 for t in event_times(graph.replay, repeats, 3)], "graph"
+
+
+def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> list[float]:
+    x = [t.detach().clone().requires_grad_() for t in tensors]
+    weight = torch.randn_like(x[0])
+
+    def step():
+        torch.autograd.grad(call(*x), x, weight)
+
+    return event_times(step, repeats, 5)
+
+
+def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> int:
+    with torch.no_grad():
+        call(*tensors)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        out = call(*tensors)
+        return torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()

@@ -1,0 +1,393 @@
+"""triangle_multiplicative_update beside torch's composition, torch.compile and cuEquivariance; a wrong answer is not
+timed.
+
+  benchmarks/run triangle [--device cuda] [-- --quick] [-- --suites leaderboard,af3,phases]
+
+The suites: the seven shapes of GPU MODE's TriMul leaderboard (fp32 in and out, gate before the projection), AlphaFold's
+shapes (bf16, gate after, N = 256 to 2048, forward and forward + backward), shapes that nobody tuned for, peak memory,
+and the phases of one call against their floors: bytes over the card's measured copy rate, operations over its measured
+bf16 rate. Forward times are the lesser of calls' and graph replays', for every contender; errors are root mean squares
+against the formula in float64 (float32 and the first lines where that is too large), in those of the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python"), str(Path(__file__).resolve().parent)]
+
+import common  # noqa: E402
+import peers  # noqa: E402
+
+from clebsch.triangle import triangle_multiplicative_update, triangle_multiplicative_update_reference  # noqa: E402
+
+#: N, batch, D, mask, distribution of x; H = 128.
+LEADERBOARD = [
+    (256, 2, 128, False, "normal"),
+    (768, 1, 128, False, "cauchy"),
+    (256, 2, 384, True, "normal"),
+    (512, 1, 128, False, "normal"),
+    (1024, 1, 128, False, "cauchy"),
+    (768, 1, 384, True, "normal"),
+    (1024, 1, 384, False, "normal"),
+]
+AF3 = [256, 512, 768, 1024, 2048]
+#: batch, N, dtype of x and of products.
+OTHERS = [
+    (2, 256, torch.bfloat16), (1, 300, torch.bfloat16), (1, 1100, torch.bfloat16), (1, 512, torch.float16),
+    (1, 512, torch.float32),
+]  # fmt: skip
+BOUND = {"fp16": 1.5e-3, "bf16": 1.2e-2}
+NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def problem(batch, n, d, out, gate, dtype, masked, distribution, weight_dtype, device="cuda"):
+    """x, mask and weights; leaderboard's scales."""
+    random = torch.Generator(device=device).manual_seed(n + d)
+    new = {"generator": random, "device": device}
+    hidden = 128
+    x = torch.randn(batch, n, n, d, **new)
+    if distribution == "cauchy":
+        x = torch.empty(batch, n, n, d, device=device).cauchy_(0, 2, generator=random)
+    mask = (torch.rand(batch, n, n, **new) > 0.5) if masked else None
+    width = hidden if gate == "before" else out
+    sizes = {
+        "norm_in_weight": (d,), "norm_in_bias": (d,), "p_in_weight": (2 * hidden, d), "g_in_weight": (2 * hidden, d),
+        "norm_out_weight": (hidden,), "norm_out_bias": (hidden,), "p_out_weight": (out, hidden),
+        "g_out_weight": (width, d),
+    }  # fmt: skip
+    weights = {}
+    for name, size in sizes.items():
+        weight = torch.randn(*size, **new)
+        if len(size) == 2:
+            weight /= math.sqrt(d if name == "p_out_weight" else hidden)
+        weights[name] = weight.to(weight_dtype)
+    return x.to(dtype), mask, weights
+
+
+def ours(gate: str, precision: str) -> Callable:
+    def call(x, mask, weights):
+        return triangle_multiplicative_update(x, "outgoing", mask, gate=gate, precision=precision, **weights)
+
+    return call
+
+
+def expected(x, mask, weights, gate) -> torch.Tensor:
+    """The first 32 lines in float64 (the others where there is memory): what every contender is compared with."""
+    dtype = torch.float64 if x.numel() * 8 <= 2**30 else torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    w = {name: weight.to(dtype) for name, weight in weights.items()}
+    with torch.no_grad():
+        if x.numel() * 8 <= 2**30:
+            return triangle_multiplicative_update_reference(x.to(dtype), "outgoing", mask, gate=gate, **w)
+        hidden = w["p_in_weight"].shape[0] // 2
+        right = torch.empty(*x.shape[:-1], hidden, device=x.device, dtype=dtype)
+        left = None
+        for first in range(0, x.shape[1], 64):
+            y = x[:, first : first + 64].to(dtype)
+            y = torch.nn.functional.layer_norm(y, y.shape[-1:], w["norm_in_weight"], w["norm_in_bias"])
+            both = (y @ w["p_in_weight"].T) * (y @ w["g_in_weight"].T).sigmoid()
+            if mask is not None:
+                both = both * mask[:, first : first + 64, :, None]
+            right[:, first : first + 64] = both[..., hidden:]
+            if first == 0:
+                left, gates = both[:, :32, :, :hidden], (y[:, :32] @ w["g_out_weight"].T).sigmoid()
+        o = torch.einsum("bikh,bjkh->bijh", left, right)
+        o = torch.nn.functional.layer_norm(o, (hidden,), w["norm_out_weight"], w["norm_out_bias"])
+        return (o * gates) @ w["p_out_weight"].T if gate == "before" else (o @ w["p_out_weight"].T) * gates
+
+
+def error_of(found: torch.Tensor, reference: torch.Tensor) -> tuple[float, bool]:
+    """Root mean square, and whether all is within 2e-2 absolute + relative."""
+    found = found[:, : reference.shape[1]].to(reference.dtype)
+    difference = (found - reference).abs_()
+    worst = (difference - 2e-2 * reference.abs()).max().item()
+    return (difference.square().mean() / reference.square().mean()).sqrt().item(), worst <= 2e-2
+
+
+def times(work: Callable, repeats: int, inner: int) -> list[float]:
+    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
+    found = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        end.synchronize()
+        found.append(1e3 * begin.elapsed_time(end) / inner)
+    return found
+
+
+def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
+    """Of calls, and of replays of a graph of one where it can be recorded."""
+    with torch.no_grad():
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        inner = max(1, min(10, int(0.004 / (time.perf_counter() - begin))))
+        found = {"eager": times(call, repeats, inner)}
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call()
+            graph.replay()
+            found["graph"] = times(graph.replay, repeats, inner)
+        except Exception:  # noqa: BLE001 - what cannot be recorded is timed as it is called
+            torch.cuda.synchronize()
+        return found
+
+
+def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
+    x = x.detach().clone().requires_grad_()
+    w = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
+    out = call(x, mask, w)
+    grad = torch.randn_like(out)
+    leaves = [x, *w.values()]
+
+    def step():
+        torch.autograd.grad(call(x, mask, w), leaves, grad)
+
+    for _ in range(2):
+        step()
+    torch.cuda.synchronize()
+    return times(step, repeats, 2)
+
+
+def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=False) -> dict:
+    """Every contender: checked, then timed; best of calls and graph."""
+    reference = expected(x, mask, weights, gate)
+    rows = {}
+    for label, call in calls.items():
+        try:
+            with torch.no_grad():
+                error, near = error_of(call(x, mask, weights), reference)
+            if label == "clebsch" and not (error <= BOUND[precision] and (near or precision == "bf16")):
+                raise SystemExit(f"{title}: clebsch: expected an error of at most {BOUND[precision]}, got {error}, "
+                                 f"within 2e-2: {near}")  # fmt: skip
+            if not error < 0.05:
+                print(f"  {title} {label}: error {error:.1e}, not timed", flush=True)
+                continue
+            found = forward_times(lambda call=call: call(x, mask, weights), repeats)
+            best = min(found, key=lambda way: statistics.median(found[way]))
+            row = {"error": error, "way": best, "forward": found[best], "eager": statistics.median(found["eager"])}
+            if backward:
+                row["both"] = both_times(call, x, mask, weights, max(5, repeats // 2))
+            rows[label] = row
+        except (RuntimeError, AssertionError, TypeError, ValueError, torch.OutOfMemoryError) as trouble:
+            print(
+                f"  {title} {label}: {type(trouble).__name__}: {(str(trouble).splitlines() or [''])[0][:120]}",
+                flush=True,
+            )
+            torch.cuda.synchronize()
+            continue
+        shown = f", with backward {statistics.median(row['both']):9.1f} us" if backward else ""
+        print(f"  {title:34s} {label:20s} {statistics.median(row['forward']):9.1f} us ({best:5s}; eager "
+              f"{row['eager']:9.1f}){shown}, error {error:.1e}", flush=True)  # fmt: skip
+        torch.cuda.empty_cache()
+    return rows
+
+
+def best_peer(rows: dict, part: str = "forward") -> tuple[str, float] | None:
+    found = {label: statistics.median(row[part]) for label, row in rows.items() if label != "clebsch" and part in row}
+    name = min(found, key=found.get, default=None)
+    return None if name is None else (name, found[name])
+
+
+def geomean(values: list[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def record(name, values, unit, error, dtype, peer) -> dict:
+    value, spread = common.quartiles(values) if len(values) > 4 else (statistics.median(values), None)
+    versions = {"torch": torch.__version__, "torch.compile": torch.__version__}
+    of_cuequivariance = common.version_of("cuequivariance_ops_torch_cu13")
+    other = peer and {"name": peer[0], "version": versions.get(peer[0], of_cuequivariance), "value": peer[1]}
+    return {
+        "name": name, "value": value, "unit": unit, "spread": spread, "dtype": dtype, "deterministic": True,
+        "error": error, "peer": other, **common.about("cuda"),
+    }  # fmt: skip
+
+
+def ratio_record(name: str, pairs: list[tuple[float, tuple[str, float]]], dtype: str) -> list[dict]:
+    """Geometric mean of the best peer's time in ours."""
+    if not pairs:
+        return []
+    return [record(name, [geomean([peer[1] / mine for mine, peer in pairs])], "x", None, dtype, None)]
+
+
+def leaderboard(options) -> tuple[list, list]:
+    rows, medians, pairs, worst = [], [], [], 0.0
+    for at, (n, batch, d, masked, distribution) in enumerate(LEADERBOARD):
+        x, mask, weights = problem(batch, n, d, d, "before", torch.float32, masked, distribution, torch.float32)
+        calls = {"clebsch": ours("before", "fp16")}
+        if options.peers:
+            compiled = options.compile and (not options.quick or at in (0, 2))
+            calls |= peers.contenders("before", torch.float16, compiled, False)
+        found = measure(
+            f"leaderboard ({batch}, {n}, {d}) fp32", calls, x, mask, weights, "before", "fp16", options.repeats
+        )
+        rows.append({"suite": "leaderboard", "shape": [batch, n, d], "contenders": found})
+        medians.append(found["clebsch"]["forward"])
+        worst = max(worst, found["clebsch"]["error"])
+        if peer := best_peer(found):
+            pairs.append((statistics.median(found["clebsch"]["forward"]), peer))
+        del x, mask, weights
+        torch.cuda.empty_cache()
+    means = [geomean(list(values)) for values in zip(*medians, strict=True)]
+    peer = ("torch.compile", geomean([p[1] for _, p in pairs])) if len(pairs) == len(LEADERBOARD) else None
+    records = [record("triangle_leaderboard_us", means, "us", worst, "float32", peer)]
+    return rows, records + ratio_record("triangle_leaderboard_ratio", pairs, "float32")
+
+
+def af3(options) -> tuple[list, list]:
+    rows, records, pairs, with_backward = [], [], [], []
+    for n in AF3:
+        if options.quick and n == 768:
+            continue
+        x, mask, weights = problem(1, n, 128, 128, "after", torch.bfloat16, True, "normal", torch.bfloat16)
+        calls = {"clebsch": ours("after", "bf16")}
+        if options.peers:
+            compiled = options.compile and (not options.quick or n in (256, 1024))
+            calls |= peers.contenders("after", torch.bfloat16, compiled, True)
+        repeats = max(7, options.repeats // (3 if n > 1024 else 1))
+        backward = options.backward and n <= 1024
+        found = measure(f"AlphaFold (1, {n}, 128) bf16", calls, x, mask, weights, "after", "bf16", repeats, backward)
+        rows.append({"suite": "af3", "shape": [1, n, 128], "contenders": found})
+        mine = found["clebsch"]
+        peer = best_peer(found)
+        if peer:
+            pairs.append((statistics.median(mine["forward"]), peer))
+        both = best_peer(found, "both")
+        if both and "both" in mine:
+            with_backward.append((statistics.median(mine["both"]), both))
+        if n == 1024:
+            records.append(record("triangle_1024_bf16_us", mine["forward"], "us", mine["error"], "bfloat16", peer))
+        if n == 2048:
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated() - x.nbytes
+            torch.cuda.reset_peak_memory_stats()
+            with torch.no_grad():
+                out = calls["clebsch"](x, mask, weights)
+            peak = (torch.cuda.max_memory_allocated() - before) / x.nbytes
+            print(f"  peak memory at N = 2048: {peak:.2f} sizes of x, x and the result included", flush=True)
+            records.append(record("triangle_peak_memory", [peak], "sizes of x", None, "bfloat16", None))
+            del out
+        del x, mask, weights
+        torch.cuda.empty_cache()
+    records += ratio_record("triangle_af3_ratio", pairs, "bfloat16")
+    records += ratio_record("triangle_af3_bwd_ratio", with_backward, "bfloat16")
+    return rows, records
+
+
+def others(options) -> tuple[list, list]:
+    rows = []
+    for batch, n, dtype in OTHERS:
+        x, mask, weights = problem(batch, n, 128, 128, "after", dtype, True, "normal", dtype)
+        precision = "bf16" if dtype == torch.bfloat16 else "fp16"
+        calls = {"clebsch": ours("after", precision)}
+        if options.peers:
+            compiled = options.compile and not options.quick
+            calls |= peers.contenders("after", DTYPES[precision], compiled, True)
+        found = measure(
+            f"other ({batch}, {n}, 128) {NAMES[dtype]}", calls, x, mask, weights, "after", precision, options.repeats
+        )
+        rows.append({"suite": "others", "shape": [batch, n, 128], "dtype": NAMES[dtype], "contenders": found})
+    return rows, []
+
+
+def ceilings() -> tuple[float, float]:
+    """Bytes a second of a copy, read and written; operations a second of a large bf16 product of random numbers."""
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda").random_()
+    target = torch.empty_like(source)
+    target.copy_(source)
+    copied = 2 * source.nbytes / statistics.median(times(lambda: target.copy_(source), 7, 3)) * 1e6
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    a @ a
+    return copied, 2 * 8192**3 / statistics.median(times(lambda: a @ a, 7, 3)) * 1e6
+
+
+def phases(options) -> tuple[list, list]:
+    """Kernels of one call, by torch's profiler, against their floors."""
+    copied, product = ceilings()
+    print(f"  ceilings: copy {copied / 1e12:.2f} TB/s, bf16 product {product / 1e12:.0f} TFLOP/s", flush=True)
+    rows = []
+    shapes = [
+        (1, 1024, 128, torch.bfloat16, "after", "bf16"), (1, 256, 128, torch.bfloat16, "after", "bf16"),
+        (1, 1024, 128, torch.float32, "before", "fp16"), (1, 1024, 384, torch.float32, "before", "fp16"),
+    ]  # fmt: skip
+    for batch, n, d, dtype, gate, precision in shapes:
+        x, mask, weights = problem(batch, n, d, d, gate, dtype, True, "normal", dtype)
+        m, hidden, size = batch * n * n, 128, x.element_size()
+        stored = 0 if d <= 128 else 2 * hidden
+        floors = {
+            "project": (m * (d * size + 4 * hidden + stored), 2 * m * d * (4 * hidden + stored // 2)),
+            "contract": (m * 6 * hidden, 2 * batch * hidden * n**3),
+            "output": (m * (2 * hidden + (stored or d * size) + d * size), 2 * m * hidden * (d + (0 if stored else d))),
+        }
+        call = ours(gate, precision)
+        with torch.no_grad():
+            for _ in range(3):
+                call(x, mask, weights)
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                for _ in range(5):
+                    call(x, mask, weights)
+                torch.cuda.synchronize()
+        found = {"prepare": 0.0, "project": 0.0, "contract": 0.0, "output": 0.0}
+        for event in profile.key_averages():
+            total = event.self_device_time_total / 5
+            name = event.key.removesuffix("_wide")
+            found[name if name in found else "contract"] += total
+        for phase, (moved, operations) in floors.items():
+            floor = max(moved / copied, operations / product) * 1e6
+            print(f"  ({batch}, {n}, {d}) {NAMES[dtype]} {phase:9s} {found[phase]:8.1f} us, floor {floor:8.1f} us "
+                  f"({100 * floor / max(found[phase], 1e-9):.0f}%)", flush=True)  # fmt: skip
+        rows.append({"suite": "phases", "shape": [batch, n, d], "dtype": NAMES[dtype], "us": found, "floors": floors,
+                     "copy": copied, "product": product})  # fmt: skip
+        del x, mask, weights
+        torch.cuda.empty_cache()
+    return rows, []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--json", default="triangle.json")
+    parser.add_argument("--records", default="triangle_records.json")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--suites", default="leaderboard,af3,others,phases")
+    parser.add_argument("--quick", action="store_true", help="few shapes with torch.compile, 100 s in all")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--no-backward", dest="backward", action="store_false")
+    options = parser.parse_args()
+    rows, records = [], []
+    for suite in options.suites.split(","):
+        begin = time.perf_counter()
+        more_rows, more_records = {"leaderboard": leaderboard, "af3": af3, "others": others, "phases": phases}[suite](
+            options
+        )
+        rows += more_rows
+        records += more_records
+        common.save(options.json, rows)
+        common.save(options.records, records)
+        print(f"{suite}: {time.perf_counter() - begin:.0f} s", flush=True)
+    for row in records:
+        print(f"{row['name']:30s} {row['value']:.4g} {row['unit']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

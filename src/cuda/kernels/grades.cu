@@ -1,0 +1,121 @@
+// Grades of extrapolation: rows times a small matrix in fp64, and the size of what comes out, in one pass. The product
+// stays in registers: of a row one number is written. Sums have one order, so that runs agree to the bit.
+#include "cuda/kernels/grades.h"
+#include "cuda/kernels/int64.cuh"
+
+using namespace clebsch::cuda;
+
+typedef double real;
+// The names that tile_product.cuh knows: a thread has 4 rows by 4 columns, 16 threads share a row.
+constexpr int kColumns = 64, kDepth = 16, kThreadRows = 4, kThreadColumns = 4, kVector = 2;
+constexpr int kDown = kGradeRows / kThreadRows, kAcross = kColumns / kThreadColumns;
+static_assert(kDown * kAcross == kGradeThreads, "a thread for every part of the tile");
+
+struct __align__(kVector * sizeof(real)) Pack {
+  real v[kVector];
+};
+
+/// The larger one; not a number when either is not.
+__device__ __forceinline__ double larger(double a, double b) { return b > a || b != b ? b : a; }
+
+template <typename Feature>
+__device__ __forceinline__ void grade_rows(const GradeArguments& a) {
+  constexpr int kLoadX = kGradeRows * kDepth / kGradeThreads, kLoadW = kColumns * kDepth / kGradeThreads;
+  __shared__ Pack xs[2][kDepth][kGradeRows / kVector + 1];
+  __shared__ Pack ws[2][kDepth][kColumns / kVector + 1];
+  __shared__ int rows[kGradeRows];  // -1: none
+  const int tid = threadIdx.x, tx = tid % kAcross, ty = tid / kAcross;
+  const int group = a.order ? __ldg(a.group_type + blockIdx.x) : 0;
+  if (group < 0) return;
+  if (tid < kGradeRows) {
+    const int place = blockIdx.x * kGradeRows + tid;
+    rows[tid] = a.order ? __ldg(a.order + place) : (place < a.rows ? place : -1);
+  }
+  __syncthreads();
+  const Feature* x = static_cast<const Feature*>(a.x) + a.first;
+  // Rows of types out of range are grouped as of one more type: they get any matrix, as their grade is infinite.
+  const double* w = a.transform + static_cast<int64>(group < a.type_count ? group : 0) * a.depth * a.columns;
+
+  // A step is kDepth features by kColumns columns. The next one's operands are on their way in registers while this
+  // one's products are made.
+  real next_x[kLoadX], next_w[kLoadW], sum[kThreadRows][kThreadColumns], value[kThreadRows];
+  int column = 0, begin = 0;
+  auto fetch = [&]() {
+#pragma unroll
+    for (int i = 0; i < kLoadX; ++i) {
+      const int k = begin + tid % kDepth, row = rows[(tid + i * kGradeThreads) / kDepth];
+      next_x[i] = row >= 0 && k < a.depth ? static_cast<real>(__ldg(x + row * a.stride + k)) : real(0);
+    }
+#pragma unroll
+    for (int i = 0; i < kLoadW; ++i) {
+      const int place = tid + i * kGradeThreads, k = begin + place / kColumns, c = column + place % kColumns;
+      next_w[i] = k < a.depth && c < a.columns ? __ldg(w + k * a.columns + c) : real(0);
+    }
+  };
+  auto keep = [&](int half) {
+#pragma unroll
+    for (int i = 0; i < kLoadX; ++i) {
+      const int r = (tid + i * kGradeThreads) / kDepth;
+      xs[half][tid % kDepth][r / kVector].v[r % kVector] = next_x[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kLoadW; ++i) {
+      const int place = tid + i * kGradeThreads, c = place % kColumns;
+      ws[half][place / kColumns][c / kVector].v[c % kVector] = next_w[i];
+    }
+  };
+  auto clear = [&]() {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; ++j) sum[i][j] = 0;
+    }
+  };
+
+#pragma unroll
+  for (int i = 0; i < kThreadRows; ++i) value[i] = 0;
+  clear();
+  fetch();
+  keep(0);
+  bool more = true;
+  for (int half = 0; more; half ^= 1) {
+    __syncthreads();
+    begin += kDepth;
+    const bool ends = begin >= a.depth;  // with this step the columns' products are complete
+    if (ends) {
+      begin = 0;
+      column += kColumns;
+    }
+    more = column < a.columns;
+    if (more) fetch();
+#include "cuda/kernels/tile_product.cuh"
+    if (ends) {
+#pragma unroll
+      for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kThreadColumns; ++j)
+          value[i] = a.largest ? larger(value[i], fabs(sum[i][j])) : fma(sum[i][j], sum[i][j], value[i]);
+      }
+      clear();
+    }
+    if (more) keep(half ^ 1);
+  }
+
+#pragma unroll
+  for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+    for (int bits = kAcross / 2; bits > 0; bits /= 2) {
+      const double other = __shfl_xor_sync(0xffffffffu, value[i], bits);
+      value[i] = a.largest ? larger(value[i], other) : value[i] + other;
+    }
+    const int row = rows[(i / kVector * kDown + ty) * kVector + i % kVector];
+    if (tx != 0 || row < 0) continue;
+    const int type = __ldg(a.types + row);
+    const bool known = type >= 0 && type < a.type_count && __ldg(a.counts + type) > 0;
+    a.grades[row] = known ? value[i] : __longlong_as_double(0x7ff0000000000000ll);
+  }
+}
+
+// Grid of both: (groups of kGradeRows rows).
+extern "C" __global__ void __launch_bounds__(kGradeThreads) grades_float(GradeArguments a) { grade_rows<float>(a); }
+extern "C" __global__ void __launch_bounds__(kGradeThreads) grades_double(GradeArguments a) { grade_rows<double>(a); }

@@ -1,0 +1,56 @@
+#include "cuda/nodes/grades.h"
+
+#include "core/errors.h"
+#include "cuda/kernels/fixed_kernels.h"
+#include "cuda/runtime/kept.h"
+#include "cuda/runtime/kernel_table.h"
+
+namespace clebsch::cuda {
+namespace {
+
+int64_t groups(const GradeArguments& a, bool pooled) {
+  return pooled ? (int64_t{a.rows} + kGradeRows - 1) / kGradeRows : group_capacity(a.rows, a.type_count, kGradeRows);
+}
+
+}  // namespace
+
+std::vector<KernelJob> grade_jobs(const OpCall&, const DeviceLimits& limits) {
+  return {{"extrapolation", "", [arch = limits.arch](const CubinCache& cache) {
+             // group_rows for files with a transform for each type.
+             return std::vector<CompiledPart>{{compile_fixed("grades", arch, cache), "", kGradeThreads, 1},
+                                              {compile_fixed("group_rows", arch, cache), "", kGroupThreads, 1}};
+           }}};
+}
+
+std::shared_ptr<const Grades> Grades::make() {
+  return one_a_device<Grades>([] { return new Grades(); });
+}
+
+Grades::Grades() {
+  const std::vector<Kernel> kernels = load_fixed("grades", {"grades_float", "grades_double"});
+  of_float_ = kernels[0];
+  of_double_ = kernels[1];
+}
+
+int64_t Grades::workspace(const GradeArguments& arguments, bool pooled) {
+  if (pooled || arguments.rows == 0) return 0;
+  return groups(arguments, pooled) * (kGradeRows + 1) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void Grades::run(GradeArguments arguments, Scalar features, bool pooled, void* workspace, Stream stream) const {
+  if (arguments.rows == 0) return;
+  const int count = static_cast<int>(groups(arguments, pooled));
+  if (!pooled) {
+    require(arguments.type_count <= kMaxGroupTypes, "cuda extrapolation: expected at most {} types, got {}",
+            kMaxGroupTypes, arguments.type_count);
+    int32_t* const group_type = static_cast<int32_t*>(workspace);
+    int32_t* const order = group_type + count;
+    GroupRows::make()->run(
+        {arguments.types, nullptr, arguments.rows, arguments.type_count, kGradeRows, count, order, group_type}, stream);
+    arguments.order = order;
+    arguments.group_type = group_type;
+  }
+  (features == Scalar::f32 ? of_float_ : of_double_).launch(count, kGradeThreads, stream, arguments);
+}
+
+}  // namespace clebsch::cuda

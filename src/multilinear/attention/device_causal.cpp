@@ -1,0 +1,76 @@
+// Causal attention on a CUDA device: sums of chunks of rows, their sums along a sequence, then rows.
+#include "multilinear/attention/device_kernels.h"
+#include "multilinear/attention/device_spherical.h"
+
+namespace clebsch::attention {
+namespace {
+
+/// Rows of a chunk: where its scores cost about as much as the sums before it, and sums take less memory than rows.
+int chunk_rows(const KernelShape& shape) { return std::max(128, (2 * std::max(shape.d, shape.dv) + 63) / 64 * 64); }
+
+/// Chunks of all sequences, as causal_chunk of places.cuh counts them.
+int64_t chunks_of(const Shape& shape, int rows) {
+  if (shape.offsets) return shape.keys / rows + shape.sequences;
+  return shape.sequences * ((shape.keys + rows - 1) / rows);
+}
+
+/// Sums of chunks of keys (or queries), and of all chunks before (behind) them, into a.partial.
+void chunk_sums(const Kernels& kernels, const KernelShape& shape, const SumArguments& a, cuda::Stream stream) {
+  const auto& kernel = a.backwards ? kernels.sums_of_queries : kernels.sums_of_keys;
+  kernel.launch(int64_t{a.shape.key_heads} * a.chunks * tiles_of(shape), 128, stream, a);
+  kernels.causal_add.launch(heads_of_keys(a.shape) * ((sums_of(shape) + 63) / 64), 64, stream, a);
+}
+
+SumArguments sums_of_chunks(const RowArguments& a, bool of_queries) {
+  SumArguments sums;
+  sums.shape = a.shape;
+  sums.q = a.q;
+  sums.k = a.k;
+  sums.v = a.v;
+  sums.multiplicity = of_queries ? nullptr : a.multiplicity;
+  sums.grad = a.grad;
+  sums.coefficients = a.coefficients;
+  sums.partial = const_cast<double*>(of_queries ? a.gradient_sums : a.sums);
+  sums.head_flags = a.head_flags;
+  sums.chunks = a.chunks;
+  sums.rows = a.rows;
+  sums.backwards = of_queries;
+  return sums;
+}
+
+int64_t row_tiles(const KernelShape& shape, int rows) {
+  const int tile = causal_tile_rows(shape);
+  return (rows + tile - 1) / tile;
+}
+
+}  // namespace
+
+void device_causal_forward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {
+  const auto kernels = kernels_of(shape);
+  a.rows = chunk_rows(shape);
+  a.chunks = static_cast<int>(chunks_of(a.shape, a.rows));
+  if (a.chunks == 0 || a.shape.keys == 0) return;
+  const Memory sums = allocate(static_cast<size_t>(int64_t{a.shape.key_heads} * a.chunks * sums_of(shape)) * 8);
+  a.sums = at<double>(sums);
+  chunk_sums(*kernels, shape, sums_of_chunks(a, false), stream);
+  kernels->causal_rows.launch(int64_t{a.shape.heads} * a.chunks, row_tiles(shape, a.rows), 128, stream, a);
+}
+
+void device_causal_backward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {
+  const auto kernels = kernels_of(shape);
+  a.rows = chunk_rows(shape);
+  a.chunks = static_cast<int>(chunks_of(a.shape, a.rows));
+  if (a.chunks == 0 || a.shape.keys == 0) return;
+  const int64_t rows = query_rows(a.shape), tiles = row_tiles(shape, a.rows);
+  const Memory coefficients = allocate(static_cast<size_t>(rows) * 16);
+  const Memory sums = allocate(static_cast<size_t>(int64_t{a.shape.key_heads} * a.chunks * sums_of(shape)) * 8);
+  a.coefficients = at<double>(coefficients);
+  a.sums = a.gradient_sums = at<double>(sums);  // one after the other
+  kernels->coefficients.launch((rows + 3) / 4, 128, stream, a);
+  chunk_sums(*kernels, shape, sums_of_chunks(a, false), stream);
+  kernels->causal_gradients_of_queries.launch(int64_t{a.shape.heads} * a.chunks, tiles, 128, stream, a);
+  chunk_sums(*kernels, shape, sums_of_chunks(a, true), stream);
+  kernels->causal_gradients_of_keys.launch(int64_t{a.shape.key_heads} * a.chunks, tiles, 128, stream, a);
+}
+
+}  // namespace clebsch::attention

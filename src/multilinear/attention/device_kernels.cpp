@@ -1,0 +1,103 @@
+#include "multilinear/attention/device_kernels.h"
+
+#include <cstdlib>
+
+#include "cuda/runtime/kept.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/embedded_sources.h"
+
+namespace clebsch::attention {
+namespace {
+
+const EmbeddedSources& embedded() {
+  static const EmbeddedSources sources{{
+#include "embedded_attention.inc"
+  }};
+  return sources;
+}
+
+Kernels* load(const KernelShape& shape) {
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int arch = limits.arch;
+  std::vector<cuda::CompileRequest> requests;
+  for (const std::string& name : device_sources(shape, limits)) requests.push_back({name, device_source(name, shape)});
+  cuda::compile_all(requests, arch);
+  const auto entries = [&](const std::string& name, const std::vector<std::string>& names) {
+    const auto cubin = cuda::cached_compile(cuda::CubinCache::standard(), device_source(name, shape), name, arch);
+    return cuda::load_module(cubin.code, names);
+  };
+  auto kernels = std::make_unique<Kernels>();
+  auto found = entries("exact_sums", {"sums_of_keys", "sums_of_queries", "add_chunks", "causal_add"});
+  kernels->sums_of_keys = found[0];
+  kernels->sums_of_queries = found[1];
+  kernels->add_chunks = found[2];
+  kernels->causal_add = found[3];
+  found = entries("exact_rows", {"rows_of_queries", "coefficients", "gradients_of_queries", "gradients_of_keys"});
+  kernels->rows_of_queries = found[0];
+  kernels->coefficients = found[1];
+  kernels->gradients_of_queries = found[2];
+  kernels->gradients_of_keys = found[3];
+  found = entries("causal_rows", {"causal_rows_of_queries", "causal_gradients_of_queries", "causal_gradients_of_keys"});
+  kernels->causal_rows = found[0];
+  kernels->causal_gradients_of_queries = found[1];
+  kernels->causal_gradients_of_keys = found[2];
+  kernels->half = takes_half_kernels(shape, arch);
+  if (kernels->half) {
+    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums"});
+    kernels->half_query_sums = found[2];
+    kernels->half_sums = found[0];
+    kernels->half_add = found[1];
+    kernels->half_rows = entries("half_rows", {"half_rows"})[0];
+    found =
+        entries("half_gradients", {"half_split", "half_coefficients", "half_query_gradients", "half_key_gradients"});
+    kernels->split = found[0];
+    kernels->half_coefficients = found[1];
+    kernels->query_gradients = found[2];
+    kernels->key_gradients = found[3];
+  }
+  kernels->wide = takes_wide_kernels(shape, limits);
+  if (kernels->wide) {
+    kernels->wide_sums = entries("wide_sums", {"wide_sums"})[0];
+    kernels->wide_sums.take_shared_memory(wide_sum_bytes(shape));
+    kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
+    kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
+    found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
+    kernels->wide_query_gradients = found[0];
+    kernels->wide_query_gradients.take_shared_memory(wide_gradient_bytes(shape, false));
+    kernels->wide_key_gradients = found[1];
+    kernels->wide_key_gradients.take_shared_memory(wide_gradient_bytes(shape, true));
+  }
+  return kernels.release();
+}
+
+}  // namespace
+
+std::shared_ptr<const Kernels> kernels_of(const KernelShape& shape) {
+  return cuda::one_a_device<Kernels>([&] { return load(shape); }, shape.number, shape.d, shape.dv);
+}
+
+bool takes_half_kernels(const KernelShape& shape, int arch) {
+  return shape.number >= kFloat16 && arch >= 80 && shape.d % 32 == 0 && shape.dv % 32 == 0 && shape.d <= 128 &&
+         shape.dv <= 128;
+}
+
+bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits) {
+  const auto fits = [](int size) { return size == 64 || size == 128; };
+  return shape.number >= kFloat16 && limits.arch == 90 && fits(shape.d) && fits(shape.dv) &&
+         limits.dynamic_shared_per_block >= 200 * 1024 && !std::getenv("CLEBSCH_ATTENTION_NARROW");
+}
+
+std::vector<std::string> device_sources(const KernelShape& shape, const cuda::DeviceLimits& limits) {
+  std::vector<std::string> names{"exact_sums", "exact_rows", "causal_rows"};
+  if (takes_half_kernels(shape, limits.arch)) names.insert(names.end(), {"half_sums", "half_rows", "half_gradients"});
+  if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
+  return names;
+}
+
+std::string device_source(const std::string& name, const KernelShape& shape) {
+  return fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D {}\n#define CLEBSCH_DV {}\n", shape.number, shape.d,
+                     shape.dv) +
+         embedded()[name];
+}
+
+}  // namespace clebsch::attention

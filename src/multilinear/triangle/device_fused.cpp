@@ -1,0 +1,208 @@
+#include "multilinear/triangle/device_fused.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/runtime/kept.h"
+#include "multilinear/embedded_sources.h"
+#include "multilinear/triangle/device_contract.h"
+#include "multilinear/triangle/kernels/fused.h"
+
+namespace clebsch::triangle {
+namespace {
+
+constexpr int kVectorBytes = 16;
+constexpr int kRing = 2 * 2 * kGroupsOfSet * 2;  // of project_wide.cu, vectors of a lane
+
+const EmbeddedSources& embedded() {
+  static const EmbeddedSources sources{{
+#include "embedded_triangle_fused.inc"
+  }};
+  return sources;
+}
+
+struct Kernels {
+  cuda::KernelOf<FusedArguments> prepare, project, output;
+};
+
+cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared) {
+  const auto cubin = cuda::cached_compile(cuda::CubinCache::standard(), request.source, request.name, arch);
+  cuda::Kernel kernel = cuda::load_module(cubin.code, {request.name})[0];
+  if (shared > 0) kernel.take_shared_memory(static_cast<unsigned>(shared));
+  return kernel;
+}
+
+Kernels* load(const FusedPlan& plan) {
+  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  const std::vector<cuda::CompileRequest> requests = fused_sources(plan);
+  cuda::compile_all(requests, arch);
+  auto kernels = std::make_unique<Kernels>();
+  kernels->prepare = load_one(requests[0], arch, 0);
+  kernels->project = load_one(requests[1], arch, plan.in_shared);
+  kernels->output = load_one(requests[2], arch, plan.out_shared);
+  return kernels.release();
+}
+
+int gate_width(const FusedPlan& plan) { return plan.gate_before ? plan.hidden : plan.out; }
+/// Groups of 16 channels (32 of the gate) of x's projections, in whole sets.
+int groups_of(const FusedPlan& plan) {
+  const int groups = plan.hidden / 8 + (plan.wide ? gate_width(plan) / 32 : 0);
+  return (groups + kGroupsOfSet - 1) / kGroupsOfSet * kGroupsOfSet;
+}
+/// Vectors of weights: of x's projections, of p_out, of g_out where the second kernel computes the gate.
+int64_t in_vectors(const FusedPlan& plan) { return int64_t{groups_of(plan)} * 2 * (plan.d / 16) * 32; }
+int64_t p_vectors(const FusedPlan& plan) { return int64_t{plan.out} * plan.hidden / 8; }
+int64_t g_vectors(const FusedPlan& plan) { return plan.wide ? 0 : int64_t{gate_width(plan)} * plan.d / 8; }
+
+/// Most warps of a block whose buffers fit beside `bytes`; 0 when none does.
+int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
+  for (const int warps : {8, 4, 2, 1}) {
+    if (bytes + warps * each <= room) return warps;
+  }
+  return 0;
+}
+
+/// Where the parts of one allocation begin.
+class Parts {
+ public:
+  size_t take(int64_t bytes) {
+    const size_t begin = total_;
+    total_ += (static_cast<size_t>(bytes) + 255) / 256 * 256;
+    return begin;
+  }
+  size_t total() const { return total_; }
+
+ private:
+  size_t total_ = 0;
+};
+
+}  // namespace
+
+std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
+                                    const cuda::DeviceLimits& limits) {
+  const bool fits = (precision == kHalf || precision == kBrain) && number != kFloat64 && limits.arch >= 80 &&
+                    shape.d % 32 == 0 && shape.hidden % 32 == 0 && shape.out % 32 == 0 && shape.hidden <= 256 &&
+                    shape.n <= 46000;
+  if (!fits) return std::nullopt;
+  FusedPlan plan;
+  plan.operand = operand_number(precision);
+  plan.number = number;
+  plan.d = shape.d;
+  plan.hidden = shape.hidden;
+  plan.out = shape.out;
+  plan.gate_before = shape.gate_before;
+  plan.mask_kind = mask_kind;
+  plan.vector = shape.n % 8 == 0 ? 8 : shape.n % 4 == 0 ? 4 : 1;
+  plan.wide = shape.d > 128;
+  const int64_t room = cuda::most_shared_per_block(limits);
+
+  if (plan.wide) {
+    const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
+    const int tiles = 4 * tile + ring <= room ? 4 : 2;
+    const int64_t shared = tiles * tile + ring;
+    if (shared > room) return std::nullopt;
+    // Where two blocks share a multiprocessor, few warps with large tiles read shared memory least; alone, a block
+    // needs more warps.
+    plan.in_high = 2 * (shared + limits.shared_per_multiprocessor - room) <= limits.shared_per_multiprocessor ? 2 : 1;
+    plan.in_warps = 8 / plan.in_high;
+    plan.row_warps = tiles / plan.in_high;
+    plan.in_shared = static_cast<int>(shared);
+  } else {
+    plan.in_warps = 12;
+    plan.in_resident = in_vectors(plan) * kVectorBytes <= room;
+    plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVectorBytes : 0;
+  }
+
+  const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
+  const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
+  // Twice 16 rows halve what is read of the weights in shared memory, and take most registers of eight warps.
+  plan.out_high = plan.hidden <= 128 ? 2 : 1;
+  plan.out_warps = warps_that_fit(weights, lines, room);
+  plan.out_resident = plan.out_warps >= 4;
+  if (!plan.out_resident) plan.out_warps = warps_that_fit(0, lines, room);
+  if (plan.out_warps == 0) return std::nullopt;
+  plan.out_shared = static_cast<int>((plan.out_resident ? weights : 0) + plan.out_warps * lines);
+  return plan;
+}
+
+std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
+  const auto source = [&](const std::string& name, bool resident, int warps, int high) {
+    return cuda::CompileRequest{
+        name,
+        fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_X {}\n#define CLEBSCH_D {}\n#define CLEBSCH_H {}\n"
+                    "#define CLEBSCH_OUT {}\n#define CLEBSCH_BEFORE {}\n#define CLEBSCH_STORED {}\n"
+                    "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
+                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_VECTOR {}\n#define CLEBSCH_HIGH {}\n",
+                    plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
+                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.vector, high) +
+            embedded()[name]};
+  };
+  return {source("prepare", false, 8, 1),
+          source(plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps, plan.in_high),
+          source("output", plan.out_resident, plan.out_warps, plan.out_high)};
+}
+
+void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
+  const auto kernels =
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
+                                  plan.gate_before, plan.mask_kind, plan.vector);
+  const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
+  const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
+  Memory left, right, o, gate;
+  const auto given = [&](void* tensor, int width, Memory& memory) {
+    if (tensor == nullptr) memory = allocate(static_cast<size_t>(plane * width));
+    return tensor == nullptr ? memory.get() : tensor;
+  };
+  FusedArguments f;
+  f.shape = a.shape;
+  f.weights = a.weights;
+  f.weights_number = a.weights_number;
+  f.mask = a.mask;
+  f.left_factor = std::ldexp(1.0f, -left_exponent(a.precision, n));
+  f.eps = static_cast<float>(a.eps);
+  f.eps_of_o = static_cast<float>(a.eps) * f.left_factor * f.left_factor;
+  f.square = static_cast<int>(n * n);
+  f.pitch = pitch;
+  f.plane = n * pitch;
+  f.x = a.x;
+  f.out = a.out;
+  f.left = given(a.left, plan.hidden, left);
+  f.right = given(a.right, plan.hidden, right);
+  if (plan.wide) f.gate = given(nullptr, gate_width(plan), gate);
+  Parts parts;
+  const size_t in = parts.take(in_vectors(plan) * kVectorBytes), p = parts.take(p_vectors(plan) * kVectorBytes),
+               g = parts.take(g_vectors(plan) * kVectorBytes), in_bias = parts.take(int64_t{groups_of(plan)} * 32 * 4),
+               p_bias = parts.take(plan.out * 4), g_bias = parts.take(gate_width(plan) * 4),
+               norm = parts.take(2 * plan.hidden * 4);
+  const Memory prepared = allocate(parts.total());
+  const auto at = [&](size_t bytes) { return static_cast<char*>(prepared.get()) + bytes; };
+  f.in_fragments = at(in);
+  f.p_fragments = at(p);
+  f.g_fragments = at(g);
+  f.in_bias = reinterpret_cast<float*>(at(in_bias));
+  f.p_bias = reinterpret_cast<float*>(at(p_bias));
+  f.g_bias = reinterpret_cast<float*>(at(g_bias));
+  f.norm = reinterpret_cast<float*>(at(norm));
+
+  const int64_t vectors = in_vectors(plan) + p_vectors(plan) + g_vectors(plan);
+  const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
+  kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
+
+  const int64_t square = n * n, tiles = a.shape.batch * ((square + kTileRows - 1) / kTileRows);
+  const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
+  if (plan.wide) {
+    const int64_t rows = int64_t{kTileRows} * plan.row_warps * plan.in_high;
+    kernels->project.launch(a.shape.batch * ((square + rows - 1) / rows), 32 * plan.in_warps, stream, f);
+  } else {
+    const int64_t each = plan.in_warps * plan.in_high;
+    kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
+  }
+  void* const of_o = given(a.o, plan.hidden, o);
+  f.o = of_o;
+  contract({plan.operand, a.shape.incoming, a.shape.batch * plan.hidden, n, pitch, f.left, f.right, of_o}, allocate,
+           stream);
+  kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
+                         stream, f);
+}
+
+}  // namespace clebsch::triangle

@@ -1,0 +1,173 @@
+#include "multilinear/triangle/device_gradients.h"
+
+#include "core/errors.h"
+#include "cuda/runtime/kept.h"
+#include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/triangle/kernels/gradients.h"
+#include "multilinear/triangle/row_sums.h"
+
+namespace clebsch::triangle {
+namespace {
+
+/// Bytes of shared memory of a block.
+int64_t output_shared(const Shape& shape) {
+  const int64_t images = int64_t{shape.out} * (shape.d + shape.hidden) * 2;
+  const int64_t planes = int64_t{2} * shape.hidden * kGradientRows * 2, sums = int64_t{2} * shape.out * 4;
+  return images + kGradientWarps * (planes + sums);
+}
+int64_t input_shared(const Shape& shape) {
+  const int64_t image = int64_t{4 * shape.hidden + shape.out} * shape.d * 2;
+  const int64_t ring = int64_t{std::min(kGradientRing, 2 * shape.hidden / 32)} * 32 * kGradientRows * 2;
+  return image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
+}
+
+struct GradientKernels {
+  cuda::KernelOf<GradientArguments> pack, output, input;
+  cuda::KernelOf<FoldArguments> matrices, norms;
+};
+
+GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
+  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  std::vector<cuda::CompileRequest> requests;
+  for (const std::string& name : gradient_sources()) requests.push_back({name, composed_source(name, problem)});
+  const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
+  auto kernels = std::make_unique<GradientKernels>();
+  const auto folds = cuda::load_module(cubins[0].code, {"pack_images", "fold_matrices", "fold_norms"});
+  kernels->pack = folds[0];
+  kernels->matrices = folds[1];
+  kernels->norms = folds[2];
+  const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
+    cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
+    kernel.take_shared_memory(static_cast<unsigned>(bytes));
+    return kernel;
+  };
+  kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
+  kernels->input = with_shared(cubins[2], "input_gradients", input_shared(shape));
+  return kernels.release();
+}
+
+}  // namespace
+
+std::vector<std::string> gradient_sources() { return {"fold_gradients", "output_gradients", "input_gradients"}; }
+
+bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimits& limits) {
+  const Shape& shape = given.shape;
+  const auto tiled = [](int width) { return width == 64 || width == 128; };
+  return (given.precision == kHalf || given.precision == kBrain) && given.number != kFloat64 && limits.arch >= 80 &&
+         tiled(shape.d) && tiled(shape.hidden) && shape.out % 32 == 0 && shape.n % 8 == 0 && !shape.gate_before &&
+         shape.batch * shape.n * shape.n < (int64_t{1} << 31) &&
+         std::max(output_shared(shape), input_shared(shape)) <= cuda::most_shared_per_block(limits);
+}
+
+void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
+  const Shape& shape = given.shape;
+  const int64_t d = shape.d, hidden = shape.hidden, out = shape.out, n = shape.n, widths = 4 * hidden + out;
+  const ComposedProblem problem = problem_of(given);
+  const auto kernels =
+      cuda::one_a_device<GradientKernels>([&] { return load(problem, shape); }, problem.number, problem.precision,
+                                          problem.mask_kind, problem.d, problem.hidden, problem.out);
+  ComposedPass pass(given, std::max(hidden + out, d + 4 * hidden), allocate, stream);
+  const int64_t planes = shape.batch * hidden * n * n, rows = pass.most_rows();
+  GradientArguments a;
+  a.shape = shape;
+  a.weights = given.weights;
+  a.weights_number = given.weights_number;
+  a.eps = static_cast<float>(given.eps);
+  a.eps_of_o = static_cast<float>(pass.arguments.eps_out);
+  a.left_scale = static_cast<float>(pass.arguments.left_scale);
+  a.x = given.x;
+  a.mask = given.mask;
+  a.o = given.o;
+  a.grad = given.grad;
+  void* const scale = scale_of_gradients(given, pass);
+  a.grad_scale = static_cast<const float*>(scale);
+  a.grad_gates = pass.stored(shape.batch * n * n * out);
+  a.grad_o = pass.stored(planes);
+  a.grad_x = given.gradients.x;
+  a.grad_mask = static_cast<float*>(given.gradients.mask);
+  a.input_image = pass.stored(widths * d);
+  a.output_image = pass.stored(out * hidden);
+  a.input_bias = static_cast<float*>(pass.reals(widths));
+  a.output_bias = static_cast<float*>(pass.reals(out));
+  constexpr int kWarps = kComposedThreads / 32;
+  pass.launch(kernels->pack, (widths + out + kWarps - 1) / kWarps, 1, a);
+
+  const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
+  const auto blocks_of = [&](int64_t count) {
+    const int64_t a_block = kGradientWarps * kGradientRows;
+    return std::min((count + a_block - 1) / a_block, multiprocessors);
+  };
+  const auto chunk = [&] {
+    a.first_row = pass.arguments.first_line * n;
+    a.rows = pass.rows();
+    a.first = a.first_row == 0;
+  };
+  RowProduct output(pass, true, out, hidden), gates(pass, true, out, d), inputs(pass, true, 4 * hidden, d);
+  const Slots output_slots(pass, true, blocks_of(rows), 2 * out), input_slots(pass, true, blocks_of(rows), 4 * hidden);
+  a.output_slots = static_cast<float*>(output_slots.slots);
+  a.input_slots = static_cast<float*>(input_slots.slots);
+  // The first half's parts of a chunk and the second's take turns in memory.
+  const int64_t numbers = std::max(hidden + out, d + 4 * hidden);
+  char* const parts = static_cast<char*>(pass.stored(rows * numbers));
+  a.o_normal = parts;
+  a.grad_projected = parts + rows * hidden * 2;
+  pass.for_chunks([&] {
+    chunk();
+    pass.launch(kernels->output, blocks_of(a.rows), 1, a);
+    output.add({a.grad_projected, nullptr}, {a.o_normal, nullptr});
+  });
+
+  void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
+  pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
+
+  a.grad_left = grad_left;
+  a.grad_right = grad_right;
+  a.x_normal = parts;
+  a.grad_projections = parts + rows * d * 2;
+  pass.for_chunks([&] {
+    chunk();
+    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+    inputs.add({a.grad_projections, nullptr}, {a.x_normal, nullptr});
+    gates.add({static_cast<char*>(a.grad_gates) + a.first_row * out * 2, nullptr}, {a.x_normal, nullptr});
+  });
+
+  const Gradients& wanted = given.gradients;
+  FoldArguments fold;
+  fold.shape = shape;
+  fold.weights = given.weights;
+  fold.weights_number = given.weights_number;
+  fold.scale = a.grad_scale ? a.grad_scale + 1 : nullptr;
+  const auto sum = [&](const auto& sums, int64_t count, int64_t width) {
+    void* const total = pass.reals(count * width);
+    sums.finish(total, 0, count, nullptr);
+    return static_cast<const float*>(total);
+  };
+  fold.input_products = sum(inputs, 4 * hidden, d);
+  fold.gate_products = sum(gates, out, d);
+  fold.output_products = sum(output, out, hidden);
+  const auto total = [&](const Slots& slots) {
+    void* const sums = pass.reals(slots.width);
+    slots.finish(pass, sums, 0, slots.width, nullptr);
+    return static_cast<const float*>(sums);
+  };
+  fold.input_sums = total(input_slots);
+  fold.output_sums = total(output_slots);
+  const auto to = [](void* gradient) { return static_cast<float*>(gradient); };
+  fold.norm_in_weight = to(wanted.norm_in_weight);
+  fold.norm_in_bias = to(wanted.norm_in_bias);
+  fold.p_in_weight = to(wanted.p_in_weight);
+  fold.p_in_bias = to(wanted.p_in_bias);
+  fold.g_in_weight = to(wanted.g_in_weight);
+  fold.g_in_bias = to(wanted.g_in_bias);
+  fold.norm_out_weight = to(wanted.norm_out_weight);
+  fold.norm_out_bias = to(wanted.norm_out_bias);
+  fold.p_out_weight = to(wanted.p_out_weight);
+  fold.p_out_bias = to(wanted.p_out_bias);
+  fold.g_out_weight = to(wanted.g_out_weight);
+  fold.g_out_bias = to(wanted.g_out_bias);
+  const int64_t numbers_of_weights = widths * d + out * hidden;
+  pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
+  pass.launch(kernels->norms, (d + hidden) / 32, 1, fold);
+}
+
+}  // namespace clebsch::triangle

@@ -1,0 +1,132 @@
+// Before and after the fused backward kernels: images of weights, and gradients of weights from products with
+// normalised rows. With xn = x' w + b (x' normalised) a projection is x' (W diag(w))^T + (W b + bias): the kernels
+// multiply by the former. With P = dz^T x' and s = the sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over
+// rows of W and P's products, db = W^T s.
+#include "multilinear/triangle/kernels/gradients.cuh"
+
+__device__ __forceinline__ float weight_at(const void* weights, int type, long long at, float otherwise) {
+  if (!weights) return otherwise;
+  if (type == kFloat64) return to_real(static_cast<const double*>(weights)[at]);
+  if (type == kFloat32) return to_real(static_cast<const float*>(weights)[at]);
+  if (type == kFloat16) return to_real(static_cast<const Half*>(weights)[at]);
+  return to_real(static_cast<const Brain*>(weights)[at]);
+}
+
+/// A row of p_in, g_in or g_out, and its bias.
+struct InputRow {
+  const void *matrix, *bias;
+  int row;
+  __device__ __forceinline__ InputRow(const Weights& weights, int of_all) {
+    matrix = of_all < 2 * kHidden   ? weights.p_in_weight
+             : of_all < 4 * kHidden ? weights.g_in_weight
+                                    : weights.g_out_weight;
+    bias = of_all < 2 * kHidden ? weights.p_in_bias : of_all < 4 * kHidden ? weights.g_in_bias : weights.g_out_bias;
+    row = of_all < 2 * kHidden ? of_all : of_all < 4 * kHidden ? of_all - 2 * kHidden : of_all - 4 * kHidden;
+  }
+};
+
+// Products of what store_eight<true> wrote have neighbours in each other's place.
+__device__ __forceinline__ float product_at(const FoldArguments& a, int row, int column) {
+  return row < 4 * kHidden ? a.input_products[(row ^ 1) * kD + (column ^ 1)]
+                           : a.gate_products[(row - 4 * kHidden) * kD + (column ^ 1)];
+}
+__device__ __forceinline__ float output_product_at(const FoldArguments& a, int row, int column) {
+  return a.output_products[(row ^ 1) * kHidden + (column ^ 1)];
+}
+
+/// Images, a warp a row.
+extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArguments a) {
+  const int type = a.weights_number, lane = threadIdx.x % 32;
+  int row = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const bool of_input = row < kGradientWidths;
+  if (!of_input) row -= kGradientWidths;
+  if (row >= (of_input ? kGradientWidths : kOut)) return;
+  const int channel = column_of(row), columns = of_input ? kD : kHidden;
+  const InputRow input(a.weights, of_input ? channel : 0);
+  const void* matrix = of_input ? input.matrix : a.weights.p_out_weight;
+  const int of_matrix = of_input ? input.row : channel;
+  const void* norm = of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight;
+  const void* norm_bias = of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias;
+  operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
+  float sum = 0;
+  for (int column = lane; column < columns; column += 32) {
+    const float weight = weight_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
+    const int place = place_of(column);
+    const int vector = of_input ? image_vector<kD>(row, place / 8) : image_vector<kHidden>(row, place / 8);
+    from_real(image[vector * 8 + place % 8], weight * weight_at(norm, type, column, 1));
+    sum += weight * weight_at(norm_bias, type, column, 0);
+  }
+  sum = sum_of_lanes<32>(sum);
+  if (lane != 0) return;
+  float* bias = of_input ? a.input_bias : a.output_bias;
+  bias[channel] = sum + weight_at(of_input ? input.bias : a.weights.p_out_bias, type, of_matrix, 0);
+}
+
+/// Gradients of matrices and of their biases, one number a thread.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
+  int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const float scale = a.scale ? *a.scale : 1.0f;
+  const int type = a.weights_number;
+  if (at < kGradientWidths * kD) {
+    const int row = at / kD, column = at % kD;
+    const bool of_gates = row >= 4 * kHidden;
+    float* to = of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
+    float* bias = of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
+    const int of_matrix = of_gates ? row - 4 * kHidden : row % (2 * kHidden);
+    const float sum = of_gates ? a.output_sums[kOut + of_matrix] : a.input_sums[row];
+    if (bias && column == 0) bias[of_matrix] = scale * sum;
+    if (!to) return;
+    const float product = product_at(a, row, column);
+    to[of_matrix * kD + column] = scale * (product * weight_at(a.weights.norm_in_weight, type, column, 1) +
+                                           sum * weight_at(a.weights.norm_in_bias, type, column, 0));
+    return;
+  }
+  at -= kGradientWidths * kD;
+  if (at >= kOut * kHidden) return;
+  const int row = at / kHidden, column = at % kHidden;
+  const float sum = a.output_sums[row];
+  if (a.p_out_bias && column == 0) a.p_out_bias[row] = scale * sum;
+  if (!a.p_out_weight) return;
+  a.p_out_weight[at] =
+      scale * (output_product_at(a, row, column) * weight_at(a.weights.norm_out_weight, type, column, 1) +
+               sum * weight_at(a.weights.norm_out_bias, type, column, 0));
+}
+
+/// Gradients of the norms: 32 columns a block, of d and then of hidden; eight groups of lanes take every eighth row.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
+  __shared__ float shared[2][kThreads];
+  const int lane = threadIdx.x % 32, group = threadIdx.x / 32, type = a.weights_number;
+  const bool of_input = blockIdx.x < kD / 32;
+  const int column = 32 * (of_input ? blockIdx.x : blockIdx.x - kD / 32) + lane;
+  const int rows = of_input ? kGradientWidths : kOut;
+  float along = 0, plain = 0;
+  for (int row = group; row < rows; row += kThreads / 32) {
+    float weight = 0, product = 0, sum = 0;
+    if (of_input) {
+      const InputRow input(a.weights, row);
+      const bool of_gates = row >= 4 * kHidden;
+      weight = weight_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
+      product = product_at(a, row, column);
+      sum = of_gates ? a.output_sums[kOut + input.row] : a.input_sums[row];
+    } else {
+      weight = weight_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
+      product = output_product_at(a, row, column);
+      sum = a.output_sums[row];
+    }
+    along += weight * product;
+    plain += weight * sum;
+  }
+  shared[0][threadIdx.x] = along;
+  shared[1][threadIdx.x] = plain;
+  __syncthreads();
+  if (group != 0) return;
+  for (int other = 1; other < kThreads / 32; ++other) {
+    along += shared[0][other * 32 + lane];
+    plain += shared[1][other * 32 + lane];
+  }
+  const float scale = a.scale ? *a.scale : 1.0f;
+  float* weight = of_input ? a.norm_in_weight : a.norm_out_weight;
+  float* bias = of_input ? a.norm_in_bias : a.norm_out_bias;
+  if (weight) weight[column] = scale * along;
+  if (bias) bias[column] = scale * plain;
+}

@@ -1,0 +1,287 @@
+#pragma once
+// Parts of the fused kernels. Compiled with CLEBSCH_NUMBER (operands: 2 IEEE half, 3 bfloat16), CLEBSCH_X (x and out: 1
+// float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
+// CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
+// shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
+// (kNoMask ...), CLEBSCH_VECTOR (8, 4 or 1: rows from a multiple of it are adjacent in left, right and o).
+//
+// Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
+// So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
+// q + 1, places 2 t + 8 and 2 t + 9 are q + 2 and q + 3.
+#ifndef CLEBSCH_NUMBER
+// For tools that compile a file as it stands; device_fused.cpp says what a problem has.
+#define CLEBSCH_NUMBER 3
+#define CLEBSCH_D 128
+#define CLEBSCH_DV 128
+#define CLEBSCH_X 3
+#define CLEBSCH_H 128
+#define CLEBSCH_OUT 128
+#define CLEBSCH_BEFORE 0
+#define CLEBSCH_STORED 0
+#define CLEBSCH_RESIDENT 1
+#define CLEBSCH_WARPS 16
+#define CLEBSCH_ROW_WARPS 4
+#define CLEBSCH_MASK 1
+#define CLEBSCH_VECTOR 8
+#define CLEBSCH_HIGH 1
+#endif
+#include "multilinear/attention/kernels/half_tiles.cuh"
+#include "multilinear/triangle/kernels/fused.h"
+
+using namespace clebsch::triangle;
+
+constexpr int kD = CLEBSCH_D, kH = CLEBSCH_H, kOut = CLEBSCH_OUT, kSteps = kD / 16;
+constexpr bool kBefore = CLEBSCH_BEFORE, kStored = CLEBSCH_STORED, kResident = CLEBSCH_RESIDENT;
+constexpr int kMask = CLEBSCH_MASK, kVector = CLEBSCH_VECTOR;
+constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
+/// Groups of 16 channels of left and right, then groups of 32 of the gate; in whole sets.
+constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
+constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
+
+__device__ __forceinline__ float low_of_x(unsigned pair) {
+#if CLEBSCH_X == 2
+  const unsigned bits = pair & 0xffffu;
+  float value;
+  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
+  return value;
+#else
+  return __uint_as_float(pair << 16);
+#endif
+}
+__device__ __forceinline__ float high_of_x(unsigned pair) {
+#if CLEBSCH_X == 2
+  return low_of_x(pair >> 16);
+#else
+  return __uint_as_float(pair & 0xffff0000u);
+#endif
+}
+
+/// Two numbers of out.
+__device__ __forceinline__ unsigned pack_out(float x, float y) {
+  unsigned pair;
+#if CLEBSCH_X == 2
+  asm volatile("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
+#else
+  asm volatile("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
+#endif
+  return pair;
+}
+
+/// Eight numbers of x from element `at` on, a multiple of 8.
+__device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long long at) {
+#if CLEBSCH_X == 1
+  const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + at);
+  const float4 a = __ldg(from), b = __ldg(from + 1);
+  v[0] = a.x;
+  v[1] = a.y;
+  v[2] = a.z;
+  v[3] = a.w;
+  v[4] = b.x;
+  v[5] = b.y;
+  v[6] = b.z;
+  v[7] = b.w;
+#else
+  const uint4 a = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    v[2 * r] = low_of_x(part_of(a, r));
+    v[2 * r + 1] = high_of_x(part_of(a, r));
+  }
+#endif
+}
+
+/// Rows of d numbers, each over kLanes adjacent lanes, to (x - mean) / deviation: mean and variance one after the
+/// other, since E[x^2] - mean^2 cancels where a row has heavy tails. Units from `units` on are not there.
+template <int kUnits, int kLanes>
+__device__ __forceinline__ void normalise(float (&v)[kUnits][8], int units, float eps) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum += v[u][e];
+  }
+#pragma unroll
+  for (int bits = kLanes / 2; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+  const float mean = sum * (1.0f / kD);
+  float square = 0.0f;
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      v[u][e] = u < units ? v[u][e] - mean : 0.0f;
+      square += v[u][e] * v[u][e];
+    }
+  }
+#pragma unroll
+  for (int bits = kLanes / 2; bits > 0; bits /= 2) square += __shfl_xor_sync(0xffffffffu, square, bits);
+  const float scale = rsqrtf(square * (1.0f / kD) + eps);
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) v[u][e] *= scale;
+  }
+}
+
+/// The column of a place (0 to 7) of a tile of sums that are stored by rows: a lane has eight adjacent columns of four
+/// tiles, of numbers of 32 bits (kWide) four of two.
+template <bool kWide>
+__device__ __forceinline__ int column_of_out(int tile, int place) {
+  if (kWide) return 16 * (tile / 2) + 4 * (place / 2) + 2 * (tile % 2) + place % 2;
+  return 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
+}
+
+/// Of half the argument: sigmoid(2 x) = 0.5 + 0.5 tanh(x). Prepared gate weights are halved.
+__device__ __forceinline__ float tanh_near(float x) {
+  float y;
+  asm volatile("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// A tile of 32 rows of a batch, of which lane t has 8 rows from m on in operands that lie by channel.
+struct Tile {
+  int batch = 0, m = 0;
+  int place = 0;       ///< element of row m within a channel
+  unsigned flags = 0;  ///< bit r < 8: the mask keeps row m + r; bit 8: row m + 4 is in the next line
+
+  __device__ __forceinline__ Tile(const FusedArguments& a, long long tile) {
+    const int tiles = (a.square + kTileRows - 1) / kTileRows;
+    batch = static_cast<int>(tile / tiles);
+    m = static_cast<int>(tile - static_cast<long long>(batch) * tiles) * kTileRows + 8 * (threadIdx.x % 4);
+    place = m;
+    if (kVector == 4) {
+      place = place_of(a, m);
+      if (place_of(a, m + 4) != place + 4) flags = 256;
+    }
+  }
+  static __device__ __forceinline__ int place_of(const FusedArguments& a, int row) {
+    const int n = static_cast<int>(a.shape.n), line = row / n;
+    return line * static_cast<int>(a.pitch) + row - line * n;
+  }
+  static __device__ __forceinline__ long long count(const FusedArguments& a) {
+    return a.shape.batch * ((a.square + kTileRows - 1) / kTileRows);
+  }
+  __device__ __forceinline__ int first() const { return m - 8 * static_cast<int>(threadIdx.x % 4); }
+  __device__ __forceinline__ int place4(const FusedArguments& a) const {
+    return place + 4 + (flags & 256 ? static_cast<int>(a.pitch) - static_cast<int>(a.shape.n) : 0);
+  }
+  __device__ __forceinline__ long long first_of_batch(const FusedArguments& a) const {
+    return static_cast<long long>(batch) * a.square;
+  }
+  /// In x and out, of the tile's row; the last row for those that are not there.
+  __device__ __forceinline__ long long row_of_x(const FusedArguments& a, int row) const {
+    return first_of_batch(a) + min(first() + row, a.square - 1);
+  }
+
+  /// Reads which rows the mask keeps.
+  __device__ __forceinline__ void read_mask(const FusedArguments& a) {
+    if (kMask == kNoMask) return;
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const long long row = first_of_batch(a) + min(m + r, a.square - 1);
+      const bool there = kMask == kByteMask ? __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0
+                                            : __ldg(static_cast<const float*>(a.mask) + row) != 0.0f;
+      if (there) flags |= 1u << r;
+    }
+  }
+  /// x of row m + r, masked: an entry of 0 selects.
+  __device__ __forceinline__ float masked(const FusedArguments& a, float x, int r) const {
+    if (kMask == kNumberMask) {
+      x *= __ldg(static_cast<const float*>(a.mask) + first_of_batch(a) + min(m + r, a.square - 1));
+    }
+    return flags & 1u << r ? x : 0.0f;
+  }
+
+  /// Eight rows of a channel; `channels` (batch, width, n, pitch).
+  __device__ __forceinline__ void store(void* channels, int width, int channel, const FusedArguments& a,
+                                        const unsigned (&pairs)[4]) const {
+    if (m >= a.square) return;
+    unsigned short* to =
+        static_cast<unsigned short*>(channels) + (static_cast<long long>(batch) * width + channel) * a.plane + place;
+    if (kVector == 8) {
+      uint4 all;
+      all.x = pairs[0];
+      all.y = pairs[1];
+      all.z = pairs[2];
+      all.w = pairs[3];
+      *reinterpret_cast<uint4*>(to) = all;
+    } else if (kVector == 4) {
+      *reinterpret_cast<int2*>(to) = make_int2(static_cast<int>(pairs[0]), static_cast<int>(pairs[1]));
+      *reinterpret_cast<int2*>(to + (place4(a) - place)) =
+          make_int2(static_cast<int>(pairs[2]), static_cast<int>(pairs[3]));
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (m + e < a.square)
+          to[place_of(a, m + e) - place] = static_cast<unsigned short>(pairs[e / 2] >> 16 * (e % 2));
+      }
+    }
+  }
+
+  /// Channels of a group from its sums: first and second are projection and gate of 16 channels of left or right, or
+  /// the gates of 32 channels. Lanes have channels g and g + 8, rows m + 2 n and the next of tile n.
+  __device__ __forceinline__ void store_group(const FusedArguments& a, int group, const float (&first)[4][4],
+                                              const float (&second)[4][4]) const {
+    const int g = static_cast<int>(threadIdx.x % 32 / 4);
+    if (kStored && group >= kPairGroups) {
+      if (group >= kGroups) return;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        unsigned ones[4], others[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          ones[n] = pack(0.5f + 0.5f * tanh_near(first[n][2 * h]), 0.5f + 0.5f * tanh_near(first[n][2 * h + 1]));
+          others[n] = pack(0.5f + 0.5f * tanh_near(second[n][2 * h]), 0.5f + 0.5f * tanh_near(second[n][2 * h + 1]));
+        }
+        const int channel = 32 * (group - kPairGroups) + 8 * h + g;
+        store(a.gate, kGate, channel, a, ones);
+        store(a.gate, kGate, channel + 16, a, others);
+      }
+      return;
+    }
+    const bool of_left = group < kH / 16;
+    const float factor = of_left ? 0.5f * a.left_factor : 0.5f;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      unsigned pairs[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        float x = first[n][2 * h] * factor, y = first[n][2 * h + 1] * factor;
+        x += x * tanh_near(second[n][2 * h]);
+        y += y * tanh_near(second[n][2 * h + 1]);
+        if (kMask != kNoMask) {
+          x = masked(a, x, 2 * n);
+          y = masked(a, y, 2 * n + 1);
+        }
+        pairs[n] = pack(x, y);
+      }
+      store(of_left ? a.left : a.right, kH, 16 * (of_left ? group : group - kH / 16) + 8 * h + g, a, pairs);
+    }
+  }
+};
+
+/// Asks for a tile's rows of x, which are adjacent, to be in the L2 cache when they are read.
+__device__ __forceinline__ void ask_for_rows(const FusedArguments& a, const Tile& tile) {
+  constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
+  const char* from = static_cast<const char*>(a.x) + tile.row_of_x(a, 0) * kRowBytes;
+  const int bytes = min(kTileRows, a.square - tile.first()) * kRowBytes;
+#pragma unroll 2
+  for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < bytes; at += 32 * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  }
+}
+
+/// sums (16 channels, 32 rows) begin with the channels' biases.
+__device__ __forceinline__ void begin_sums(float (&sums)[4][4], const float* bias) {
+  const int g = static_cast<int>(threadIdx.x % 32 / 4);
+  const float low = __ldg(bias + g), high = __ldg(bias + g + 8);
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    sums[n][0] = sums[n][1] = low;
+    sums[n][2] = sums[n][3] = high;
+  }
+}
+
+__device__ __forceinline__ void multiply(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
+  const unsigned rows[4] = {a.x, a.y, a.z, a.w}, columns[2] = {b0, b1};
+  multiply_half(sums, rows, columns);
+}

@@ -1,0 +1,65 @@
+#pragma once
+// Arguments of the fused 16-bit kernels of the backward pass, for the host and for kernels; gradients.cuh says how they
+// see rows and weights.
+#include "multilinear/triangle/kernels/triangle.h"
+
+namespace clebsch::triangle {
+
+constexpr int kGradientWarps = 8, kGradientThreads = 32 * kGradientWarps;
+/// Rows of a warp's tile.
+constexpr int kGradientRows = 16;
+/// Groups of 32 channels of a tile that are on their way at once (input_gradients.cu).
+constexpr int kGradientRing = 4;
+
+struct GradientArguments {
+  Shape shape;
+  Weights weights;
+  int weights_number = kFloat32;
+  float eps = 0, eps_of_o = 0;        ///< of the norms of x and of o as it is stored
+  float left_scale = 1;               ///< of left as it is stored
+  long long first_row = 0, rows = 0;  ///< the chunk: multiples of kGradientRows
+  const void* x = nullptr;
+  const void* mask = nullptr;
+  const void* o = nullptr;  ///< (batch, hidden, n, n), as the next three: n is a multiple of 8
+  void* grad_o = nullptr;
+  const void *grad_left = nullptr, *grad_right = nullptr;
+  const void* grad = nullptr;
+  const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
+  void* grad_gates = nullptr;         ///< (all rows, out)
+  void* grad_x = nullptr;
+  float* grad_mask = nullptr;
+  // Of the chunk, with neighbouring columns swapped (store_eight):
+  void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
+  void* o_normal = nullptr;          ///< (rows, hidden)
+  void* grad_projected = nullptr;    ///< (rows, out)
+  void* grad_projections = nullptr;  ///< (rows, 4 hidden)
+  // Weights as the kernels have them in shared memory, with the weights of the norms in them, and their biases.
+  void* input_image = nullptr;   ///< (4 hidden + out, d): p_in, g_in, g_out
+  void* output_image = nullptr;  ///< (out, hidden): p_out
+  float* input_bias = nullptr;   ///< (4 hidden + out)
+  float* output_bias = nullptr;  ///< (out)
+  // Sums over rows, a slot a block, set by the first chunk.
+  float* output_slots = nullptr;  ///< (blocks, 2 out): of grad_projected, grad_gates
+  float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
+  bool first = true;
+};
+
+/// Sums over rows, of gradients beside normalised rows, to gradients of the weights that the norms' weights are part
+/// of.
+struct FoldArguments {
+  Shape shape;
+  Weights weights;
+  int weights_number = kFloat32;
+  const float* scale = nullptr;            ///< of the results; null: 1
+  const float* input_products = nullptr;   ///< (4 hidden, d)
+  const float* gate_products = nullptr;    ///< (out, d)
+  const float* output_products = nullptr;  ///< (out, hidden)
+  const float* input_sums = nullptr;       ///< (4 hidden)
+  const float* output_sums = nullptr;      ///< (2 out): of what is projected, of the gates
+  // Null where not wanted.
+  float *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
+        *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,
+        *p_out_weight = nullptr, *p_out_bias = nullptr, *g_out_weight = nullptr, *g_out_bias = nullptr;
+};
+
+}  // namespace clebsch::triangle

@@ -1,0 +1,139 @@
+// Weights as fragments of tensor cores, in 16 bits, with the norms' weights in them; biases with the norms' biases in
+// them. fused.cuh says what this is compiled for.
+#include "multilinear/triangle/kernels/fused.cuh"
+
+constexpr int kInVectors = kSets * kSteps * kGroupsOfSet * 2 * 32;
+constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 8;
+constexpr int kInBiases = kSets * kGroupsOfSet * 32, kGBiases = kStored ? 0 : kGate;
+
+/// A number of a tensor of weights; `other` where there is none.
+__device__ __forceinline__ float number_of(const FusedArguments& a, const void* tensor, long long at, float other) {
+  if (tensor == nullptr) return other;
+  if (a.weights_number == kFloat64) return static_cast<float>(static_cast<const double*>(tensor)[at]);
+  if (a.weights_number == kFloat32) return static_cast<const float*>(tensor)[at];
+  const unsigned bits = static_cast<const unsigned short*>(tensor)[at];
+  return a.weights_number == kFloat16 ? half_to_float(bits) : __uint_as_float(bits << 16);
+}
+
+/// A row of one of the matrices, and what its numbers are multiplied by besides the norm's weights.
+struct Row {
+  const void *matrix = nullptr, *bias = nullptr, *norm_weight = nullptr, *norm_bias = nullptr;
+  int row = 0, columns = 0;
+  float factor = 0.0f;
+
+  __device__ __forceinline__ float get(const FusedArguments& a, int column) const {
+    if (factor == 0.0f) return 0.0f;
+    return factor * number_of(a, matrix, static_cast<long long>(row) * columns + column, 0.0f) *
+           number_of(a, norm_weight, column, 1.0f);
+  }
+};
+
+__device__ __forceinline__ Row gate_row(const FusedArguments& a, int row) {
+  const Weights& w = a.weights;
+  return {w.g_out_weight, w.g_out_bias, w.norm_in_weight, w.norm_in_bias, row, kD, row < kGate ? 0.5f : 0.0f};
+}
+
+/// Row `row` (0 to 15) of the first or second half of a group.
+__device__ __forceinline__ Row in_row(const FusedArguments& a, int group, int half, int row) {
+  const Weights& w = a.weights;
+  if (group >= kPairGroups) return gate_row(a, 32 * (group - kPairGroups) + 16 * half + row);
+  const int channel = 16 * group + row;
+  if (half == 0) return {w.p_in_weight, w.p_in_bias, w.norm_in_weight, w.norm_in_bias, channel, kD, 1.0f};
+  return {w.g_in_weight, w.g_in_bias, w.norm_in_weight, w.norm_in_bias, channel, kD, 0.5f};
+}
+
+/// With the gate before the projection the norm's weights act between them.
+__device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
+  const Weights& w = a.weights;
+  return {w.p_out_weight,
+          w.p_out_bias,
+          kBefore ? nullptr : w.norm_out_weight,
+          kBefore ? nullptr : w.norm_out_bias,
+          row,
+          kH,
+          1.0f};
+}
+
+/// First operand: rows g and g + 8 of 16 channels.
+__device__ __forceinline__ uint4 in_vector(const FusedArguments& a, int at) {
+  const int lane = at % 32, g = lane / 4, t = lane % 4, half = at / 32 % 2, q = at / 64 % kGroupsOfSet;
+  const int s = at / (64 * kGroupsOfSet) % kSteps, group = at / (64 * kGroupsOfSet) / kSteps * kGroupsOfSet + q;
+  const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2);
+  const Row low = in_row(a, group, half, g), high = in_row(a, group, half, g + 8);
+  uint4 vector;
+  vector.x = pack(low.get(a, column), low.get(a, column + 1));
+  vector.y = pack(high.get(a, column), high.get(a, column + 1));
+  vector.z = pack(low.get(a, column + 2), low.get(a, column + 3));
+  vector.w = pack(high.get(a, column + 2), high.get(a, column + 3));
+  return vector;
+}
+
+/// Second operand: column `row`'s eight numbers 32 c + 8 t.
+__device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& row, int column) {
+  uint4 vector;
+  vector.x = pack(row.get(a, column), row.get(a, column + 1));
+  vector.y = pack(row.get(a, column + 2), row.get(a, column + 3));
+  vector.z = pack(row.get(a, column + 4), row.get(a, column + 5));
+  vector.w = pack(row.get(a, column + 6), row.get(a, column + 7));
+  return vector;
+}
+
+/// The vectors, a thread each, then the biases, a warp each. Grid: as many threads, 256 a block, vectors in whole
+/// blocks.
+extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
+  constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
+  if (blockIdx.x < kBlocks) {
+    int at = blockIdx.x * 256 + threadIdx.x;
+    const int lane = at % 32, g = lane / 4, t = lane % 4;
+    if (at < kInVectors) {
+      static_cast<uint4*>(a.in_fragments)[at] = in_vector(a, at);
+      return;
+    }
+    at -= kInVectors;
+    if (at < kPVectors) {
+      const int c = at / 32 % (kH / 32), tile = at / 32 / (kH / 32);
+      static_cast<uint4*>(a.p_fragments)[at] =
+          out_vector(a, p_row(a, column_of_out<CLEBSCH_X == 1>(tile, g)), 32 * c + 8 * t);
+      return;
+    }
+    at -= kPVectors;
+    if (at < kGVectors) {
+      const int c = at / 32 % (kD / 32), tile = at / 32 / (kD / 32);
+      static_cast<uint4*>(a.g_fragments)[at] =
+          out_vector(a, gate_row(a, column_of_out < CLEBSCH_X == 1 && !kBefore > (tile, g)), 32 * c + 8 * t);
+    }
+    return;
+  }
+  int at = (blockIdx.x - kBlocks) * 8 + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (at == 0) {
+    for (int h = lane; h < kH; h += 32) {
+      a.norm[h] = number_of(a, a.weights.norm_out_weight, h, 1.0f);
+      a.norm[kH + h] = number_of(a, a.weights.norm_out_bias, h, 0.0f);
+    }
+  }
+  Row row;
+  float* to = nullptr;
+  if (at < kInBiases) {
+    row = in_row(a, at / 32, at / 16 % 2, at % 16);
+    to = a.in_bias + at;
+  } else if ((at -= kInBiases) < kOut) {
+    row = p_row(a, at);
+    to = a.p_bias + at;
+  } else if ((at -= kOut) < kGBiases) {
+    row = gate_row(a, at);
+    to = a.g_bias + at;
+  } else {
+    return;
+  }
+  float sum = 0.0f;
+  if (row.norm_bias != nullptr && row.factor != 0.0f) {
+    for (int k = lane; k < row.columns; k += 32) {
+      sum += number_of(a, row.matrix, static_cast<long long>(row.row) * row.columns + k, 0.0f) *
+             number_of(a, row.norm_bias, k, 0.0f);
+    }
+  }
+#pragma unroll
+  for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+  if (lane == 0) *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + number_of(a, row.bias, row.row, 0.0f));
+}

@@ -1,0 +1,175 @@
+"""The triangle multiplicative update as a module."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ClebschError
+from .update import triangle_multiplicative_update
+
+_PARTS = ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
+
+
+def outgoing(module: nn.Module) -> bool:
+    """The direction of a module of OpenFold (`_outgoing`) or Boltz (its class's name)."""
+    direction = getattr(module, "_outgoing", None)
+    if direction is not None:
+        return bool(direction)
+    name = type(module).__name__
+    if "Outgoing" in name or "Incoming" in name:
+        return "Outgoing" in name
+    raise ClebschError(f"expected a module of OpenFold or Boltz with a direction, got {name}")
+
+
+def openfold_weights(module: nn.Module) -> dict[str, Tensor | None]:
+    """Weights of OpenFold's module by the names of :func:`triangle_multiplicative_update`; its fused one too."""
+
+    def both(a: nn.Module, b: nn.Module, kind: str) -> Tensor | None:
+        first, second = getattr(a, kind, None), getattr(b, kind, None)
+        return None if first is None else torch.cat((first, second))
+
+    found: dict[str, Tensor | None] = {}
+    for kind in ("weight", "bias"):
+        if hasattr(module, "linear_ab_p"):
+            found[f"p_in_{kind}"] = getattr(module.linear_ab_p, kind, None)
+            found[f"g_in_{kind}"] = getattr(module.linear_ab_g, kind, None)
+        else:
+            found[f"p_in_{kind}"] = both(module.linear_a_p, module.linear_b_p, kind)
+            found[f"g_in_{kind}"] = both(module.linear_a_g, module.linear_b_g, kind)
+        for ours, theirs in (
+            ("norm_in", "layer_norm_in"),
+            ("norm_out", "layer_norm_out"),
+            ("p_out", "linear_z"),
+            ("g_out", "linear_g"),
+        ):
+            found[f"{ours}_{kind}"] = getattr(getattr(module, theirs), kind, None)
+    return found
+
+
+def boltz_weights(module: nn.Module) -> dict[str, Tensor | None]:
+    """Weights of Boltz's module, or of ours, by the names of :func:`triangle_multiplicative_update`."""
+    return {
+        f"{part}_{kind}": getattr(getattr(module, part), kind, None) for part in _PARTS for kind in ("weight", "bias")
+    }
+
+
+class TriangleMultiplicativeUpdate(nn.Module):
+    """x (..., N, N, d), mask (..., N, N) or None to (..., N, N, out): :func:`triangle_multiplicative_update`.
+
+    Parameters are norm_in, p_in, g_in, norm_out, p_out and g_out with weight and, with bias=True, bias (norms always
+    have one): the names and shapes of Boltz, whose state_dict loads. As in AlphaFold gates start with zeros (bias ones)
+    and p_out with zeros, so that a residual block starts as the identity.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        hidden: int | None = None,
+        direction: str = "outgoing",
+        gate: str = "after",
+        bias: bool = False,
+        out: int | None = None,
+        eps: float = 1e-5,
+        precision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        hidden = d if hidden is None else hidden
+        out = d if out is None else out
+        if direction not in ("outgoing", "incoming"):
+            raise ClebschError(
+                f"TriangleMultiplicativeUpdate: direction: expected outgoing or incoming, got {direction!r}"
+            )
+        if gate not in ("after", "before"):
+            raise ClebschError(f"TriangleMultiplicativeUpdate: gate: expected after or before, got {gate!r}")
+        self.direction, self.gate, self.eps, self.precision = direction, gate, eps, precision
+        place = {"device": device, "dtype": dtype}
+        self.norm_in = nn.LayerNorm(d, eps, **place)
+        self.p_in = nn.Linear(d, 2 * hidden, bias, **place)
+        self.g_in = nn.Linear(d, 2 * hidden, bias, **place)
+        self.norm_out = nn.LayerNorm(hidden, eps, **place)
+        self.p_out = nn.Linear(hidden, out, bias, **place)
+        self.g_out = nn.Linear(d, hidden if gate == "before" else out, bias, **place)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for part in (self.norm_in, self.norm_out):
+            part.reset_parameters()
+        nn.init.trunc_normal_(self.p_in.weight, std=self.p_in.in_features**-0.5)
+        for part in (self.g_in, self.g_out, self.p_out):
+            nn.init.zeros_(part.weight)
+        for part, start in ((self.p_in, 0.0), (self.g_in, 1.0), (self.g_out, 1.0), (self.p_out, 0.0)):
+            if part.bias is not None:
+                nn.init.constant_(part.bias, start)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return triangle_multiplicative_update(
+            x,
+            self.direction,
+            mask,
+            **boltz_weights(self),
+            eps=self.eps,
+            precision=self.precision,
+            gate=self.gate,
+        )
+
+    def extra_repr(self) -> str:
+        return f"direction={self.direction}, gate={self.gate}, precision={self.precision}"
+
+    @classmethod
+    def from_cuequivariance(
+        cls,
+        direction: str = "outgoing",
+        eps: float = 1e-5,
+        precision: str | None = None,
+        gate: str = "after",
+        **weights,
+    ) -> TriangleMultiplicativeUpdate:
+        """A module with copies of the tensors that cuequivariance_torch.triangle_multiplicative_update takes, given by
+        its names (p_in_weight=... and so on). Norms that are left out are ones and zeros."""
+        for name in ("p_in_weight", "g_in_weight", "p_out_weight", "g_out_weight"):
+            if weights.get(name) is None:
+                raise ClebschError(
+                    f"TriangleMultiplicativeUpdate: {name} is missing: only norms and biases may be left out"
+                )
+        p_in, p_out = weights["p_in_weight"], weights["p_out_weight"]
+        bias = any(weights.get(f"{part}_bias") is not None for part in ("p_in", "g_in", "p_out", "g_out"))
+        module = cls(
+            p_in.shape[1], p_in.shape[0] // 2, direction, gate, bias, p_out.shape[0], eps, precision,
+            device=p_in.device, dtype=p_in.dtype,
+        )  # fmt: skip
+        own = dict(boltz_weights(module))
+        with torch.no_grad():
+            for part in ("p_in", "g_in", "p_out", "g_out"):
+                if own[f"{part}_bias"] is not None:
+                    own[f"{part}_bias"].zero_()
+            for name, value in weights.items():
+                if name not in own:
+                    raise ClebschError(f"TriangleMultiplicativeUpdate: expected one of {', '.join(own)}, got {name}")
+                if value is None:
+                    continue
+                if own[name].shape != value.shape:
+                    raise ClebschError(
+                        f"TriangleMultiplicativeUpdate: {name}: expected {tuple(own[name].shape)}, got "
+                        f"{tuple(value.shape)}"
+                    )
+                own[name].copy_(value)
+        return module
+
+    @classmethod
+    def from_openfold(cls, module: nn.Module, precision: str | None = None) -> TriangleMultiplicativeUpdate:
+        """A module with copies of the weights of an OpenFold TriangleMultiplicationOutgoing or -Incoming, fused or
+        not."""
+        return cls._from(module, openfold_weights(module), module.layer_norm_in, precision)
+
+    @classmethod
+    def from_boltz(cls, module: nn.Module, precision: str | None = None) -> TriangleMultiplicativeUpdate:
+        """A module with copies of the weights of a Boltz TriangleMultiplicationOutgoing or -Incoming."""
+        return cls._from(module, boltz_weights(module), module.norm_in, precision)
+
+    @classmethod
+    def _from(cls, module: nn.Module, weights: dict, norm: nn.Module, precision: str | None):
+        direction = "outgoing" if outgoing(module) else "incoming"
+        return cls.from_cuequivariance(direction, getattr(norm, "eps", 1e-5), precision, **weights)

@@ -1,0 +1,206 @@
+"""The triangle multiplicative update as a function."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import multilinear_library as _library
+from ..errors import ClebschError
+
+_OP = "triangle_multiplicative_update"
+_DIRECTIONS = ("outgoing", "incoming")
+_GATES = ("after", "before")
+_PRECISIONS = ("ieee", "tf32", "tf32x3", "fp16", "bf16")
+_OF_TYPE = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+_registered = False
+
+
+def _setup(ctx, inputs, output) -> None:
+    x, mask, weights, ctx.given, ctx.incoming, ctx.gate_before, ctx.eps, ctx.precision, ctx.keep = inputs
+    _, left, right, o = output
+    ctx.mark_non_differentiable(left, right, o)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, mask, left, right, o, *weights)
+
+
+def _backward(ctx, grad, *_):
+    x, mask, left, right, o, *weights = ctx.saved_tensors
+    rest = (None,) * 6
+    if grad is None:
+        return None, None, [None] * len(weights), *rest
+    if not ctx.keep:
+        raise ClebschError(f"{_OP}: its gradient needs keep=True in the forward pass")
+    of_x, of_mask, of_weights = ctx.needs_input_grad[:3]
+    wanted = int(of_x) | int(of_mask) << 1
+    given = [at for at in range(12) if ctx.given >> at & 1]
+    for at, wants in zip(given, of_weights, strict=True):
+        wanted |= int(wants) << (at + 2)
+    grad_x, grad_mask, grads = torch.ops.clebsch.triangle_multiplicative_update_backward(
+        grad, x, mask, weights, ctx.given, left, right, o, ctx.incoming, ctx.gate_before, ctx.eps, ctx.precision, wanted
+    )
+    return (
+        grad_x if of_x else None,
+        grad_mask if of_mask else None,
+        [g if wants else None for g, wants in zip(grads, of_weights, strict=True)],
+        *rest,
+    )
+
+
+def _setup_second(ctx, inputs, output) -> None:
+    ctx.set_materialize_grads(False)
+
+
+def _backward_second(ctx, *grads):
+    raise ClebschError(
+        f"{_OP}: second derivatives are not implemented; {_OP}_reference has them, at torch's memory and speed"
+    )
+
+
+def _require() -> None:
+    global _registered
+    _library.require()
+    if not _registered:
+        torch.library.register_autograd(f"clebsch::{_OP}", _backward, setup_context=_setup)
+        torch.library.register_autograd(f"clebsch::{_OP}_backward", _backward_second, setup_context=_setup_second)
+        _registered = True
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ClebschError(f"{_OP}: {name}: expected {' or '.join(known)}, got {value!r}")
+
+
+def _autocast_type(x: torch.Tensor) -> torch.dtype | None:
+    kind = x.device.type
+    if x.dtype == torch.float64 or kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def _precision(precision: object, x: torch.Tensor, autocast: torch.dtype | None) -> str:
+    name = getattr(precision, "name", precision)  # cuEquivariance has an enum
+    name = name.lower() if isinstance(name, str) else name
+    if name is None or name in ("default", "none"):
+        return _OF_TYPE.get(autocast or x.dtype, "ieee")
+    _one_of("precision", name, _PRECISIONS)
+    return name
+
+
+def _mask(mask: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    """As the op takes it: of booleans or of the type of sums, and of x's rows."""
+    if mask is None:
+        return None
+    if not isinstance(mask, torch.Tensor):
+        raise ClebschError(f"{_OP}: mask: expected a tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool:
+        mask = mask.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    if mask.shape != x.shape[:-1]:
+        try:
+            mask = mask.expand(x.shape[:-1])
+        except RuntimeError:
+            raise ClebschError(
+                f"{_OP}: mask must be (..., N, N) = {tuple(x.shape[:-1])} as x, or broadcast to it, got "
+                f"{tuple(mask.shape)}"
+            ) from None
+    return mask
+
+
+def _plain_weights(names: tuple[str, ...], weights: tuple) -> tuple[list[torch.Tensor], int]:
+    """Those that are there, of one dtype, and the bits of their places."""
+    given, found = 0, []
+    for at, (name, weight) in enumerate(zip(names, weights, strict=True)):
+        if weight is None:
+            if name in ("p_in_weight", "g_in_weight", "p_out_weight", "g_out_weight"):
+                raise ClebschError(f"{_OP}: {name} is missing: only norms and biases may be left out")
+            continue
+        if not isinstance(weight, torch.Tensor):
+            raise ClebschError(f"{_OP}: {name}: expected a tensor, got {type(weight).__name__}")
+        given |= 1 << at
+        found.append(weight)
+    kind = found[0].dtype
+    if any(weight.dtype != kind for weight in found):
+        for weight in found:
+            if weight.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+                return found, given  # the op says what is wrong
+        found = [weight.float() for weight in found]
+    return found, given
+
+
+_NAMES = tuple(
+    f"{part}_{kind}"
+    for part in ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
+    for kind in ("weight", "bias")
+)
+
+
+def triangle_multiplicative_update(
+    x: torch.Tensor,
+    direction: str = "outgoing",
+    mask: torch.Tensor | None = None,
+    norm_in_weight: torch.Tensor | None = None,
+    norm_in_bias: torch.Tensor | None = None,
+    p_in_weight: torch.Tensor | None = None,
+    p_in_bias: torch.Tensor | None = None,
+    g_in_weight: torch.Tensor | None = None,
+    g_in_bias: torch.Tensor | None = None,
+    norm_out_weight: torch.Tensor | None = None,
+    norm_out_bias: torch.Tensor | None = None,
+    p_out_weight: torch.Tensor | None = None,
+    p_out_bias: torch.Tensor | None = None,
+    g_out_weight: torch.Tensor | None = None,
+    g_out_bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    precision: str | None = None,
+    gate: str = "after",
+) -> torch.Tensor:
+    """The triangle multiplicative update of a pair tensor x (..., N, N, D); returns (..., N, N, D_out) of x's dtype.
+
+    ::
+
+        xn = norm(x);  [l | r] = mask (xn p_in^T) sigmoid(xn g_in^T)
+        o[i, j] = sum_k l[i, k] r[j, k]  (outgoing),  sum_k l[k, i] r[k, j]  (incoming), for each of H channels
+        out = (norm(o) p_out^T) sigmoid(xn g_out^T)    gate="after": AlphaFold, OpenFold, Boltz, cuEquivariance
+        out = (norm(o) sigmoid(xn g_out^T)) p_out^T    gate="before": the TriMul leaderboard
+
+    mask (..., N, N), booleans or numbers, may broadcast; 0 selects 0, whatever x is there. norm_in (D), p_in and g_in
+    (2 H, D) with the left operand's rows first, norm_out (H), p_out (D_out, H), g_out (D_out, D), or (H, D) before the
+    projection; biases of all, and weights of the norms, may be left out. x and weights are float32, float16 or
+    bfloat16, not necessarily the same, or float64 all of them. On a GPU D, H and D_out are multiples of 16.
+
+    precision of the products: "ieee", "tf32", "tf32x3" (two TF32 terms an operand), "fp16", "bf16"; None: autocast's
+    dtype where it is on, else the 16-bit dtype that x has, else "ieee". Sums are in 32 bits, or in 64 for float64. The
+    CPU rounds only l, r and o to 16 bits. Under autocast the result has its dtype.
+
+    Gradients for x, a mask of numbers and every weight; none of second order.
+    """
+    _one_of("direction", direction, _DIRECTIONS)
+    _one_of("gate", gate, _GATES)
+    if not isinstance(x, torch.Tensor):
+        raise ClebschError(f"{_OP}: x: expected a tensor, got {type(x).__name__}")
+    if x.dim() < 3:
+        raise ClebschError(f"{_OP}: x must be (..., N, N, D), got {tuple(x.shape)}")
+    weights, given = _plain_weights(
+        _NAMES,
+        (
+            norm_in_weight, norm_in_bias, p_in_weight, p_in_bias, g_in_weight, g_in_bias,
+            norm_out_weight, norm_out_bias, p_out_weight, p_out_bias, g_out_weight, g_out_bias,
+        ),
+    )  # fmt: skip
+    autocast = _autocast_type(x)
+    how = _precision(precision, x, autocast)
+    mask = _mask(mask, x)
+    _require()
+    keep = torch.is_grad_enabled() and (
+        x.requires_grad or (mask is not None and mask.requires_grad) or any(weight.requires_grad for weight in weights)
+    )
+    arguments = (x, mask, weights, given, direction == "incoming", gate == "before", float(eps), how, keep)
+    if torch.compiler.is_compiling():
+        out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
+    else:
+        with _library.plain_errors():
+            if keep:
+                out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
+            else:  # not by way of autograd, which is Python
+                with torch._C._AutoDispatchBelowAutograd():
+                    out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
+    return out if autocast is None else out.to(autocast)

@@ -1,0 +1,54 @@
+// clebsch::extrapolation on CUDA tensors: one kernel, from the last layer's features to a number a row.
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "core/errors.h"
+#include "cuda/nodes/grades.h"
+#include "torch/cuda_tensors.h"
+#include "torch/extrapolation.h"
+#include "torch/index_check.h"
+
+namespace clebsch::ops::extrapolation_on_cuda {
+namespace {
+
+constexpr const char* kOp = "extrapolation (cuda)";
+
+at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
+                  int64_t first, std::string_view grade) {
+  check_grades(x, types, transform, counts, first, grade);
+  const at::Device device = x.device();
+  const c10::DeviceGuard device_guard(device);
+  const cuda::Scalar scalar = scalar_of(kOp, x);
+  check_on(kOp, transform, "transform", device, at::kDouble, transform.sizes());
+  check_on(kOp, counts, "counts", device, at::kDouble, counts.sizes());
+  check_types_on(kOp, types, device, x.size(0), counts.size(0));
+  require(x.size(0) < (int64_t{1} << 31) - 65536, "{}: expected fewer than 2^31 - 65536 rows", kOp);
+  require(transform.numel() < (int64_t{1} << 31), "{}: expected a transform of fewer than 2^31 numbers", kOp);
+  // Features may be columns of a wider tensor; what is not contiguous along a row is copied.
+  const at::Tensor rows = x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous();
+  cuda::GradeArguments a;
+  a.x = rows.const_data_ptr();
+  a.transform = transform.const_data_ptr<double>();
+  a.counts = counts.const_data_ptr<double>();
+  a.types = types.const_data_ptr<int32_t>();
+  a.stride = rows.stride(0);
+  a.first = static_cast<int>(first);
+  a.depth = static_cast<int>(transform.size(1));
+  a.columns = static_cast<int>(transform.size(2));
+  a.rows = static_cast<int>(x.size(0));
+  a.type_count = static_cast<int>(counts.size(0));
+  a.largest = grade == "maxvol";
+  const bool pooled = transform.size(0) == 1;
+  at::Tensor out = at::empty({x.size(0)}, counts.options().requires_grad(false));
+  a.grades = out.mutable_data_ptr<double>();
+  const at::Tensor workspace = scratch(cuda::Grades::workspace(a, pooled), x);
+  cuda::Grades::make()->run(a, scalar, pooled, address(workspace), current_stream(device));
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(clebsch, CUDA, library) { library.impl("extrapolation", grades); }
+
+}  // namespace clebsch::ops::extrapolation_on_cuda

@@ -1,0 +1,129 @@
+"""Gradients of clebsch.triangle on a GPU against torch's composition in float64: precisions, directions, gate orders,
+masks, sizes that the fused kernels take and others; bits of two runs; capture in a CUDA graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clebsch.triangle import triangle_multiplicative_update, triangle_multiplicative_update_reference
+
+pytestmark = pytest.mark.gpu
+# Root mean square errors of the output and of gradients, in those of what is right.
+ERROR = {"double": (1e-12, 1e-11), "ieee": (2e-6, 1e-5), "tf32x3": (1e-5, 3e-5), "tf32": (2e-3, 4e-3),
+         "fp16": (2e-3, 4e-3), "bf16": (1.5e-2, 3e-2)}  # fmt: skip
+
+
+def tensors(n, d, hidden, out, *, batch=1, gate="after", mask="number", biases=True, x_dtype=torch.float32,
+            weight_dtype=torch.float32, device="cuda", seed=1):  # fmt: skip
+    random = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(shape, generator=random, dtype=torch.float64)  # noqa: E731
+    gates = out if gate == "after" else hidden
+    shapes = {"p_in": (2 * hidden, d), "g_in": (2 * hidden, d), "p_out": (out, hidden), "g_out": (gates, d)}
+    weights = {}
+    for name, shape in shapes.items():
+        weights[name + "_weight"] = normal(*shape) / shape[1] ** 0.5
+        if biases:
+            weights[name + "_bias"] = 0.3 * normal(shape[0])
+    if biases:
+        for name, width in (("norm_in", d), ("norm_out", hidden)):
+            weights[name + "_weight"] = 1 + 0.2 * normal(width)
+            weights[name + "_bias"] = 0.2 * normal(width)
+    weights = {name: w.to(device, weight_dtype).requires_grad_() for name, w in weights.items()}
+    x = (normal(batch, n, n, d) + 0.5).to(device, x_dtype).requires_grad_()
+    entries = None
+    if mask == "number":
+        entries = (torch.rand(batch, n, n, generator=random) - 0.1).clamp(min=0).to(device).requires_grad_()
+    elif mask == "bool":
+        entries = (torch.rand(batch, n, n, generator=random) > 0.1).to(device)
+    grad = normal(batch, n, n, out).to(device, x_dtype)
+    return x, entries, weights, grad
+
+
+def run(update, x, mask, weights, grad, **options):
+    wanted = [t for t in (x, mask, *weights.values()) if t is not None and t.requires_grad]
+    out = update(x, mask=mask, **weights, **options)
+    return [out, *torch.autograd.grad(out, wanted, grad.to(out.dtype))]
+
+
+def error(found, expected) -> float:
+    scale = expected.double().square().mean().sqrt() + 1e-300
+    return ((found.double() - expected.double()).square().mean().sqrt() / scale).item()
+
+
+def compare(precision, device, n, d, hidden, out, direction="outgoing", gate="after", size=1.0, **options) -> None:
+    x, mask, weights, grad = tensors(n, d, hidden, out, gate=gate, device=device, **options)
+    found = run(triangle_multiplicative_update, x, mask, weights, size * grad, direction=direction, gate=gate,
+                precision=None if precision == "double" else precision)  # fmt: skip
+    wide = lambda t: t.detach().double().requires_grad_(t.requires_grad) if t.is_floating_point() else t  # noqa: E731
+    expected = run(triangle_multiplicative_update_reference, wide(x), None if mask is None else wide(mask),
+                   {name: wide(w) for name, w in weights.items()}, size * grad.double(), direction=direction,
+                   gate=gate)  # fmt: skip
+    names = [
+        "out",
+        *[name for name, t in (("x", x), ("mask", mask), *weights.items()) if t is not None and t.requires_grad],
+    ]
+    errors = {name: error(a, b) for name, a, b in zip(names, found, expected, strict=True)}
+    of_out, of_gradients = ERROR[precision]
+    bad = {name: e for name, e in errors.items() if not e < (of_out if name == "out" else of_gradients)}
+    assert not bad, bad
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32x3", "tf32", "fp16", "bf16"])
+@pytest.mark.parametrize("gate", ["after", "before"])
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+def test_precisions(precision, gate, direction, device):
+    compare(precision, device, 48, 128, 128, 128, direction, gate, batch=2)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize(("n", "d", "hidden", "out"), [(33, 128, 128, 128), (64, 48, 32, 80), (40, 64, 96, 32),
+                                                       (100, 128, 64, 128), (72, 384, 128, 384)])  # fmt: skip
+def test_sixteen_bits(precision, n, d, hidden, out, device):
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
+    compare(precision, device, n, d, hidden, out, x_dtype=dtype, weight_dtype=dtype, mask="bool")
+    compare(precision, device, n, d, hidden, out, "incoming", mask="number", biases=False)
+
+
+@pytest.mark.parametrize("gate", ["after", "before"])
+def test_double(gate, device):
+    compare("double", device, 19, 48, 32, 16, gate=gate, x_dtype=torch.float64, weight_dtype=torch.float64, mask=None)
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e6])
+def test_gradients_of_any_size_in_fp16(size, device):
+    compare("fp16", device, 64, 128, 128, 128, size=size)
+
+
+def test_many_rows(device):
+    """More than one chunk of rows."""
+    if device == "cpu":
+        pytest.skip("too slow: some 10^12 operations in float64")
+    compare("bf16", device, 600, 128, 128, 128, x_dtype=torch.bfloat16, weight_dtype=torch.bfloat16, mask="bool")
+    compare("tf32x3", device, 320, 128, 64, 64)
+
+
+def test_two_runs_give_the_same_bits(device):
+    for precision in ("ieee", "tf32", "bf16"):
+        x, mask, weights, grad = tensors(96, 128, 128, 128, device=device)
+        first, second = (run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)
+                         for _ in range(2))  # fmt: skip
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), precision
+
+
+def test_in_a_cuda_graph(device):
+    if device != "cuda":
+        pytest.skip("a CPU has no CUDA graphs")
+    x, mask, weights, grad = tensors(64, 128, 128, 128)
+    for precision in ("bf16", "tf32"):
+        step = lambda: run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)  # noqa: B023, E731
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            expected = [t.clone() for t in step()]
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -1,0 +1,275 @@
+// The composed forward pass and the backward pass of the triangle multiplicative update in the emulator, against the
+// CPU's in double precision: every precision, both directions and gate orders, masks, biases, odd sizes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "multilinear/host_numbers.h"
+#include "multilinear/triangle/composed_pass.h"
+#include "multilinear/triangle/device_composed.h"
+#include "multilinear/triangle/device_triangle.h"
+#include "multilinear/triangle/host_triangle.h"
+
+namespace clebsch::testing {
+namespace {
+
+using namespace triangle;
+
+/// Device memory is the host's, filled with what is no number.
+Memory allocate(std::size_t bytes) {
+  void* memory = std::aligned_alloc(256, (bytes + 256) / 256 * 256);
+  std::memset(memory, 0xff, bytes);
+  return Memory(memory, std::free);
+}
+
+size_t size_of(int number) { return number == kFloat64 ? 8 : number == kFloat32 ? 4 : 2; }
+
+/// Numbers of a type.
+struct Tensor {
+  int number = kFloat64;
+  size_t count = 0;
+  Memory memory;
+  Tensor() = default;
+  Tensor(int type, int64_t size)
+      : number(type), count(static_cast<size_t>(size)), memory(allocate(count * size_of(type))) {}
+  void* data() const { return memory.get(); }
+  template <typename T>
+  T& at(size_t i) const {
+    return static_cast<T*>(memory.get())[i];
+  }
+  double get(size_t i) const {
+    return number == kFloat64   ? at<double>(i)
+           : number == kFloat32 ? to_double(at<float>(i))
+           : number == kFloat16 ? to_double(at<Half>(i))
+                                : to_double(at<Brain>(i));
+  }
+  void set(size_t i, double x) const {
+    if (number == kFloat64) at<double>(i) = x;
+    if (number == kFloat32) at<float>(i) = static_cast<float>(x);
+    if (number == kFloat16) at<Half>(i) = from_double<Half>(x);
+    if (number == kBfloat16) at<Brain>(i) = from_double<Brain>(x);
+  }
+};
+
+struct Case {
+  int number = kFloat32, precision = kIeee, mask = kNoMask;
+  int64_t batch = 1, n = 9;
+  int d = 32, hidden = 16, out = 48;
+  bool incoming = false, before = false, biases = true;
+  double grad_size = 1;
+};
+
+/// The root mean square of a - b beside that of b.
+double error(const Tensor& a, const Tensor& b) {
+  double difference = 0, scale = 0;
+  for (size_t i = 0; i < b.count; ++i) {
+    difference += (a.get(i) - b.get(i)) * (a.get(i) - b.get(i));
+    scale += b.get(i) * b.get(i);
+  }
+  return std::isfinite(difference) ? std::sqrt(difference / (scale + 1e-300)) : INFINITY;
+}
+
+struct Problem {
+  Case c;
+  std::mt19937 random{11};
+  Arguments device, host;
+  std::vector<Tensor> kept;
+  std::vector<std::pair<const char*, std::pair<Tensor, Tensor>>> gradients;
+  Tensor out, host_out;
+
+  Tensor keep(const Tensor& tensor) {
+    kept.push_back(tensor);
+    return tensor;
+  }
+
+  /// Random numbers of a type, and the same numbers as doubles.
+  std::pair<const void*, const void*> numbers(int type, int64_t count, double size, double middle = 0) {
+    std::normal_distribution<double> normal(middle, size);
+    const Tensor a = keep({type, count}), b = keep({kFloat64, count});
+    for (size_t i = 0; i < a.count; ++i) {
+      a.set(i, normal(random));
+      b.set(i, a.get(i));
+    }
+    return {a.data(), b.data()};
+  }
+
+  explicit Problem(const Case& given) : c(given) {
+    const int64_t rows = c.batch * c.n * c.n, gate = c.before ? c.hidden : c.out;
+    device.shape = {c.batch, c.n, c.d, c.hidden, c.out, c.incoming, c.before};
+    device.number = c.number;
+    device.weights_number = c.precision == kDouble ? kFloat64 : kFloat32;
+    device.precision = c.precision;
+    device.mask_kind = c.mask;
+    device.keep = true;
+    host = device;
+    host.number = host.weights_number = kFloat64;
+    host.precision = kDouble;
+    std::tie(device.x, host.x) = numbers(c.number, rows * c.d, 1.5, 0.7);
+    std::tie(device.grad, host.grad) = numbers(c.number, rows * c.out, c.grad_size);
+    if (c.mask == kByteMask) {
+      const Tensor mask = keep({kFloat64, rows});
+      for (int64_t i = 0; i < rows; ++i) static_cast<unsigned char*>(mask.data())[i] = random() % 4 != 0;
+      device.mask = host.mask = mask.data();
+    } else if (c.mask == kNumberMask) {
+      const Tensor a = keep({c.precision == kDouble ? kFloat64 : kFloat32, rows}), b = keep({kFloat64, rows});
+      for (size_t i = 0; i < a.count; ++i) {
+        a.set(i, random() % 4 == 0 ? 0 : static_cast<double>(random() % 1000) / 500);
+        b.set(i, a.get(i));
+      }
+      device.mask = a.data();
+      host.mask = b.data();
+    }
+    const int sums = c.precision == kDouble ? kFloat64 : kFloat32;
+    const auto weight = [&](const char* name, const void* Weights::*member, void* Gradients::*grad, int64_t count,
+                            double size, double middle, bool given_too) {
+      if (given_too)
+        std::tie(device.weights.*member, host.weights.*member) = numbers(device.weights_number, count, size, middle);
+      add_gradient(name, grad, sums, count);
+    };
+    const double of_d = 1 / std::sqrt(c.d), of_hidden = 1 / std::sqrt(c.hidden);
+    weight("norm_in_weight", &Weights::norm_in_weight, &Gradients::norm_in_weight, c.d, 0.2, 1, c.biases);
+    weight("norm_in_bias", &Weights::norm_in_bias, &Gradients::norm_in_bias, c.d, 0.2, 0, c.biases);
+    weight("p_in_weight", &Weights::p_in_weight, &Gradients::p_in_weight, 2 * c.hidden * c.d, of_d, 0, true);
+    weight("p_in_bias", &Weights::p_in_bias, &Gradients::p_in_bias, 2 * c.hidden, 0.3, 0, c.biases);
+    weight("g_in_weight", &Weights::g_in_weight, &Gradients::g_in_weight, 2 * c.hidden * c.d, of_d, 0, true);
+    weight("g_in_bias", &Weights::g_in_bias, &Gradients::g_in_bias, 2 * c.hidden, 0.3, 0, c.biases);
+    weight("norm_out_weight", &Weights::norm_out_weight, &Gradients::norm_out_weight, c.hidden, 0.2, 1, c.biases);
+    weight("norm_out_bias", &Weights::norm_out_bias, &Gradients::norm_out_bias, c.hidden, 0.2, 0, c.biases);
+    weight("p_out_weight", &Weights::p_out_weight, &Gradients::p_out_weight, c.out * c.hidden, of_hidden, 0, true);
+    weight("p_out_bias", &Weights::p_out_bias, &Gradients::p_out_bias, c.out, 0.3, 0, c.biases);
+    weight("g_out_weight", &Weights::g_out_weight, &Gradients::g_out_weight, gate * c.d, of_d, 0, true);
+    weight("g_out_bias", &Weights::g_out_bias, &Gradients::g_out_bias, gate, 0.3, 0, c.biases);
+    add_gradient("x", &Gradients::x, c.number, rows * c.d);
+    if (c.mask == kNumberMask) add_gradient("mask", &Gradients::mask, sums, rows);
+    out = {c.number, rows * c.out};
+    host_out = {kFloat64, rows * c.out};
+    device.out = out.data();
+    host.out = host_out.data();
+    const int64_t planes = c.batch * c.hidden * c.n;
+    for (void* Arguments::*member : {&Arguments::left, &Arguments::right, &Arguments::o}) {
+      device.*member = keep({operand_number(c.precision), planes * pitch_of(c.precision, c.n)}).data();
+      host.*member = keep({kFloat64, planes * pitch_of(kDouble, c.n)}).data();
+    }
+  }
+
+  void add_gradient(const char* name, void* Gradients::*grad, int number, int64_t count) {
+    const Tensor a(number, count), b(kFloat64, count);
+    device.gradients.*grad = a.data();
+    host.gradients.*grad = b.data();
+    gradients.push_back({name, {a, b}});
+  }
+};
+
+void compare(const Case& c, double output_error, double gradient_error) {
+  SCOPED_TRACE(::testing::Message() << "number " << c.number << " precision " << c.precision << " mask " << c.mask
+                                    << " n " << c.n << " d " << c.d << " hidden " << c.hidden << " out " << c.out
+                                    << (c.incoming ? " incoming" : "") << (c.before ? " before" : ""));
+  Problem p(c);
+  composed_forward(p.device, allocate, nullptr);
+  host_forward(p.host);
+  EXPECT_LT(error(p.out, p.host_out), output_error);
+  device_backward(p.device, allocate, nullptr);
+  host_backward(p.host);
+  for (const auto& [name, pair] : p.gradients) EXPECT_LT(error(pair.first, pair.second), gradient_error) << name;
+}
+
+TEST(EmulatedTriangleBackward, DoublePrecision) {
+  compare({kFloat64, kDouble, kNumberMask, 2, 5, 16, 32, 48, false, false}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kByteMask, 1, 9, 48, 16, 32, true, false}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kNumberMask, 1, 7, 32, 48, 16, false, true}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kNoMask, 2, 6, 16, 16, 16, true, true, false}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kNoMask, 2, 1, 16, 16, 16}, 1e-12, 1e-9);
+}
+
+TEST(EmulatedTriangleBackward, ThirtyTwoBits) {
+  compare({kFloat32, kIeee, kNumberMask, 1, 11, 32, 32, 32, false, false}, 1e-6, 5e-6);
+  compare({kFloat32, kIeee, kNumberMask, 1, 10, 16, 48, 32, true, true}, 1e-6, 5e-6);
+  compare({kFloat32, kTf32x3, kNumberMask, 2, 6, 32, 32, 16, false, true}, 1e-5, 2e-5);
+  compare({kFloat32, kTf32x3, kNumberMask, 1, 9, 32, 16, 16, true, false}, 1e-5, 2e-5);
+  compare({kFloat32, kTf32, kByteMask, 1, 9, 32, 32, 32, false, false}, 2e-3, 5e-3);
+  compare({kFloat16, kIeee, kNumberMask, 1, 5, 16, 16, 16, false, false}, 5e-4, 5e-4);
+}
+
+TEST(EmulatedTriangleBackward, SixteenBits) {
+  compare({kBfloat16, kBrain, kNumberMask, 1, 13, 32, 32, 32, false, false}, 2e-2, 3e-2);
+  compare({kFloat32, kBrain, kByteMask, 2, 8, 48, 16, 32, true, true}, 2e-2, 3e-2);
+  compare({kFloat16, kHalf, kNumberMask, 1, 13, 32, 32, 32, true, false}, 3e-3, 5e-3);
+  compare({kFloat32, kHalf, kNumberMask, 1, 12, 32, 48, 16, false, true, true, 1e-7}, 3e-3, 5e-3);
+  compare({kFloat32, kHalf, kNoMask, 1, 12, 32, 32, 16, false, false, false, 1e6}, 3e-3, 5e-3);
+}
+
+// Sizes that the fused kernels take.
+TEST(EmulatedTriangleBackward, Fused) {
+  compare({kBfloat16, kBrain, kNumberMask, 1, 16, 64, 64, 32, false, false}, 2e-2, 3e-2);
+  compare({kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false, true, 1e-7}, 3e-3, 5e-3);
+  compare({kFloat16, kHalf, kNoMask, 1, 24, 64, 128, 32, false, false, false}, 3e-3, 5e-3);
+  compare({kBfloat16, kBrain, kByteMask, 1, 16, 128, 128, 128, true, false}, 2e-2, 3e-2);
+}
+
+// Lines of more than one tile of rows.
+TEST(EmulatedTriangleBackward, LongLines) {
+  compare({kFloat32, kIeee, kNumberMask, 1, 67, 16, 16, 16, false, false}, 1e-6, 1e-5);
+  compare({kBfloat16, kBrain, kNumberMask, 1, 70, 16, 64, 16, true, true}, 2e-2, 3e-2);
+}
+
+// Chunks of lines add to the same sums.
+TEST(EmulatedTriangleBackward, SeveralChunks) {
+  const int64_t before = least_chunk_bytes.exchange(0);
+  compare({kFloat32, kIeee, kNumberMask, 1, 11, 32, 32, 32, false, false}, 1e-6, 5e-6);
+  compare({kFloat32, kTf32x3, kNumberMask, 2, 6, 32, 32, 16, false, true}, 1e-5, 2e-5);
+  compare({kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false, true, 1e-7}, 3e-3, 5e-3);
+  least_chunk_bytes = before;
+}
+
+// What is behind a mask of 0 does not matter for the gradients of weights.
+TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
+  for (const Case& c : {Case{kFloat32, kIeee, kByteMask, 1, 6, 32, 32, 32, false, false},
+                        Case{kFloat32, kIeee, kByteMask, 1, 6, 32, 32, 32, false, true},
+                        Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false}}) {
+    Problem p(c);
+    for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
+      if (static_cast<const unsigned char*>(p.device.mask)[row]) continue;
+      for (int64_t i = 0; i < c.d; ++i) {
+        static_cast<float*>(const_cast<void*>(p.device.x))[row * c.d + i] = NAN;
+        static_cast<double*>(const_cast<void*>(p.host.x))[row * c.d + i] = NAN;
+      }
+      for (int64_t i = 0; i < c.out; ++i) {
+        static_cast<float*>(const_cast<void*>(p.device.grad))[row * c.out + i] = 0;
+        static_cast<double*>(const_cast<void*>(p.host.grad))[row * c.out + i] = 0;
+      }
+    }
+    composed_forward(p.device, allocate, nullptr);
+    host_forward(p.host);
+    device_backward(p.device, allocate, nullptr);
+    host_backward(p.host);
+    for (const auto& [name, pair] : p.gradients) {
+      if (std::string(name) == "x") continue;
+      EXPECT_LT(error(pair.first, pair.second), c.precision == kHalf ? 5e-3 : 1e-5) << name << c.before;
+    }
+  }
+}
+
+// Without places for them no gradient is made, and the others are the same bits.
+TEST(EmulatedTriangleBackward, OnlyWhatIsWanted) {
+  for (const bool before : {false, true}) {
+    Problem p({kFloat32, kIeee, kNumberMask, 1, 6, 32, 32, 16, false, before});
+    composed_forward(p.device, allocate, nullptr);
+    device_backward(p.device, allocate, nullptr);
+    const Tensor x(kFloat32, 36 * 32);
+    Arguments one = p.device;
+    one.gradients = {};
+    one.gradients.x = x.data();
+    device_backward(one, allocate, nullptr);
+    for (const auto& [name, pair] : p.gradients) {
+      if (std::string(name) != "x") continue;
+      EXPECT_EQ(std::memcmp(x.data(), pair.first.data(), x.count * 4), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace clebsch::testing
