@@ -30,6 +30,7 @@ KINDS = (
     ("rows packed and added", r"copy_rows|add_rows"),
     ("convolution", r"interaction|sum_slab|sum_by_sender|conv_|sum_parts|density"),
     ("symmetric contraction", r"symmetric"),
+    ("grades of extrapolation", r"grades_"),
     ("linear maps", r"node_linear|group_rows|dense|gemm|cutlass|gemv"),
     ("graph and edges", r"clebsch:|fill_edges|count_|place_edges|order_edges|scan|GraphKokkos|clebsch_lammps"),
     ("forces and virial", r"edge_forces|sum_virial"),

@@ -21,6 +21,8 @@ MODELS = {
     "outputs_undeclared": ("tiny_model.py", "outputs=2", "dtype=float64"),
     "outputs_misdeclared": ("tiny_model.py", "outputs=3", "dtype=float64"),
     "outputs_of_edges": ("tiny_model.py", "outputs=4", "dtype=float64"),
+    "graded": ("tiny_model.py", "grade=1"),
+    "graded_by_element": ("tiny_model.py", "grade=2"),
     "allegro": ("tiny_allegro.py",),
     "mace": ("tiny_mace.py",),
     # Of the tests in Python.

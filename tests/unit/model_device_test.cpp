@@ -140,6 +140,55 @@ TEST_P(PaddedBuffers, AGraphMadeInReservedArrays) {
   EXPECT_THROW(plain->reserve(1, 1, 1, nullptr), Error);
 }
 
+/// Grades with a step that names them, behind a step that was told of them, and when they are read unannounced: the
+/// same, whatever the graphs before it were.
+TEST(Grades, StartedWithTheStepAndReadAfterIt) {
+  for (const char* name : {"graded", "graded_by_element"}) {
+    SCOPED_TRACE(name);
+    const auto plain = load(name, "cpu"), padded = load(name, "cpu:padded");
+    const int layers = plain->metadata().layers;
+    const auto grades = [](Model& model) {
+      Result::Named named;
+      model.extrapolation(named);
+      return named.values;
+    };
+    unsigned seed = 1;
+    for (const int atoms : {12, 40, 9, 1, 0}) {
+      SCOPED_TRACE(atoms);
+      const Graph graph = folded_graph(make_system(atoms, atoms < 20 ? 5.0 : 9.0, ++seed), kCutoff, layers);
+      Request named, kept;
+      named.outputs = {"extrapolation"};
+      kept.keep_features = true;
+      Result result;
+      plain->compute(graph.view(), named, result);
+      const std::vector<double> expected = result.outputs.at(0).values;
+      ASSERT_EQ(expected.size(), static_cast<std::size_t>(atoms));
+      for (Model* model : {plain.get(), padded.get()}) {
+        for (const bool start : {false, true}) {
+          kept.start_grades = start;
+          model->compute(graph.view(), kept, result);
+          EXPECT_EQ(grades(*model), expected);
+          EXPECT_EQ(grades(*model), expected) << "read again";
+          model->compute(graph.view(), named, result);
+          EXPECT_EQ(result.outputs.at(0).values, expected);
+          EXPECT_EQ(grades(*model), expected) << "of a step that named them";
+          model->compute(graph.view(), {}, result);
+          EXPECT_THROW(grades(*model), Error);
+        }
+      }
+      for (const bool start : {false, true}) {
+        kept.start_grades = start;
+        const GraphView view = graph.view();
+        fill(graph, padded->reserve(view.n_rows, view.n_nodes, view.row_ptr[view.n_rows], nullptr));
+        padded->compute_reserved(view.n_rows, kept, nullptr, result);
+        EXPECT_EQ(grades(*padded), expected);
+        padded->compute_reserved(view.n_rows, named, nullptr, result);
+        EXPECT_EQ(result.outputs.at(0).values, expected);
+      }
+    }
+  }
+}
+
 TEST_P(PaddedBuffers, IndicesOfAReservedGraphAreLookedAtWhenAskedFor) {
   const auto model = load(GetParam(), "cpu:padded");
   const Graph graph = folded_graph(make_system(12, 5.0, 3), kCutoff, model->metadata().layers);

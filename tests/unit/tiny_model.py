@@ -4,21 +4,25 @@ Options: seed, dtype (float32, float64), lmax, layers, parity, zbl, uniform (0, 
 the cutoffs of O-O, O-H, H-O and H-H differ, so that every part of the cutoff table is seen. Weights are random.
 outputs (1, 2, 3): further named outputs, `features` (rows, 8) of each atom, `moment` (8) and `square` () of the
 system: sums over rows of energy x features and of energy x energy. Their kinds are declared (1), left out as in older
-files (2), or wrong (3). outputs=4: one that is of neither kind.
+files (2), or wrong (3). outputs=4: one that is of neither kind. grade: as of random training features, by leverage with
+all elements pooled (1), or by MaxVol with a matrix for each (2).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from contextlib import nullcontext
 from math import sqrt
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src" / "python"))
 
+from clebsch import grade as grades  # noqa: E402
 from clebsch.export import backend  # noqa: E402
 from clebsch.export import description as D  # noqa: E402
 from clebsch.irreps import Block, Irreps  # noqa: E402
@@ -153,11 +157,19 @@ def with_outputs(kind: int):
     return mock.patch.multiple(backend, _methods=more_methods, metadata=more_metadata)
 
 
+def with_grade(description, kind: int):
+    random = np.random.default_rng(0)
+    grade, pooling = ("leverage", "all") if kind == 1 else ("maxvol", "element")
+    known = grades.fit(random.normal(size=(200, 8)), random.integers(2, size=200), 2, grade, pooling=pooling)
+    return dataclasses.replace(description, grade=known)
+
+
 def write(out: str, *rest: str) -> None:
     options = {key: value if key == "dtype" else int(value) for key, value in (item.split("=") for item in rest)}
-    kind = options.pop("outputs", 0)
+    kind, grade = options.pop("outputs", 0), options.pop("grade", 0)
+    made = describe(**options)
     with with_outputs(kind) if kind else nullcontext():
-        backend.write(describe(**options), out, options.get("dtype", "float32"))
+        backend.write(with_grade(made, grade) if grade else made, out, options.get("dtype", "float32"))
 
 
 if __name__ == "__main__":
