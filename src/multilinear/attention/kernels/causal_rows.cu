@@ -24,7 +24,7 @@ struct TilePlace {
   int from = 0, rows = 0, count = 0;         // the tile, and rows of the chunk
 
   /// Grid: chunks x heads (kOfKeys: key heads), tiles of a chunk.
-  __device__ __forceinline__ TilePlace(const RowArguments& a, const double* of_chunks, bool of_keys) {
+  __device__ __forceinline__ TilePlace(const RowArguments& a, const double* of_chunks, bool of_keys, int tile) {
     const int heads = of_keys ? a.shape.key_heads : a.shape.heads, group = a.shape.heads / a.shape.key_heads;
     const int slot = blockIdx.x / heads;
     chunk = causal_chunk(a.shape, a.rows, slot);
@@ -35,7 +35,7 @@ struct TilePlace {
     keys = key_rows(a.shape, chunk.sequence, key_head).first + chunk.first;
     sums = of_chunks + (static_cast<long long>(key_head) * a.chunks + slot) * kD * kAll;
     count = static_cast<int>(chunk.count);
-    from = static_cast<int>(blockIdx.y) * kRows;
+    from = tile * kRows;
     rows = min(kRows, count - from);
   }
   __device__ __forceinline__ const number* weights(const RowArguments& a) const {
@@ -80,10 +80,10 @@ __device__ __forceinline__ void store_rows(void* tensor, long long row, int rows
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArguments a) {
+__device__ __forceinline__ void rows_of_tile(const RowArguments& a, int tile) {
   __shared__ double x[kRows * kStrideD], scores[kRows * kStride], part[kWarps][2][kRows], squares[kRows];
   __shared__ double inverse[kRows];
-  const TilePlace place(a, a.sums, false);
+  const TilePlace place(a, a.sums, false, tile);
   if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int thread = static_cast<int>(threadIdx.x);
@@ -93,8 +93,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArgu
   const double* gram = place.sums;
   const auto keys = chunk_matrix<kD>(a.k, place.keys, place.count, weights, 1);
   const auto values = chunk_matrix<kDv>(a.v, place.keys, place.count, static_cast<const number*>(nullptr), 0);
-  double trace = 0.0;  // of the keys that row `thread` sees
-  for (int i = 0; i < kD; ++i) trace += __ldg(gram + i * kAll + i);
+  double trace = trace_of<kD>(gram, kAll);  // of the keys that row `thread` sees
   stage<kD, kRows>(x, static_cast<const number*>(a.q), row, place.rows, static_cast<const number*>(nullptr), 0);
   __syncthreads();
   double form[kTiles] = {}, square[kTiles] = {}, sums[kAcrossDv][1][kTiles][2] = {};
@@ -187,10 +186,19 @@ extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArgu
   }
 }
 
+/// Outputs and norms. A block takes every `gridDim.y`-th tile: where only flagged queries are wanted, few blocks
+/// return.
+extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArguments a) {
+  for (int tile = blockIdx.y; tile * kRows < a.rows; tile += gridDim.y) {
+    __syncthreads();
+    rows_of_tile(a, tile);
+  }
+}
+
 /// dq = c1 grad M^T + c2 q G.
 extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], weights_of[kRows * kStride];
-  const TilePlace place(a, a.sums, false);
+  const TilePlace place(a, a.sums, false, static_cast<int>(blockIdx.y));
   if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long row = place.queries + place.from;
@@ -239,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_queries(Ro
 extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_keys(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows], factors[kRows];
   __shared__ double for_keys[kRows * kStride], for_values[kRows * kStride];
-  const TilePlace place(a, a.gradient_sums, true);
+  const TilePlace place(a, a.gradient_sums, true, static_cast<int>(blockIdx.y));
   if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int thread = static_cast<int>(threadIdx.x);
