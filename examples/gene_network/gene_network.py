@@ -185,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("."), help="folder of the picture and the numbers")
     parser.add_argument("--genes", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--cells", type=int, default=32, help="bags a step")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
