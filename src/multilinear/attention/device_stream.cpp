@@ -52,9 +52,11 @@ std::shared_ptr<const File> half_file(const StreamKind& kind) {
 constexpr int kOwnKeys = 128;
 int64_t consumers(const StreamKind& kind) { return kind.d == 64 ? 3 : 2; }
 unsigned warpgroup_bytes(const StreamKind& kind) {
-  const int stages = kind.d == 64 ? 4 : 2, row = 2 * kind.d;
+  const bool masked = kind.mask == kBoolMask;
+  const int stages = kind.d == 64 ? (masked ? 3 : 4) : 2, row = 2 * kind.d;
   const auto own = static_cast<int>(64 * consumers(kind));
-  return static_cast<unsigned>(1024 + own * row + 2 * stages * kOwnKeys * row + 4 * stages * 8 + own * 4);
+  return static_cast<unsigned>(1024 + own * row + stages * kOwnKeys * (2 * row + (masked ? own : 0)) + 4 * stages * 8 +
+                               own * 4);
 }
 std::shared_ptr<const File> warpgroup_file(const StreamKind& kind) {
   return file_of("stream_warpgroups", {"stream_warpgroups"}, kind, warpgroup_bytes(kind));
@@ -91,6 +93,13 @@ bool reads_eight(const Pairs& pairs, int64_t size) {
 bool all_read_eight(const StreamKind& kind, const StreamArguments& a) {
   return !a.shape.offsets && a.shape.keys % 8 == 0 && reads_eight(a.mask, kind.mask == kBoolMask ? 1 : 2) &&
          reads_eight(a.bias, 2);
+}
+
+/// Whether sixteen keys of a mask of bytes, which eight can be read of at once, can be.
+bool reads_sixteen(const StreamArguments& a) {
+  const Pairs& mask = a.mask;
+  return a.shape.keys % 16 == 0 && mask.of_query % 16 == 0 && mask.of_head % 16 == 0 && mask.of_sequence % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(mask.data) % 16 == 0;
 }
 
 /// Bounds of key heads, for the power of two that brings weights into the range of 16 bits.
@@ -153,6 +162,7 @@ void device_stream_forward(const StreamKind& kind, StreamArguments a, const Allo
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   if (streams_warpgroups(kind, limits.arch) && !a.shape.offsets && a.shape.queries > kFewQueries &&
       limits.dynamic_shared_per_block >= static_cast<int>(warpgroup_bytes(kind))) {
+    if (kind.mask == kBoolMask && !kind.bias && a.vectors == 1 && reads_sixteen(a)) a.vectors = 2;
     a.parts = static_cast<int>((a.shape.queries + 64 * consumers(kind) - 1) / (64 * consumers(kind)));
     warpgroup_file(kind)->entries[0].launch(heads * a.parts, 128 * (consumers(kind) + 1), stream, a);
     return;
