@@ -24,7 +24,7 @@ ContractKernel* load(int operand, bool incoming) {
   const auto cubin =
       cuda::cached_compile(cuda::CubinCache::standard(), contract_source(operand, incoming), "contract", arch);
   cuda::Kernel kernel = cuda::load_module(cubin.code, {"contract"})[0];
-  kernel.take_shared_memory(static_cast<unsigned>(kContractShared));
+  kernel.take_shared_memory(kContractShared);
   return std::make_unique<ContractKernel>(kernel).release();
 }
 

@@ -38,13 +38,10 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
-    cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
-    kernel.take_shared_memory(static_cast<unsigned>(bytes));
-    return kernel;
-  };
-  kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
-  kernels->input = with_shared(cubins[2], "input_gradients", input_shared(shape));
+  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
+  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
+  kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
   return kernels.release();
 }
 
