@@ -95,11 +95,14 @@ bool all_read_eight(const StreamKind& kind, const StreamArguments& a) {
          reads_eight(a.bias, 2);
 }
 
-/// Whether sixteen keys of a mask of bytes, which eight can be read of at once, can be.
-bool reads_sixteen(const StreamArguments& a) {
+/// StreamArguments::vectors.
+int vectors_of(const StreamKind& kind, const StreamArguments& a) {
+  if (!all_read_eight(kind, a)) return 0;
   const Pairs& mask = a.mask;
-  return a.shape.keys % 16 == 0 && mask.of_query % 16 == 0 && mask.of_head % 16 == 0 && mask.of_sequence % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(mask.data) % 16 == 0;
+  const bool sixteen = kind.mask == kBoolMask && !kind.bias && a.shape.keys % 16 == 0 && mask.of_query % 16 == 0 &&
+                       mask.of_head % 16 == 0 && mask.of_sequence % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(mask.data) % 16 == 0;
+  return sixteen ? 2 : 1;
 }
 
 /// Bounds of key heads, for the power of two that brings weights into the range of 16 bits.
@@ -156,13 +159,12 @@ void device_stream_forward(const StreamKind& kind, StreamArguments a, const Allo
     return;
   }
   const auto half = half_file(kind);
-  a.vectors = all_read_eight(kind, a) ? 1 : 0;
+  a.vectors = vectors_of(kind, a);
   Memory bounds;
   if (kind.normalise == kL2) bounds = make_bounds(*half, a, allocate, stream);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   if (streams_warpgroups(kind, limits.arch) && !a.shape.offsets && a.shape.queries > kFewQueries &&
       limits.dynamic_shared_per_block >= static_cast<int>(warpgroup_bytes(kind))) {
-    if (kind.mask == kBoolMask && !kind.bias && a.vectors == 1 && reads_sixteen(a)) a.vectors = 2;
     a.parts = static_cast<int>((a.shape.queries + 64 * consumers(kind) - 1) / (64 * consumers(kind)));
     warpgroup_file(kind)->entries[0].launch(heads * a.parts, 128 * (consumers(kind) + 1), stream, a);
     return;
@@ -192,7 +194,7 @@ void device_stream_backward(const StreamKind& kind, StreamArguments a, const All
                             {"stream_half_rows", "stream_half_query_gradients", "stream_half_key_gradients"}, kind);
   half_rows = allocate(static_cast<size_t>(rows) * 16 + 16);
   a.half_rows = static_cast<float*>(half_rows.get());
-  a.vectors = all_read_eight(kind, a) ? 1 : 0;
+  a.vectors = vectors_of(kind, a);
   bounds = make_bounds(*half_file(kind), a, allocate, stream);
   a.parts = parts_of_rows(a.shape, a.shape.queries, kGradientRows);
   file->entries[0].launch(heads * a.parts, kHalfThreads, stream, a);
