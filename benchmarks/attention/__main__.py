@@ -103,8 +103,8 @@ def causal_case(device: str, d: int, repeats: int) -> dict:
             raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
         found[label] = {"forward": forward_times(call, tensors, repeats)[0], "both": both_times(call, tensors, repeats),
                         "error": error if "linear" not in label else None}  # fmt: skip
-        print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, with backward "
-              f"{statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
+        print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, "
+              f"with backward {statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
     return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
 
 

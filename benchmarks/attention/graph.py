@@ -11,7 +11,6 @@ rounded inputs, in those of the output. On the CPU the peer is torch's MKL.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import statistics
 import sys
@@ -22,9 +21,10 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/attention"), str(ROOT / "src/python")]
 
 import common  # noqa: E402
+from timing import both_times, error_of, forward_times  # noqa: E402
 
 from clebsch.attention import EdgeRows, graph_attention  # noqa: E402
 
@@ -76,51 +76,28 @@ def exact(q, k, v, senders, receivers):
     return out
 
 
-def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
-    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
-    for _ in range(2):
-        work()
+def calls_on_the_cpu(work: Callable, repeats: int) -> list[float]:
+    """Microseconds of each of `repeats` calls."""
     times = []
-    for _ in range(repeats):
-        if torch.cuda.is_available():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            for _ in range(inner):
-                work()
-            end.record()
-            end.synchronize()
-            times.append(1e3 * begin.elapsed_time(end) / inner)
-        else:
-            start = time.perf_counter()
-            work()
-            times.append(1e6 * (time.perf_counter() - start))
-    return times
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        work()
+        times.append(1e6 * (time.perf_counter() - begin))
+    return times[1:]
 
 
-def forward_times(call: Callable, repeats: int, device: str) -> tuple[list[float], str]:
-    """Of replays of a graph of five calls, else of calls."""
-    if device == "cpu":
-        return event_times(call, repeats, 1), "calls"
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(5):
-                call()
-    except RuntimeError:
-        torch.cuda.synchronize()
-        return event_times(call, repeats, 5), "calls"
-    return [t / 5 for t in event_times(graph.replay, repeats, 2)], "graph"
-
-
-def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> list[float]:
+def times_of(call: Callable, tensors: list[torch.Tensor], repeats: int) -> dict:
+    """Forward, how it was timed, and forward with backward."""
+    fewer = repeats // 2 + 2
+    if tensors[0].is_cuda:
+        forward, way = forward_times(call, tensors, repeats)
+        return {"forward": forward, "way": way, "both": both_times(call, tensors, fewer)}
     x = [t.detach().clone().requires_grad_() for t in tensors]
     weight = torch.randn_like(x[0])
-    return event_times(lambda: torch.autograd.grad(call(*x), x, weight), repeats, 3)
+    with torch.no_grad():
+        forward = calls_on_the_cpu(lambda: call(*tensors), repeats)
+    both = calls_on_the_cpu(lambda: torch.autograd.grad(call(*x), x, weight), fewer)
+    return {"forward": forward, "way": "calls", "both": both}
 
 
 def contenders(graph: tuple[torch.Tensor, torch.Tensor], nodes: int, shared: bool) -> dict[str, Callable]:
@@ -174,18 +151,17 @@ def main() -> None:
         for contender, call in contenders((senders, receivers), nodes, shared).items():
             try:
                 with torch.no_grad():
-                    out = call(*tensors)
-                    error = ((out.double() - expected).square().mean() / expected.square().mean()).sqrt().item()
-                    times, way = forward_times(functools.partial(call, *tensors), options.repeats, device)
-                both = both_times(call, tensors, options.repeats // 2 + 2)
+                    error = error_of(call(*tensors), expected)
+                if contender == "clebsch" and not error <= BOUND[dtype]:
+                    raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
+                found[contender] = {"error": error, **times_of(call, tensors, options.repeats)}
             except RuntimeError as problem:  # cuSPARSE has no kernels for some types
                 print(f"  {contender}: {str(problem).splitlines()[0]}", flush=True)
                 continue
-            if contender == "clebsch" and not error <= BOUND[dtype]:
-                raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
-            found[contender] = {"forward": times, "way": way, "both": both, "error": error}
-            print(f"  {contender:10s} forward {statistics.median(times):9.1f} us ({way}), with backward "
-                  f"{statistics.median(both):9.1f} us, error {error:.1e}", flush=True)  # fmt: skip
+            row = found[contender]
+            forward, both = statistics.median(row["forward"]), statistics.median(row["both"])
+            print(f"  {contender:10s} forward {forward:9.1f} us ({row['way']}), with backward {both:9.1f} us, error "
+                  f"{error:.1e}", flush=True)  # fmt: skip
         if "clebsch" not in found:
             raise SystemExit("clebsch did not run")
         rows.append({"case": label, "nodes": nodes, "edges": senders.shape[0], "columns": columns, "found": found})

@@ -55,7 +55,7 @@ class SoftmaxAttention(SphericalAttention):
         q, k = self.queries_and_keys(x)
         weights = self.weights(x, multiplicity)
         group = self.heads // self.key_heads
-        v = self.value[None, :, None].expand(k.shape) * multiplicity[:, None, :, None]
+        v = self.value.expand(k.shape) * multiplicity[:, None, :, None]
         return (weights @ v.repeat_interleave(group, 1)).transpose(1, 2).flatten(2)
 
     def weights(self, x, multiplicity=None):
@@ -67,27 +67,28 @@ class SoftmaxAttention(SphericalAttention):
 class Model(nn.Module):
     """A gene's response from the bag: what its attention over the genes present sees, read by one vector for all genes.
 
-    The gain of a head is what its reading makes of the shared value: the sign of gain times score is that of the
-    regulation. Free values have a gain for every key, which no score shows: the gains of heads then count as one.
+    The gain is what the reading makes of the shared value, one for all heads or, with gain_a_head, one for each: the
+    sign of gain times score is that of the regulation. Free values have a gain for every key, which no score shows;
+    it counts as one here.
     """
 
-    def __init__(self, genes: int, features: int, kind: type[SphericalAttention], values: str) -> None:
+    def __init__(self, genes: int, kind: type[SphericalAttention], values: str, gain_a_head: bool) -> None:
         super().__init__()
-        self.genes = nn.Parameter(torch.randn(genes, features))
-        self.layer = kind(features, heads=4, key_heads=2, head_size=features // 2, values=values, residual=False)
-        self.layer.to_out = nn.Linear(self.layer.to_out.in_features, 1, bias=False)
+        self.genes = nn.Parameter(torch.randn(genes, genes))
+        self.layer = kind(genes, heads=4, key_heads=2, head_size=genes // 2, values=values, residual=False)
+        del self.layer.to_out  # the reading is in its place
+        self.reading = nn.Parameter(torch.ones(4 if gain_a_head else 1, genes // 2) / genes)
         self.offset = nn.Parameter(torch.zeros(genes))
 
     def forward(self, bags: torch.Tensor) -> torch.Tensor:
-        return self.layer(self.genes.expand(bags.shape[0], -1, -1), bags)[..., 0] + self.offset
+        seen = self.layer.attend(self.genes.expand(bags.shape[0], -1, -1), bags)
+        return (seen.unflatten(-1, (4, -1)) * self.reading).sum((-2, -1)) + self.offset
 
     def gains(self) -> torch.Tensor:
         """(heads,)"""
-        layer = self.layer
-        if layer.value is None:
-            return torch.ones(layer.heads)
-        reading = layer.to_out.weight.view(layer.heads, layer.head_size)
-        return (reading * layer.value.repeat_interleave(layer.heads // layer.key_heads, 0)).sum(1)
+        if self.layer.value is None:
+            return torch.ones(4)
+        return (self.reading * self.layer.value).sum(1).expand(4)
 
     @torch.no_grad()
     def adjacency(self, bags: torch.Tensor) -> torch.Tensor:
@@ -130,10 +131,12 @@ def edges_found(found: torch.Tensor, network: Network) -> float:
     return (found.flatten()[largest].sign() == network.weights.flatten()[largest].sign()).float().mean().item()
 
 
+#: layer, values, whether every head has a gain of its own.
 CONTENDERS = {
-    "spherical": (SphericalAttention, "shared"),
-    "softmax": (SoftmaxAttention, "shared"),
-    "spherical, free values": (SphericalAttention, "free"),
+    "spherical": (SphericalAttention, "shared", False),
+    "softmax": (SoftmaxAttention, "shared", False),
+    "softmax, a gain a head": (SoftmaxAttention, "shared", True),
+    "spherical, free values": (SphericalAttention, "free", False),
 }
 
 
@@ -145,7 +148,7 @@ def run(genes: int, steps: int, cells: int, seed: int, names=tuple(CONTENDERS)) 
     for name in names:
         torch.manual_seed(seed)
         begin = time.perf_counter()
-        model = Model(genes, genes, *CONTENDERS[name])
+        model = Model(genes, *CONTENDERS[name])
         error = train(model, network, steps, cells, torch.Generator().manual_seed(seed + 2))
         adjacency = model.adjacency(bags)
         signs, activating, repressing = signs_found(adjacency, network)
@@ -153,6 +156,9 @@ def run(genes: int, steps: int, cells: int, seed: int, names=tuple(CONTENDERS)) 
             "signs": signs, "activating": activating, "repressing": repressing, "error": error,
             "edges": edges_found(adjacency, network), "seconds": time.perf_counter() - begin, "adjacency": adjacency,
         }  # fmt: skip
+        print(f"{name:24s} signs {100 * signs:5.1f}% (activating {100 * activating:.0f}%, repressing "
+              f"{100 * repressing:.0f}%), largest entries that are edges {100 * found[name]['edges']:.0f}%, error "
+              f"{error:.3f} of the variance, {found[name]['seconds']:.0f} s", flush=True)  # fmt: skip
     return network, found
 
 
@@ -179,15 +185,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("."), help="folder of the picture and the numbers")
     parser.add_argument("--genes", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--cells", type=int, default=64, help="bags a step")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--cells", type=int, default=32, help="bags a step")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     network, found = run(options.genes, options.steps, options.cells, options.seed)
-    for name, row in found.items():
-        print(f"{name:24s} signs {100 * row['signs']:5.1f}% (activating {100 * row['activating']:.0f}%, repressing "
-              f"{100 * row['repressing']:.0f}%), largest entries that are edges {100 * row['edges']:.0f}%, error "
-              f"{row['error']:.3f} of the variance, {row['seconds']:.0f} s", flush=True)  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     picture(network, found, options.out / "gene_network.png")
     numbers = {name: {k: v for k, v in row.items() if k != "adjacency"} for name, row in found.items()}

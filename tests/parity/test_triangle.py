@@ -1,5 +1,5 @@
 """clebsch.triangle on the CPU: values against loops and against torch, gradients, numbers that are hard to sum, masks,
-symmetries, edge cases, errors, the module and its loaders, torch.compile and autocast."""
+symmetries, edge cases, errors, autocast."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ import pytest
 import torch
 
 from clebsch import ClebschError, library, multilinear_library
-from clebsch.triangle import (
-    TriangleMultiplicativeUpdate,
-    triangle_multiplicative_update,
-    triangle_multiplicative_update_reference,
-)
+from clebsch.triangle import triangle_multiplicative_update, triangle_multiplicative_update_reference
 
 BUILT = library.load().path is not None and multilinear_library.place().is_file()
 pytestmark = pytest.mark.skipif(not BUILT, reason="libclebsch_multilinear.so was not built (CLEBSCH_MULTILINEAR)")
@@ -293,22 +289,6 @@ def test_the_same_bits():
     assert found.stdout.strip() == digest() == digest()
 
 
-def test_compile():
-    x, mask = pairs(1, 9, 9, 16, dtype=torch.float32).requires_grad_(), a_mask("number", 1, 9, 9, dtype=torch.float32)
-    w = {name: value.requires_grad_() for name, value in weights(16, 16, 16, "after", dtype=torch.float32).items()}
-
-    def loss(x, *values):
-        return triangle_multiplicative_update(x * 2, "incoming", mask, **dict(zip(w, values, strict=True))).sin().sum()
-
-    tensors = [x, *w.values()]
-    expected = torch.autograd.grad(loss(*tensors), tensors)
-    found = torch.autograd.grad(torch.compile(loss, backend="aot_eager", fullgraph=True)(*tensors), tensors)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b)
-    with torch.no_grad():
-        torch.testing.assert_close(torch.compile(loss, backend="aot_eager", fullgraph=True)(*tensors), loss(*tensors))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast(dtype):
     """As torch's linear: computed in autocast's type, which the result has; float64 is left alone."""
@@ -331,104 +311,6 @@ def test_mixed_types():
     assert error(triangle_multiplicative_update(x, **w), expected) < 8e-3
     mixed = {k: v if k.startswith("norm") else v.bfloat16() for k, v in w.items()}
     assert error(triangle_multiplicative_update(x, **mixed), expected) < 2e-2
-
-
-class OpenFold(torch.nn.Module):
-    """Parameters and formula of OpenFold's TriangleMultiplicationOutgoing and -Incoming."""
-
-    def __init__(self, c_z=16, c_hidden=16, _outgoing=True):
-        super().__init__()
-        self._outgoing = _outgoing
-        for name in ("linear_a_p", "linear_a_g", "linear_b_p", "linear_b_g"):
-            setattr(self, name, torch.nn.Linear(c_z, c_hidden))
-        self.linear_g, self.linear_z = torch.nn.Linear(c_z, c_z), torch.nn.Linear(c_hidden, c_z)
-        self.layer_norm_in, self.layer_norm_out = torch.nn.LayerNorm(c_z), torch.nn.LayerNorm(c_hidden)
-
-    def forward(self, z, mask=None, inplace_safe=False, _add_with_inplace=False):
-        y = self.layer_norm_in(z)
-        a = self.linear_a_p(y) * self.linear_a_g(y).sigmoid() * mask[..., None]
-        b = self.linear_b_p(y) * self.linear_b_g(y).sigmoid() * mask[..., None]
-        o = torch.einsum("bikh,bjkh->bijh" if self._outgoing else "bkih,bkjh->bijh", a, b)
-        return self.linear_z(self.layer_norm_out(o)) * self.linear_g(y).sigmoid()
-
-
-class Boltz(torch.nn.Module):
-    """Parameters and formula of Boltz's TriangleMultiplicationOutgoing and -Incoming."""
-
-    def __init__(self, dim=16):
-        super().__init__()
-        self.norm_in, self.norm_out = torch.nn.LayerNorm(dim), torch.nn.LayerNorm(dim)
-        self.p_in, self.g_in = (torch.nn.Linear(dim, 2 * dim, bias=False) for _ in range(2))
-        self.p_out, self.g_out = (torch.nn.Linear(dim, dim, bias=False) for _ in range(2))
-
-    def forward(self, x, mask, use_kernels=False):
-        y = self.norm_in(x)
-        a, b = (self.p_in(y) * self.g_in(y).sigmoid() * mask[..., None]).chunk(2, -1)
-        formula = "bikd,bjkd->bijd" if "Outgoing" in type(self).__name__ else "bkid,bkjd->bijd"
-        return self.p_out(self.norm_out(torch.einsum(formula, a, b))) * self.g_out(y).sigmoid()
-
-
-def upstream(kind: str, outgoing: bool) -> torch.nn.Module:
-    torch.manual_seed(7)
-    name = f"TriangleMultiplication{'Outgoing' if outgoing else 'Incoming'}"
-    made = type(name, (OpenFold,), {})(_outgoing=outgoing) if kind == "openfold" else type(name, (Boltz,), {})()
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return made.double()
-
-
-@pytest.mark.parametrize("outgoing", [True, False])
-@pytest.mark.parametrize("kind", ["openfold", "boltz"])
-def test_enable_clebsch(kind, outgoing):
-    from clebsch.training import boltz, openfold
-
-    enable = {"openfold": openfold, "boltz": boltz}[kind].enable_clebsch
-    x, mask = pairs(2, 9, 9, 16), a_mask("number", 2, 9, 9)
-    block = torch.nn.ModuleDict({"first": upstream(kind, outgoing), "other": torch.nn.Linear(2, 2)})
-    expected = block["first"](x, mask)
-    state, parameters = list(block.state_dict()), [id(p) for p in block.parameters()]
-    of_old = torch.autograd.grad(expected.sin().sum(), list(block["first"].parameters()))
-    loader = (
-        TriangleMultiplicativeUpdate.from_openfold if kind == "openfold" else TriangleMultiplicativeUpdate.from_boltz
-    )
-    assert error(loader(block["first"])(x, mask), expected) < 1e-13
-    assert enable(block) is block
-    assert list(block.state_dict()) == state and [id(p) for p in block.parameters()] == parameters
-    found = block["first"](x, mask)
-    assert error(found, expected) < 1e-13
-    for a, b in zip(torch.autograd.grad(found.sin().sum(), list(block["first"].parameters())), of_old, strict=True):
-        assert error(a, b) < 1e-12
-    enable(block)  # twice changes nothing
-    assert error(enable(upstream(kind, outgoing))(x, mask), expected) < 1e-13
-    if kind == "openfold":
-        with torch.no_grad():
-            z = x.clone()
-            assert block["first"](z, mask, inplace_safe=True, _add_with_inplace=True) is z
-            assert error(z, x + expected) < 1e-13
-    with pytest.raises(ClebschError, match="got one without TriangleMultiplicationOutgoing"):
-        enable(torch.nn.Linear(2, 2))
-    with pytest.raises(ClebschError, match="its parts are not those of"):
-        enable(type("TriangleMultiplicationOutgoing", (torch.nn.Linear,), {})(2, 2))
-
-
-def test_module():
-    module = TriangleMultiplicativeUpdate(24, 16, "incoming", bias=True, out=40, dtype=F64)
-    x = pairs(1, 7, 7, 24)
-    assert (module(x) == 0).all()  # as AlphaFold starts
-    w = weights(24, 16, 40, "after")
-    loaded = TriangleMultiplicativeUpdate.from_cuequivariance("incoming", **w)
-    module.load_state_dict(loaded.state_dict())
-    expected = triangle_multiplicative_update(x, "incoming", **w)
-    assert torch.equal(module(x), expected) and torch.equal(loaded(x), expected)
-    before = weights(24, 16, 40, "before", bias=False)
-    loaded = TriangleMultiplicativeUpdate.from_cuequivariance(gate="before", **before)
-    assert torch.equal(loaded(x), triangle_multiplicative_update(x, gate="before", **before))
-    with pytest.raises(ClebschError, match=r"g_in_weight: expected \(32, 24\), got \(24, 24\)"):
-        TriangleMultiplicativeUpdate.from_cuequivariance(**w | {"g_in_weight": torch.zeros(24, 24)})
-    with pytest.raises(ClebschError, match="p_out_weight is missing"):
-        TriangleMultiplicativeUpdate.from_cuequivariance(**w | {"p_out_weight": None})
-    with pytest.raises(ClebschError, match="direction: expected outgoing or incoming, got 'left'"):
-        TriangleMultiplicativeUpdate(16, direction="left")
 
 
 def test_errors():

@@ -177,29 +177,27 @@ void compare(const Case& c, double output_error, double gradient_error) {
   for (const auto& [name, pair] : p.gradients) EXPECT_LT(error(pair.first, pair.second), gradient_error) << name;
 }
 
+// Kernels are compiled for number, precision, mask, widths and gate order: cases share them where they can.
 TEST(EmulatedTriangleBackward, DoublePrecision) {
   compare({kFloat64, kDouble, kNumberMask, 2, 5, 16, 32, 48, false, false}, 1e-12, 1e-11);
-  compare({kFloat64, kDouble, kByteMask, 1, 9, 48, 16, 32, true, false}, 1e-12, 1e-11);
-  compare({kFloat64, kDouble, kNumberMask, 1, 7, 32, 48, 16, false, true}, 1e-12, 1e-11);
-  compare({kFloat64, kDouble, kNoMask, 2, 6, 16, 16, 16, true, true, false}, 1e-12, 1e-11);
-  compare({kFloat64, kDouble, kNoMask, 2, 1, 16, 16, 16}, 1e-12, 1e-9);
+  compare({kFloat64, kDouble, kNumberMask, 1, 9, 16, 32, 48, true, false}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kNumberMask, 2, 1, 16, 32, 48, false, false, false}, 1e-12, 1e-9);
+  compare({kFloat64, kDouble, kNoMask, 1, 7, 32, 48, 16, false, true}, 1e-12, 1e-11);
+  compare({kFloat64, kDouble, kNoMask, 2, 6, 32, 48, 16, true, true, false}, 1e-12, 1e-11);
 }
 
 TEST(EmulatedTriangleBackward, ThirtyTwoBits) {
   compare({kFloat32, kIeee, kNumberMask, 1, 11, 32, 32, 32, false, false}, 1e-6, 5e-6);
-  compare({kFloat32, kIeee, kNumberMask, 1, 10, 16, 48, 32, true, true}, 1e-6, 5e-6);
   compare({kFloat32, kTf32x3, kNumberMask, 2, 6, 32, 32, 16, false, true}, 1e-5, 2e-5);
-  compare({kFloat32, kTf32x3, kNumberMask, 1, 9, 32, 16, 16, true, false}, 1e-5, 2e-5);
+  compare({kFloat32, kTf32x3, kNumberMask, 1, 9, 32, 32, 16, true, true}, 1e-5, 2e-5);
   compare({kFloat32, kTf32, kByteMask, 1, 9, 32, 32, 32, false, false}, 2e-3, 5e-3);
-  compare({kFloat16, kIeee, kNumberMask, 1, 5, 16, 16, 16, false, false}, 5e-4, 5e-4);
 }
 
 TEST(EmulatedTriangleBackward, SixteenBits) {
   compare({kBfloat16, kBrain, kNumberMask, 1, 13, 32, 32, 32, false, false}, 2e-2, 3e-2);
-  compare({kFloat32, kBrain, kByteMask, 2, 8, 48, 16, 32, true, true}, 2e-2, 3e-2);
-  compare({kFloat16, kHalf, kNumberMask, 1, 13, 32, 32, 32, true, false}, 3e-3, 5e-3);
+  compare({kFloat16, kHalf, kByteMask, 1, 13, 48, 16, 32, true, false}, 3e-3, 5e-3);
   compare({kFloat32, kHalf, kNumberMask, 1, 12, 32, 48, 16, false, true, true, 1e-7}, 3e-3, 5e-3);
-  compare({kFloat32, kHalf, kNoMask, 1, 12, 32, 32, 16, false, false, false, 1e6}, 3e-3, 5e-3);
+  compare({kFloat32, kHalf, kNumberMask, 1, 12, 32, 48, 16, true, true, false, 1e6}, 3e-3, 5e-3);
 }
 
 // Sizes that the fused kernels take.
@@ -212,8 +210,8 @@ TEST(EmulatedTriangleBackward, Fused) {
 
 // Lines of more than one tile of rows.
 TEST(EmulatedTriangleBackward, LongLines) {
-  compare({kFloat32, kIeee, kNumberMask, 1, 67, 16, 16, 16, false, false}, 1e-6, 1e-5);
-  compare({kBfloat16, kBrain, kNumberMask, 1, 70, 16, 64, 16, true, true}, 2e-2, 3e-2);
+  compare({kFloat32, kIeee, kNumberMask, 1, 67, 32, 32, 32, false, false}, 1e-6, 1e-5);
+  compare({kBfloat16, kBrain, kNumberMask, 1, 70, 32, 32, 32, true, false}, 2e-2, 3e-2);
 }
 
 // Chunks of lines add to the same sums.
@@ -227,8 +225,8 @@ TEST(EmulatedTriangleBackward, SeveralChunks) {
 
 // What is behind a mask of 0 does not matter for the gradients of weights.
 TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
-  for (const Case& c : {Case{kFloat32, kIeee, kByteMask, 1, 6, 32, 32, 32, false, false},
-                        Case{kFloat32, kIeee, kByteMask, 1, 6, 32, 32, 32, false, true},
+  for (const Case& c : {Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, false},
+                        Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, true},
                         Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false}}) {
     Problem p(c);
     for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
@@ -248,7 +246,7 @@ TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
     host_backward(p.host);
     for (const auto& [name, pair] : p.gradients) {
       if (std::string(name) == "x") continue;
-      EXPECT_LT(error(pair.first, pair.second), c.precision == kHalf ? 5e-3 : 1e-5) << name << c.before;
+      EXPECT_LT(error(pair.first, pair.second), 5e-3) << name << c.before;
     }
   }
 }
@@ -256,7 +254,7 @@ TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
 // Without places for them no gradient is made, and the others are the same bits.
 TEST(EmulatedTriangleBackward, OnlyWhatIsWanted) {
   for (const bool before : {false, true}) {
-    Problem p({kFloat32, kIeee, kNumberMask, 1, 6, 32, 32, 16, false, before});
+    Problem p({kFloat32, before ? kTf32x3 : kIeee, kNumberMask, 1, 6, 32, 32, before ? 16 : 32, false, before});
     composed_forward(p.device, allocate, nullptr);
     device_backward(p.device, allocate, nullptr);
     const Tensor x(kFloat32, 36 * 32);

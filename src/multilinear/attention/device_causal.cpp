@@ -43,11 +43,49 @@ int64_t row_tiles(const KernelShape& shape, int rows) {
   return (rows + tile - 1) / tile;
 }
 
+/// Outputs on 16-bit tensor cores; flags of rows and key heads that need double precision are in `memory`.
+void half_forward(const Kernels& kernels, const KernelShape& shape, RowArguments& a, Memory& memory,
+                  const Allocate& allocate, cuda::Stream stream) {
+  constexpr int kChunkRows = 256;
+  HalfArguments half;
+  half.shape = a.shape;
+  half.q = a.q;
+  half.k = a.k;
+  half.v = a.v;
+  half.out = a.out;
+  half.norm = static_cast<float*>(a.norm);
+  half.eps = static_cast<float>(a.eps);
+  half.rows = kChunkRows;
+  half.chunks = static_cast<int>(chunks_of(a.shape, kChunkRows));
+  half.parts = shape.d + shape.dv <= 128 ? 1 : 2;
+  const int64_t states = int64_t{a.shape.key_heads} * half.chunks, tiles = (shape.d + shape.dv) / 8;
+  const size_t sums = static_cast<size_t>(states * sums_of(shape)) * 4,
+               scales = static_cast<size_t>(states * tiles) * 4, traces = static_cast<size_t>(states * shape.d / 8) * 4,
+               flags = static_cast<size_t>(heads_of_keys(a.shape)) * 4;
+  const Memory large = allocate(2 * sums);
+  memory = allocate(scales + traces + flags + static_cast<size_t>(query_rows(a.shape)));
+  half.partial = at<float>(large);
+  half.fragments = at<char>(large, sums);
+  half.scales = at<float>(memory);
+  half.traces = at<float>(memory, scales);
+  half.head_flags = a.head_flags = at<int>(memory, scales + traces);
+  half.flags = a.flags = at<unsigned char>(memory, scales + traces + flags);
+  kernels.causal_half_sums.launch(states, half_sum_threads(shape), stream, half);
+  kernels.causal_half_add.launch(heads_of_keys(a.shape) * (sums_of(shape) / 256), 64, stream, half);
+  kernels.causal_half_split.launch(states * tiles, 256, stream, half);
+  kernels.causal_half_rows.launch(int64_t{half.chunks} * a.shape.heads * half.parts, 256, stream, half);
+}
+
 }  // namespace
 
 void device_causal_forward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {
   const auto kernels = kernels_of(shape);
   a.rows = chunk_rows(shape);
+  Memory memory;
+  if (kernels->half && !a.multiplicity && a.shape.keys > 0 && a.shape.sequences > 0) {
+    half_forward(*kernels, shape, a, memory, allocate, stream);
+    a.rows = std::max(a.rows, 1024);  // few sums: what follows is for heads with flagged queries
+  }
   a.chunks = static_cast<int>(chunks_of(a.shape, a.rows));
   if (a.chunks == 0 || a.shape.keys == 0) return;
   const Memory sums = allocate(static_cast<size_t>(int64_t{a.shape.key_heads} * a.chunks * sums_of(shape)) * 8);

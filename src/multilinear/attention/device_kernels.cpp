@@ -43,11 +43,16 @@ Kernels* load(const KernelShape& shape) {
   kernels->causal_gradients_of_keys = found[2];
   kernels->half = takes_half_kernels(shape, arch);
   if (kernels->half) {
-    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums"});
+    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums", "causal_half_sums"});
     kernels->half_query_sums = found[2];
+    kernels->causal_half_sums = found[3];
     kernels->half_sums = found[0];
     kernels->half_add = found[1];
     kernels->half_rows = entries("half_rows", {"half_rows"})[0];
+    found = entries("half_causal", {"causal_half_add", "causal_half_split", "causal_half_rows"});
+    kernels->causal_half_add = found[0];
+    kernels->causal_half_split = found[1];
+    kernels->causal_half_rows = found[2];
     found =
         entries("half_gradients", {"half_split", "half_coefficients", "half_query_gradients", "half_key_gradients"});
     kernels->split = found[0];
@@ -89,7 +94,8 @@ bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limi
 
 std::vector<std::string> device_sources(const KernelShape& shape, const cuda::DeviceLimits& limits) {
   std::vector<std::string> names{"exact_sums", "exact_rows", "causal_rows"};
-  if (takes_half_kernels(shape, limits.arch)) names.insert(names.end(), {"half_sums", "half_rows", "half_gradients"});
+  if (takes_half_kernels(shape, limits.arch))
+    names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal"});
   if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
   return names;
 }

@@ -18,8 +18,7 @@ namespace {
 
 const AllGraphLoops& loops() {
 #if defined(__x86_64__)
-  static const AllGraphLoops& chosen =
-      of_instruction_set(graph_loops_baseline, &graph_loops_avx2, &graph_loops_avx512);
+  static const AllGraphLoops& chosen = of_instruction_set(graph_loops_baseline, &graph_loops_avx2, &graph_loops_avx512);
 #else
   static const AllGraphLoops& chosen = of_instruction_set<AllGraphLoops>(graph_loops_baseline, nullptr, nullptr);
 #endif

@@ -115,7 +115,9 @@ ComposedPass::ComposedPass(const DeviceArguments& given, int64_t row_numbers, co
   a.right = given.right;
   a.o = given.o;
   a.out = given.out;
+}
 
+void ComposedPass::pack_weights(const DeviceArguments& given) {
   PackArguments pack;
   const int64_t inputs = 4 * shape_.hidden + gate_width();
   pack.shape = shape_;
@@ -127,7 +129,7 @@ ComposedPass::ComposedPass(const DeviceArguments& given, int64_t row_numbers, co
   pack.packed.bias_in = reals(inputs);
   pack.packed.norm_out = reals(2 * shape_.hidden);
   pack.packed.bias_out = reals(shape_.out);
-  a.weights = pack.packed;
+  arguments.weights = pack.packed;
   const int64_t weights =
       (inputs + 1) * shape_.d + int64_t{shape_.out} * shape_.hidden + inputs + shape_.hidden + shape_.out;
   launch(kernels->pack, (weights + kComposedThreads - 1) / kComposedThreads, 1, pack);
@@ -136,8 +138,21 @@ ComposedPass::ComposedPass(const DeviceArguments& given, int64_t row_numbers, co
 int64_t ComposedPass::operand_size() const { return size_of(operand_number(precision_)); }
 
 void* ComposedPass::memory(int64_t bytes) {
-  kept_.push_back(allocate_(static_cast<size_t>(bytes)));
-  return kept_.back().get();
+  constexpr int64_t kSmall = 1 << 18, kSlab = 1 << 21, kAlignment = 256;
+  const auto take = [&](int64_t size) {
+    kept_.push_back(allocate_(static_cast<size_t>(size)));
+    return static_cast<char*>(kept_.back().get());
+  };
+  if (bytes > kSmall) return take(bytes);
+  if (bytes > slab_left_) {
+    slab_ = take(kSlab);
+    slab_left_ = kSlab;
+  }
+  char* const found = slab_;
+  const int64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  slab_ += whole;
+  slab_left_ -= whole;
+  return found;
 }
 
 Operand ComposedPass::operand(int64_t count) {

@@ -69,6 +69,9 @@ class ComposedPass {
     }
   }
 
+  /// Weights as composed kernels and products read them.
+  void pack_weights(const DeviceArguments& given);
+  /// Small pieces share an allocation.
   void* memory(int64_t bytes);
   void* reals(int64_t count) { return memory(count * real_size()); }
   void* stored(int64_t count) { return memory(count * operand_size()); }
@@ -104,6 +107,8 @@ class ComposedPass {
   const Allocate& allocate_;
   const cuda::Stream stream_;
   std::vector<Memory> kept_;
+  char* slab_ = nullptr;
+  int64_t slab_left_ = 0;
   cuda::BlasWorkspace workspace_;
   int64_t lines_ = 1;
 };

@@ -34,6 +34,7 @@ void composed_backward(const DeviceArguments& given, const Allocate& allocate, c
   // Of a row: xn, gates, on, projected, its gradient, that of on; then xn, projections, their gradients, that of xn.
   const int64_t outputs = gate + 2 * hidden + 2 * out, inputs = 8 * hidden + d;
   ComposedPass pass(given, d + std::max(outputs, inputs), allocate, stream);
+  pass.pack_weights(given);
   ComposedArguments& a = pass.arguments;
   const auto& kernels = *pass.kernels;
   const int64_t planes = shape.batch * hidden * n * a.pitch, rows = pass.most_rows();
@@ -77,17 +78,6 @@ void composed_backward(const DeviceArguments& given, const Allocate& allocate, c
     pass.launch(kernels.norm_out_gradients, pass.summing_blocks(pass.tiles(tile)), 1, a);
     g_out.add(pass.from(a.grad_gates, a.first_line * n * gate), a.xn);
   });
-  p_out.finish(wanted.p_out_weight, 0, out, unscale);
-  g_out.finish(wanted.g_out_weight, 0, gate, unscale);
-  output_slots.finish(pass, wanted.p_out_bias, 0, out, unscale);
-  norm_out_slots.finish(pass, wanted.norm_out_weight, 0, hidden, unscale);
-  norm_out_slots.finish(pass, wanted.norm_out_bias, hidden, hidden, unscale);
-  if (before) {
-    norm_out_slots.finish(pass, wanted.g_out_bias, 2 * hidden, gate, unscale);
-  } else {
-    output_slots.finish(pass, wanted.g_out_bias, out, gate, unscale);
-  }
-
   void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
   pass.multiply_gradients(given, a.grad_o, grad_left, grad_right);
   a.grad_left = grad_left;
@@ -125,12 +115,24 @@ void composed_backward(const DeviceArguments& given, const Allocate& allocate, c
                   {pass.from(a.weights.input, 4 * hidden * d), d, 0, false}, grad_xn, d, 0, pass.rows(), d, gate, 1, 1);
     pass.launch(kernels.normalise_gradients, pass.row_blocks(shape.d), 1, a);
   });
-  input.finish(wanted.p_in_weight, 0, 2 * hidden, unscale);
-  input.finish(wanted.g_in_weight, 2 * hidden, 2 * hidden, unscale);
-  projection_slots.finish(pass, wanted.p_in_bias, 0, 2 * hidden, unscale);
-  projection_slots.finish(pass, wanted.g_in_bias, 2 * hidden, 2 * hidden, unscale);
-  norm_in_slots.finish(pass, wanted.norm_in_weight, 0, d, unscale);
-  norm_in_slots.finish(pass, wanted.norm_in_bias, d, d, unscale);
+  Sums sums;
+  p_out.finish(sums, wanted.p_out_weight, 0, out, unscale);
+  g_out.finish(sums, wanted.g_out_weight, 0, gate, unscale);
+  output_slots.finish(sums, wanted.p_out_bias, 0, out, unscale);
+  norm_out_slots.finish(sums, wanted.norm_out_weight, 0, hidden, unscale);
+  norm_out_slots.finish(sums, wanted.norm_out_bias, hidden, hidden, unscale);
+  if (before) {
+    norm_out_slots.finish(sums, wanted.g_out_bias, 2 * hidden, gate, unscale);
+  } else {
+    output_slots.finish(sums, wanted.g_out_bias, out, gate, unscale);
+  }
+  input.finish(sums, wanted.p_in_weight, 0, 2 * hidden, unscale);
+  input.finish(sums, wanted.g_in_weight, 2 * hidden, 2 * hidden, unscale);
+  projection_slots.finish(sums, wanted.p_in_bias, 0, 2 * hidden, unscale);
+  projection_slots.finish(sums, wanted.g_in_bias, 2 * hidden, 2 * hidden, unscale);
+  norm_in_slots.finish(sums, wanted.norm_in_weight, 0, d, unscale);
+  norm_in_slots.finish(sums, wanted.norm_in_bias, d, d, unscale);
+  sums.launch(pass);
 }
 
 }  // namespace

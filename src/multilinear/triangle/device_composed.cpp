@@ -10,6 +10,7 @@ void composed_forward(const DeviceArguments& given, const Allocate& allocate, cu
   const int64_t gate = shape.gate_before ? hidden : out;
   // xn and, in one part of the pass each, the projections or what becomes of o.
   ComposedPass pass(given, d + std::max(4 * hidden, gate + hidden + out), allocate, stream);
+  pass.pack_weights(given);
   ComposedArguments& a = pass.arguments;
   const int64_t planes = shape.batch * hidden * shape.n * a.pitch;
   if (!a.left) a.left = pass.stored(planes);

@@ -18,7 +18,10 @@ struct FusedPlan {
   int d = 0, hidden = 0, out = 0;
   bool gate_before = false;
   int mask_kind = kNoMask;
-  int vector = 8;            ///< rows from a multiple of it are adjacent in left, right and o
+  int vector = 8;  ///< rows from a multiple of it are adjacent in left, right and o
+  /// The contraction is two, so that o needs half its memory besides that of right, where neither is kept; the halves
+  /// of small n would not fill a GPU.
+  bool in_halves = false;
   bool wide = false;         ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;  ///< weights of the first kernel are in shared memory
   bool out_resident = false;

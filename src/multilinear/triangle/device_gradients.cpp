@@ -30,19 +30,18 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   std::vector<cuda::CompileRequest> requests;
   for (const std::string& name : gradient_sources()) requests.push_back({name, composed_source(name, problem)});
+  // What the pass asks for next is compiled at the same time.
+  for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
   const auto folds = cuda::load_module(cubins[0].code, {"pack_images", "fold_matrices", "fold_norms"});
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
-    cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
-    kernel.take_shared_memory(static_cast<unsigned>(bytes));
-    return kernel;
-  };
-  kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
-  kernels->input = with_shared(cubins[2], "input_gradients", input_shared(shape));
+  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
+  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
+  kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
   return kernels.release();
 }
 
@@ -137,21 +136,18 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.weights = given.weights;
   fold.weights_number = given.weights_number;
   fold.scale = a.grad_scale ? a.grad_scale + 1 : nullptr;
-  const auto sum = [&](const auto& sums, int64_t count, int64_t width) {
-    void* const total = pass.reals(count * width);
-    sums.finish(total, 0, count, nullptr);
-    return static_cast<const float*>(total);
+  Sums sums;
+  const auto total = [&](const auto& of, int64_t count, int64_t width) {
+    void* const to = pass.reals(count * width);
+    of.finish(sums, to, 0, count, nullptr);
+    return static_cast<const float*>(to);
   };
-  fold.input_products = sum(inputs, 4 * hidden, d);
-  fold.gate_products = sum(gates, out, d);
-  fold.output_products = sum(output, out, hidden);
-  const auto total = [&](const Slots& slots) {
-    void* const sums = pass.reals(slots.width);
-    slots.finish(pass, sums, 0, slots.width, nullptr);
-    return static_cast<const float*>(sums);
-  };
-  fold.input_sums = total(input_slots);
-  fold.output_sums = total(output_slots);
+  fold.input_products = total(inputs, 4 * hidden, d);
+  fold.gate_products = total(gates, out, d);
+  fold.output_products = total(output, out, hidden);
+  fold.input_sums = total(input_slots, 4 * hidden, 1);
+  fold.output_sums = total(output_slots, 2 * out, 1);
+  sums.launch(pass);
   const auto to = [](void* gradient) { return static_cast<float*>(gradient); };
   fold.norm_in_weight = to(wanted.norm_in_weight);
   fold.norm_in_bias = to(wanted.norm_in_bias);

@@ -3,25 +3,37 @@
 // blocks.
 #include <algorithm>
 
+#include "core/errors.h"
 #include "multilinear/triangle/composed_pass.h"
 
 namespace clebsch::triangle {
 
-/// Sums of `count` parts of `columns` real numbers each, columns `first` .. `first` + `wanted`, to `out` unless that is
-/// null.
-inline void sum_parts(const ComposedPass& pass, const void* parts, int64_t count, int64_t columns, int64_t first,
-                      int64_t wanted, const void* scale, void* out) {
-  if (!out) return;
-  SumArguments sum;
-  sum.parts = parts;
-  sum.count = count;
-  sum.columns = columns;
-  sum.first = first;
-  sum.wanted = wanted;
-  sum.scale = scale;
-  sum.out = out;
-  pass.launch(pass.kernels->sum, (wanted + 31) / 32, 1, sum);
-}
+/// Sums over parts, to be made in one launch.
+class Sums {
+ public:
+  /// Of `count` parts of `columns` real numbers each, columns `first` .. `first` + `wanted`, times *scale (null: 1), to
+  /// `out` unless that is null.
+  void add(const void* parts, int64_t count, int64_t columns, int64_t first, int64_t wanted, const void* scale,
+           void* out) {
+    if (!out) return;
+    require(arguments_.count < kMostSums, "triangle: expected at most {} sums a launch", kMostSums);
+    SumTask& task = arguments_.tasks[arguments_.count++];
+    task.parts = parts;
+    task.count = count;
+    task.columns = columns;
+    task.first = first;
+    task.wanted = wanted;
+    task.scale = scale;
+    task.out = out;
+    task.first_block = blocks_;
+    blocks_ += (wanted + kSumsOfBlock - 1) / kSumsOfBlock;
+  }
+  void launch(const ComposedPass& pass) const { pass.launch(pass.kernels->sum, blocks_, 1, arguments_); }
+
+ private:
+  SumArguments arguments_;
+  int64_t blocks_ = 0;
+};
 
 /// a^T b (m, n) over the rows of all chunks: parts of a chunk's rows have a sum of their own, to which the next chunk
 /// adds.
@@ -32,7 +44,12 @@ class RowProduct {
     // About as many tiles of 128 x 128 as multiprocessors, of 512 rows or more.
     const int64_t tiles = (m + 127) / 128 * ((n + 127) / 128);
     const int64_t most = cuda::device_limits(cuda::current_device()).multiprocessors;
-    parts_ = std::clamp<int64_t>(most / tiles, 1, std::max<int64_t>(1, pass.most_rows() / 512));
+    const int64_t rows = pass.most_rows(), limit = std::max<int64_t>(1, std::min(most / tiles, rows / 512));
+    parts_ = limit;
+    // Rather a few less than another product for the rest.
+    for (int64_t parts = limit; 2 * parts > limit && parts_ == limit && rows % limit != 0; --parts) {
+      if (rows % parts == 0) parts_ = parts;
+    }
     sums_ = pass.reals(parts_ * m * n);
   }
 
@@ -53,8 +70,8 @@ class RowProduct {
   }
 
   /// Rows `first` .. `first` + `count` of the product to `out`, unless that is null.
-  void finish(void* out, int64_t first, int64_t count, const void* scale) const {
-    sum_parts(pass_, sums_, parts_, m_ * n_, first * n_, count * n_, scale, out);
+  void finish(Sums& sums, void* out, int64_t first, int64_t count, const void* scale) const {
+    sums.add(sums_, parts_, m_ * n_, first * n_, count * n_, scale, out);
   }
 
  private:
@@ -72,8 +89,8 @@ struct Slots {
   Slots(ComposedPass& pass, bool wanted, int64_t most_blocks, int64_t columns) : blocks(most_blocks), width(columns) {
     if (wanted) slots = pass.reals(blocks * width);
   }
-  void finish(const ComposedPass& pass, void* out, int64_t first, int64_t count, const void* scale) const {
-    sum_parts(pass, slots, blocks, width, first, count, scale, out);
+  void finish(Sums& sums, void* out, int64_t first, int64_t count, const void* scale) const {
+    sums.add(slots, blocks, width, first, count, scale, out);
   }
 };
 

@@ -81,6 +81,7 @@ struct HalfArguments {
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
   int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
+  int rows = 0;  ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times

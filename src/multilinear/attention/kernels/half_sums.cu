@@ -154,6 +154,19 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a
                       chunk_of(all.count, a.chunks, chunk, kKeys), {});
 }
 
+/// Causal: of a chunk of a sequence. Grid: key heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) causal_half_sums(HalfArguments a) {
+  const int key_head = blockIdx.x / a.chunks, slot = blockIdx.x % a.chunks;
+  const CausalChunk chunk = causal_chunk(a.shape, a.rows, slot);
+  const Rows all = key_rows(a.shape, chunk.sequence, key_head);
+  if (blockIdx.x == 0) {
+    for (int at = threadIdx.x; at < a.shape.sequences * a.shape.key_heads; at += kThreads) a.head_flags[at] = 0;
+  }
+  sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                      static_cast<const unsigned short*>(a.k) + all.first * kD,
+                      static_cast<const unsigned short*>(a.v) + all.first * kDv, {chunk.first, chunk.count}, {});
+}
+
 /// The same of queries. A key head's chunks are those of its heads one after another. Grid: key heads x chunks.
 extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradients a) {
   const int place = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks, group = a.shape.heads / a.shape.key_heads;

@@ -79,12 +79,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
   const int key_head = head / (a.shape.heads / a.shape.key_heads), group = threadIdx.x / 128;
   const Rows queries = query_rows(a.shape, sequence, head), keys = key_rows(a.shape, sequence, key_head);
   const int count = static_cast<int>(keys.count), tiles = (count + kKeys - 1) / kKeys;
+  const int rows = static_cast<int>(queries.count);
+  // The last block of a head may have queries for fewer consumers.
+  const int working = min(kConsumers, (rows - part * kConsumers * 64 + 63) / 64);
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_begin(barriers + 8 * stage, 128);
       barrier_begin(barriers + 8 * (kStages + stage), 128);
-      barrier_begin(barriers + 8 * (2 * kStages + stage), 4 * kConsumers);
-      barrier_begin(barriers + 8 * (3 * kStages + stage), 4 * kConsumers);
+      barrier_begin(barriers + 8 * (2 * kStages + stage), 4 * working);
+      barrier_begin(barriers + 8 * (3 * kStages + stage), 4 * working);
     }
     fence_copies();
   }
@@ -113,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const HeadPairs pairs(a, sequence, head);
     const int mine = group - 1, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int from = (part * kConsumers + mine) * 64, rows = static_cast<int>(queries.count);
+    const int from = (part * kConsumers + mine) * 64;
+    if (mine >= working) return;
     const int local = threadIdx.x % 128 / 32 * 16 + g, own = from + local;
     int* exponents = reinterpret_cast<int*>(base + kExponentsAt) + 64 * mine;
     copy_queries(a, base + mine * kOwn, exponents,

@@ -64,8 +64,8 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     multiply_terms<kD / 8>(of_values, y, turned, 0);
     end_products();
     await_products<0>();
-    keep(of_form);
-    keep(of_values);
+    hold(of_form);
+    hold(of_values);
 #pragma unroll
     for (int c = 0; c < kD / 32; ++c) {
       store_tiles(kOfKeys ? a.grad_k : a.grad_q, rows, there, kD, c, [&](int n, int r) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     multiply_terms<kTiles>(of_keys, x, first, kD / 8);
     end_products();
     await_products<0>();
-    keep(of_keys);
+    hold(of_keys);
 #pragma unroll
     for (int c = 0; c < kDv / 32; ++c) {
       store_tiles(a.grad_v, rows, there, kDv, c,

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
     places(block + static_cast<long long>(a.parts) * kRows, next_rows, next_there);
     next.load(a.q, next_rows, t);
     await_products<1>();
-    keep(forms);
+    hold(forms);
     float form[2] = {}, square[2] = {}, inverse[2];
     unsigned any[2] = {};
 #pragma unroll
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
       inverse[h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[h], rows[0][h], key_head);
     }
     await_products<0>();
-    keep(outs);
+    hold(outs);
 #pragma unroll
     for (int c = 0; c < kDv / 32; ++c) {
       unsigned out[2][4];

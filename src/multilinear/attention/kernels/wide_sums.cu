@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads) wide_sums(HalfArgumen
   int slot = 0, next = kAhead;
   for (int s = 0; s < stages; ++s) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
-    show_to_products();
+    fence_copies();
     __syncthreads();  // the stage is there, and products of the stage before the last are done in all groups
     copy_keys(ring + next * kStage, k, v, mine.first + static_cast<long long>(s + kAhead) * kKeys, end);
     const unsigned stage = shared_address(ring + slot * kStage);
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads) wide_sums(HalfArgumen
   }
   await_products<0>();
 #pragma unroll
-  for (int p = 0; p < kProducts; ++p) keep(sums[p]);
+  for (int p = 0; p < kProducts; ++p) hold(sums[p]);
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
   if (kHalves == 2) {  // the second group's sums are added to the first's

@@ -3,31 +3,9 @@
 // mma.m16n8k16: of tile j of eight columns a lane has d[4 j + r], rows g and (r / 2) 8 on of its warp's 16, columns 2 t
 // + r % 2.
 #include "multilinear/attention/kernels/half_fragments.cuh"
-
-#if CLEBSCH_NUMBER == 2
-#define CLEBSCH_PAIR_TYPE "f16.f16"
-#else
-#define CLEBSCH_PAIR_TYPE "bf16.bf16"
-#endif
+#include "multilinear/attention/kernels/warpgroup.cuh"
 
 constexpr int kWideThreads = 256;  // two groups
-
-/// Before the first product, and whenever registers of sums or rows were written.
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Waits for all groups of products but the last kOpen.
-template <int kOpen>
-__device__ __forceinline__ void await_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
-}
-/// Sums are read, or rows written, only behind this point.
-template <int kCount>
-__device__ __forceinline__ void keep(float (&x)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(x[i])::"memory");
-}
-/// What this thread wrote to shared memory can be read by products, after a barrier.
-__device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A matrix in shared memory: its address, bytes between parts along the leading and the other direction (PTX ISA,
 /// "matrix descriptor"), and 1 for lines of 128 bytes whose 16-byte parts are exchanged (part c of line r at c ^ r %
@@ -38,15 +16,11 @@ __device__ __forceinline__ unsigned long long describe(unsigned address, int lea
          static_cast<unsigned long long>(exchanged) << 62;
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
 /// d (64, 64) = [d +] a (64, 16) b (16, 64): rows in registers as for mma.m16n8k16, `more`: 0 for the first product.
 __device__ __forceinline__ void multiply_group(float (&d)[32], const unsigned (&a)[4], unsigned long long b, int more) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_PAIR_TYPE
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
       " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -62,7 +36,7 @@ __device__ __forceinline__ void multiply_group(float (&d)[32], const unsigned (&
 __device__ __forceinline__ void multiply_group(float (&d)[64], const unsigned (&a)[4], unsigned long long b, int more) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_PAIR_TYPE
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
       " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -84,7 +58,7 @@ __device__ __forceinline__ void multiply_group(float (&d)[64], const unsigned (&
 __device__ __forceinline__ void multiply_group(float (&d)[32], unsigned long long a, unsigned long long b, int more) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_PAIR_TYPE
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
       " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -100,7 +74,7 @@ __device__ __forceinline__ void multiply_group(float (&d)[32], unsigned long lon
 __device__ __forceinline__ void multiply_group(float (&d)[64], unsigned long long a, unsigned long long b, int more) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_PAIR_TYPE
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
       " {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -128,7 +102,7 @@ __device__ __forceinline__ void copy_terms(char* to, const void* from) {
 
 __device__ __forceinline__ void await_terms() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
-  show_to_products();
+  fence_copies();
   __syncthreads();
 }
 

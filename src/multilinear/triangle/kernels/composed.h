@@ -78,13 +78,21 @@ struct ComposedArguments {
 };
 
 /// parts (count, columns) real, summed over the parts in a fixed order, times *scale (null: 1).
-struct SumArguments {
+struct SumTask {
   const void* parts = nullptr;
   long long count = 0, columns = 0;  ///< columns of a part
   long long first = 0;               ///< column of the first sum
   long long wanted = 0;              ///< sums to make
   const void* scale = nullptr;
-  void* out = nullptr;  ///< (wanted) real
+  void* out = nullptr;        ///< (wanted) real
+  long long first_block = 0;  ///< of the launch; a block makes kSumsOfBlock sums
+};
+constexpr int kMostSums = 12, kSumsOfBlock = 32;
+
+/// Sums of one launch.
+struct SumArguments {
+  SumTask tasks[kMostSums];
+  int count = 0;
 };
 
 /// Floats (count) to their two TF32 terms.

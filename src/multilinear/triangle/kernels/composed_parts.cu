@@ -52,22 +52,27 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_pack(PackArgumen
   if (at < kOut) static_cast<real*>(a.packed.bias_out)[at] = weight_at(a.weights.p_out_bias, type, at, 0);
 }
 
-/// A block adds 32 columns: eight groups of lanes take every eighth part.
+/// A block adds 32 columns of a task: eight groups of lanes take every eighth part.
 extern "C" __global__ void __launch_bounds__(kThreads) composed_sum(SumArguments a) {
   __shared__ real shared[kThreads];
-  const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
-  const long long column = static_cast<long long>(blockIdx.x) * 32 + lane;
-  const real* parts = static_cast<const real*>(a.parts) + a.first + column;
+  int of = 0;
+  while (of + 1 < a.count && blockIdx.x >= a.tasks[of + 1].first_block) ++of;
+  const SumTask& task = a.tasks[of];
+  const int lane = threadIdx.x % kSumsOfBlock, group = threadIdx.x / kSumsOfBlock;
+  const long long column = (blockIdx.x - task.first_block) * kSumsOfBlock + lane;
+  const real* parts = static_cast<const real*>(task.parts) + task.first + column;
   real sum = 0;
-  if (column < a.wanted) {
-    for (long long part = group; part < a.count; part += kThreads / 32) sum += parts[part * a.columns];
+  if (column < task.wanted) {
+    for (long long part = group; part < task.count; part += kThreads / kSumsOfBlock) {
+      sum += parts[part * task.columns];
+    }
   }
   shared[threadIdx.x] = sum;
   __syncthreads();
-  if (group != 0 || column >= a.wanted) return;
-  for (int g = 1; g < kThreads / 32; ++g) sum += shared[g * 32 + lane];
-  const real scale = a.scale ? static_cast<real>(*static_cast<const float*>(a.scale)) : real(1);
-  static_cast<real*>(a.out)[column] = sum * scale;
+  if (group != 0 || column >= task.wanted) return;
+  for (int g = 1; g < kThreads / kSumsOfBlock; ++g) sum += shared[g * kSumsOfBlock + lane];
+  const real scale = task.scale ? static_cast<real>(*static_cast<const float*>(task.scale)) : real(1);
+  static_cast<real*>(task.out)[column] = sum * scale;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) composed_split(SplitArguments a) {

@@ -17,8 +17,8 @@ class SphericalAttention(nn.Module):
 
     features: of x. heads, key_heads: of queries and of keys and values; key_heads (None: heads) divides heads, whose
     groups share a key head. head_size: of each, None: features / heads. values: "free", a map of n; or "shared", one
-    learned vector for all keys of a head, with which a score's sign says whether a key raises or lowers the output
-    and nothing else can take that sign over. residual, norm: whether x is added, and normalised before. eps: under the
+    learned vector for all keys and heads, with which a score's sign says whether a key raises or lowers the output,
+    and no value can take that sign over. residual, norm: whether x is added, and normalised before. eps: under the
     root of the attention's norm. Raises ClebschError for sizes that do not fit.
     """
 
@@ -52,7 +52,7 @@ class SphericalAttention(nn.Module):
         self.to_q = nn.Linear(features, heads * self.head_size, bias=False)
         self.to_k = nn.Linear(features, key_heads * self.head_size, bias=False)
         self.to_v = nn.Linear(features, key_heads * self.head_size, bias=False) if values == "free" else None
-        self.value = None if values == "free" else nn.Parameter(torch.ones(key_heads, self.head_size))
+        self.value = None if values == "free" else nn.Parameter(torch.ones(self.head_size))
         self.to_out = nn.Linear(heads * self.head_size, features, bias=False)
 
     def _by_head(self, x: torch.Tensor, heads: int) -> torch.Tensor:
@@ -70,7 +70,7 @@ class SphericalAttention(nn.Module):
         """What the heads see, (B, N, heads d), before it is mixed."""
         q, k = self.queries_and_keys(x)
         if self.to_v is None:
-            v = self.value[None, :, None].expand(k.shape).to(k.dtype)
+            v = self.value.expand(k.shape).to(k.dtype)
         else:
             v = self._by_head(self.to_v(self.norm(x)), self.key_heads)
         out, _ = spherical_attention(q, k, v, multiplicity, offsets, self.eps)

@@ -49,9 +49,11 @@ def openfold_weights(module: nn.Module) -> dict[str, Tensor | None]:
 
 def boltz_weights(module: nn.Module) -> dict[str, Tensor | None]:
     """Weights of Boltz's module, or of ours, by the names of :func:`triangle_multiplicative_update`."""
-    return {
-        f"{part}_{kind}": getattr(getattr(module, part), kind, None) for part in _PARTS for kind in ("weight", "bias")
-    }
+    found = {}
+    for part in _PARTS:
+        inner = module._modules[part]
+        found[f"{part}_weight"], found[f"{part}_bias"] = inner.weight, getattr(inner, "bias", None)
+    return found
 
 
 class TriangleMultiplicativeUpdate(nn.Module):

@@ -12,11 +12,16 @@ _DIRECTIONS = ("outgoing", "incoming")
 _GATES = ("after", "before")
 _PRECISIONS = ("ieee", "tf32", "tf32x3", "fp16", "bf16")
 _OF_TYPE = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+_NAMES = tuple(
+    f"{part}_{kind}"
+    for part in ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
+    for kind in ("weight", "bias")
+)
 _registered = False
 
 
 def _setup(ctx, inputs, output) -> None:
-    x, mask, weights, ctx.given, ctx.incoming, ctx.gate_before, ctx.eps, ctx.precision, ctx.keep = inputs
+    x, mask, weights, *ctx.settings, ctx.keep = inputs
     _, left, right, o = output
     ctx.mark_non_differentiable(left, right, o)
     ctx.set_materialize_grads(False)
@@ -24,26 +29,56 @@ def _setup(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad, *_):
+    of_x, of_mask, of_weights = ctx.needs_input_grad[:3]
+    grad_x, grad_mask, grads = _gradients(ctx, grad, of_x, of_mask, of_weights)
+    return grad_x, grad_mask, grads, *[None] * 6
+
+
+def _gradients(ctx, grad, of_x: bool, of_mask: bool, of_weights: list[bool]) -> tuple:
+    """Of x, of mask, and of every weight that is there; None where it is not wanted."""
     x, mask, left, right, o, *weights = ctx.saved_tensors
-    rest = (None,) * 6
     if grad is None:
-        return None, None, [None] * len(weights), *rest
+        return None, None, [None] * len(weights)
     if not ctx.keep:
         raise ClebschError(f"{_OP}: its gradient needs keep=True in the forward pass")
-    of_x, of_mask, of_weights = ctx.needs_input_grad[:3]
-    wanted = int(of_x) | int(of_mask) << 1
-    given = [at for at in range(12) if ctx.given >> at & 1]
-    for at, wants in zip(given, of_weights, strict=True):
-        wanted |= int(wants) << (at + 2)
+    given, *settings = ctx.settings
+    wanted, next_weight = int(of_x) | int(of_mask) << 1, iter(of_weights)
+    for at in range(len(_NAMES)):
+        if given >> at & 1:
+            wanted |= int(next(next_weight)) << (at + 2)
     grad_x, grad_mask, grads = torch.ops.clebsch.triangle_multiplicative_update_backward(
-        grad, x, mask, weights, ctx.given, left, right, o, ctx.incoming, ctx.gate_before, ctx.eps, ctx.precision, wanted
+        grad, x, mask, weights, given, left, right, o, *settings, wanted
     )
     return (
         grad_x if of_x else None,
         grad_mask if of_mask else None,
         [g if wants else None for g, wants in zip(grads, of_weights, strict=True)],
-        *rest,
     )
+
+
+class _Eager(torch.autograd.Function):
+    """What register_autograd makes of the op, without its search through arguments: that outlasts small kernels."""
+
+    @staticmethod
+    def forward(ctx, settings, x, mask, *weights):
+        with torch._C._AutoDispatchBelowAutograd():
+            out, left, right, o = torch.ops.clebsch.triangle_multiplicative_update(
+                x, mask, list(weights), *settings, True
+            )
+        ctx.settings, ctx.keep = settings, True
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, mask, left, right, o, *weights)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, of_x, of_mask, *of_weights = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # the gradient's own, which is refused there
+            grad_x, grad_mask, grads = _gradients(ctx, grad, of_x, of_mask, of_weights)
+        else:
+            with torch._C._AutoDispatchBelowAutograd():
+                grad_x, grad_mask, grads = _gradients(ctx, grad, of_x, of_mask, of_weights)
+        return None, grad_x, grad_mask, *grads
 
 
 def _setup_second(ctx, inputs, output) -> None:
@@ -126,13 +161,6 @@ def _plain_weights(names: tuple[str, ...], weights: tuple) -> tuple[list[torch.T
     return found, given
 
 
-_NAMES = tuple(
-    f"{part}_{kind}"
-    for part in ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
-    for kind in ("weight", "bias")
-)
-
-
 def triangle_multiplicative_update(
     x: torch.Tensor,
     direction: str = "outgoing",
@@ -193,14 +221,14 @@ def triangle_multiplicative_update(
     keep = torch.is_grad_enabled() and (
         x.requires_grad or (mask is not None and mask.requires_grad) or any(weight.requires_grad for weight in weights)
     )
-    arguments = (x, mask, weights, given, direction == "incoming", gate == "before", float(eps), how, keep)
-    if torch.compiler.is_compiling():
-        out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
+    settings = (given, direction == "incoming", gate == "before", float(eps), how)
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        out = torch.ops.clebsch.triangle_multiplicative_update(x, mask, weights, *settings, keep)[0]
     else:
         with _library.plain_errors():
             if keep:
-                out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
-            else:  # not by way of autograd, which is Python
+                out = _Eager.apply(settings, x, mask, *weights)
+            else:
                 with torch._C._AutoDispatchBelowAutograd():
-                    out = torch.ops.clebsch.triangle_multiplicative_update(*arguments)[0]
+                    out = torch.ops.clebsch.triangle_multiplicative_update(x, mask, weights, *settings, False)[0]
     return out if autocast is None else out.to(autocast)
