@@ -66,7 +66,6 @@ KERNELS = {
         "fill_ones",
     ),
     "triangle_multiplicative_update": (
-        "contract",
         "composed_pack",
         "composed_sum",
         "composed_split",
