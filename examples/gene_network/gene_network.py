@@ -1,6 +1,6 @@
 """Recovers the signs of a planted gene network from bags of genes, with spherical attention and with softmax.
 
-python gene_network.py [--out FOLDER]      # two minutes on two cores; gene_network.png and gene_network.json
+python gene_network.py [--out FOLDER]      # about a minute; gene_network.png and gene_network.json
 
 What it does, what came out and why values share one vector: README.md.
 """
