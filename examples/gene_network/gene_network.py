@@ -177,7 +177,7 @@ def picture(network: Network, found: dict, path: Path) -> None:
         signs = "" if name == "planted" else f"\n{100 * found[name]['signs']:.0f}% of signs"
         axis.set(title=name + signs, xlabel="regulator", xticks=[], yticks=[])
     axes[0].set_ylabel("gene")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
 
 
