@@ -1,8 +1,8 @@
 """Does the grade warn where the model is right? Water of the shipped model at 300 and at 600 K.
 
-    python benchmarks/grade/alarms.py MODEL.pt --device cuda --ps 50 --replicas 10 --json alarms.json
+    python benchmarks/grade/alarms.py [MODEL.pt] --device cuda --ps 50 --replicas 10 --json alarms.json
 
-MODEL.pt: the shipped NequIP water model with a grade of its training set. Replicas of 192 atoms from
+MODEL.pt: default models/water-nequip.pt. Replicas of 192 atoms from
 benchmarks/md/water192_settled.data, each with noise of its own, all in one batch: half of them at either temperature,
 so that the replicas of a temperature are together `ps` long. Langevin (BAOAB), 0.5 fs, 1/(100 fs); the first `warm` ps
 do not count. The largest grade of a replica at every step is looked at: an alarm is one above the training maximum.
@@ -104,7 +104,7 @@ def run(replicas: Replicas, ps: float, warm: float, seconds: float) -> list[dict
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", default=ROOT / "models/water-nequip.pt")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ps", type=float, default=50.0, help="of all replicas of a temperature together")
     parser.add_argument("--replicas", type=int, default=10, help="at each temperature")

@@ -1,6 +1,6 @@
 """Structures that the grade of the shipped water model is judged by, all labelled by its reference potential.
 
-    python benchmarks/grade/water.py FOLDER [--jobs 1]
+    python benchmarks/grade/water.py FOLDER [--jobs 1] [--only train]
 
 train.xyz: the training structures of the recipe (models/recipes/water-nequip), frame for frame, without the 250 of the
 model's own runs: those follow from a checkpoint that is not kept. hard.xyz: liquids of the reference at 300 to 2,000 K
@@ -72,15 +72,15 @@ def broken(liquid: list[Atoms], count: int = 60) -> list[Atoms]:
     return frames
 
 
-def make(folder: Path, jobs: int = 1) -> None:
-    """Makes the files that are missing."""
+def make(folder: Path, jobs: int = 1, only: str = "") -> None:
+    """Makes the files that are missing. only: "train", no other."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str, frames: list[Atoms]) -> None:
         write(folder / f"{name}.tmp", frames, format="extxyz")
         (folder / f"{name}.tmp").rename(folder / f"{name}.xyz")
 
-    if not (folder / "broken.xyz").exists():
+    if only != "train" and not (folder / "broken.xyz").exists():
         frames = hard(jobs)
         keep("hard", frames)
         keep("broken", broken(frames[:FRAMES]))
@@ -93,8 +93,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", choices=("", "train"), default="")
     args = parser.parse_args()
-    make(args.folder, args.jobs)
+    make(args.folder, args.jobs, args.only)
 
 
 if __name__ == "__main__":

@@ -1,50 +1,22 @@
-// clebsch::extrapolation: how far an atom's features lie outside of the training set (docs/uncertainty.md). On the CPU
-// products of fp64 matrices are clebsch::linear or clebsch::species_linear; what is left are sums of a row. A GPU has a
-// kernel for all of it (extrapolation_cuda.cpp). It has no derivative: nobody differentiates a grade.
+// clebsch::extrapolation: how far an atom's features lie outside of the training set (docs/uncertainty.md). It has no
+// derivative: nobody differentiates a grade.
+#include "torch/extrapolation.h"
+
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/full.h>
 #include <torch/library.h>
 
 #include <limits>
 #include <string_view>
-#include <vector>
 
 #include "core/errors.h"
-#include "torch/dense.h"
-#include "torch/extrapolation.h"
+#include "torch/linear_maps.h"
+#include "torch/tensors.h"
 
 namespace clebsch::ops {
-namespace {
-
-at::Tensor call_species_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types,
-                               at::TensorList graph, int64_t layer, std::string_view problem) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("clebsch::species_linear", "")
-                             .typed<decltype(call_species_linear)>();
-  return op.call(x, weight, types, graph, layer, problem);
-}
-
-/// x times the matrix of its row's type.
-at::Tensor by_element(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform) {
-  // All rows: no tensor of the graph is looked at.
-  const std::vector<at::Tensor> graph(7, at::empty({0}, types.options()));
-  return call_species_linear(x, transform.view({transform.size(0), -1}), types, graph, -1,
-                             fmt::format("linear in={}x0e out={}x0e", transform.size(1), transform.size(2)));
-}
-
-at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
-                  int64_t first, std::string_view grade) {
-  check_grades(x, types, transform, counts, first, grade);
-  const int64_t width = transform.size(1);
-  const at::Tensor rows = x.detach().narrow(1, first, width).to(at::kDouble).contiguous();
-  const at::Tensor y = transform.size(0) == 1 ? dense(rows, transform.squeeze(0)) : by_element(rows, types, transform);
-  const at::Tensor value = grade == "leverage" ? y.mul(y).sum(1) : y.abs().amax(1);
-  return at::where(counts.index_select(0, types).gt(0.0), value, std::numeric_limits<double>::infinity());
-}
-
-}  // namespace
 
 void check_grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
                   int64_t first, std::string_view grade) {
@@ -68,6 +40,60 @@ void check_grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor
           "clebsch::extrapolation: expected features {} to {} among {}", first, first + width - 1, x.size(1));
 }
 
-TORCH_LIBRARY_IMPL(clebsch, CompositeImplicitAutograd, library) { library.impl("extrapolation", grades); }
+namespace extrapolation_op {
+namespace {
 
+constexpr const char* kOp = "extrapolation";
+
+/// Of rows (n, d) fp64, by a matrix (d, k).
+at::Tensor grades_by(const at::Tensor& rows, const at::Tensor& matrix, const LinearProblem& problem,
+                     std::string_view grade) {
+  const at::Tensor y = at::empty({rows.size(0), matrix.size(1)}, rows.options());
+  multiply_blocks(problem, rows, matrix.reshape({-1}), false, y);
+  return grade == "leverage" ? y.mul(y).sum(1) : y.abs().amax(1);
+}
+
+at::Tensor grades_cpu(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform,
+                      const at::Tensor& counts, int64_t first, std::string_view grade) {
+  check_grades(x, types, transform, counts, first, grade);
+  check_types(kOp, types, x.size(0), counts.size(0));
+  check_tensor(kOp, "transform", transform, at::kDouble, transform.sizes());
+  check_tensor(kOp, "counts", counts, at::kDouble, counts.sizes());
+  const int64_t width = transform.size(1);
+  const auto problem = cached_linear_problem(fmt::format("linear in={}x0e out={}x0e", width, transform.size(2)));
+  const at::Tensor rows = x.narrow(1, first, width).to(at::kDouble).contiguous();
+  if (transform.size(0) == 1) {
+    const at::Tensor value = grades_by(rows, transform[0], *problem, grade);
+    return value.masked_fill(counts.index_select(0, types).le(0.0), std::numeric_limits<double>::infinity());
+  }
+  at::Tensor out = at::full({x.size(0)}, std::numeric_limits<double>::infinity(), rows.options());
+  for (int64_t t = 0; t < counts.size(0); ++t) {
+    if (!(counts.const_data_ptr<double>()[t] > 0)) continue;
+    const at::Tensor own = types.eq(t).nonzero().squeeze(1);
+    out.index_copy_(0, own, grades_by(rows.index_select(0, own), transform[t], *problem, grade));
+  }
+  return out;
+}
+
+at::Tensor grades_meta(const at::Tensor& x, const at::Tensor&, const at::Tensor&, const at::Tensor& counts, int64_t,
+                       std::string_view) {
+  return at::empty_symint({x.sym_size(0)}, counts.options());
+}
+
+at::Tensor without_derivative(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform,
+                              const at::Tensor& counts, int64_t first, std::string_view grade) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("clebsch::extrapolation", "")
+                             .typed<decltype(without_derivative)>();
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return op.call(x, types, transform, counts, first, grade);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(clebsch, CPU, library) { library.impl("extrapolation", grades_cpu); }
+TORCH_LIBRARY_IMPL(clebsch, Meta, library) { library.impl("extrapolation", grades_meta); }
+TORCH_LIBRARY_IMPL(clebsch, Autograd, library) { library.impl("extrapolation", without_derivative); }
+
+}  // namespace extrapolation_op
 }  // namespace clebsch::ops

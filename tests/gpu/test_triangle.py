@@ -235,6 +235,7 @@ def rows_of_the_result(x, w, rows, columns) -> torch.Tensor:
     return (o @ wide["p_out_weight"].T + wide["p_out_bias"]) * gates.sigmoid()
 
 
+@pytest.mark.alone
 def test_two_to_the_31_elements(device):
     """N = 4096, D = 128: offsets need more than 32 bits."""
     if device == "cpu":
@@ -249,6 +250,7 @@ def test_two_to_the_31_elements(device):
     assert out.isfinite().all()
 
 
+@pytest.mark.alone
 def test_memory(device):
     """Without gradients: x, the result with the left operand in its memory, the right operand and o."""
     if device == "cpu":

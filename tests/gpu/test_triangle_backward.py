@@ -85,6 +85,12 @@ def test_sixteen_bits(precision, n, d, hidden, out, device):
     compare(precision, device, n, d, hidden, out, "incoming", mask="number", biases=False)
 
 
+@pytest.mark.sanitize
+@pytest.mark.parametrize(("precision", "width"), [("tf32x3", 32), ("fp16", 48), ("fp16", 64), ("bf16", 64)])
+def test_every_kernel(precision, width, device):
+    compare(precision, device, 16, width, width, width)
+
+
 @pytest.mark.parametrize("gate", ["after", "before"])
 def test_double(gate, device):
     compare("double", device, 19, 48, 32, 16, gate=gate, x_dtype=torch.float64, weight_dtype=torch.float64, mask=None)

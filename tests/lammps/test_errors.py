@@ -196,7 +196,7 @@ def test_special_bonds(lammps, model, ranks):
     refused(molecular(lammps, model, "special_bonds lj/coul 1 0 1", ranks=ranks, check=False), "weight 0 for 1-3")
     positions = np.array([[6, 6, 6], [6.9, 6.1, 6], [5.8, 6.9, 6.2]])
     system = System(12 * np.eye(3), positions, np.array([1, 2, 2]))
-    reference = lammps.evaluate(system, model).values["pe"]
+    reference = lammps.reference(system, model).values["pe"]
     for special in ("special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100", "special_bonds lj/coul 1 1 1"):
         assert molecular(lammps, model, special, ranks=ranks).values["pe"] == pytest.approx(reference, rel=1e-12)
 

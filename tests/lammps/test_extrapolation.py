@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import random_system
+from lammps_runs import random_system, usual
 
 PARITY = Path(__file__).resolve().parents[1] / "parity"
 GRADES = (
@@ -15,27 +15,45 @@ GRADES = (
 )
 
 
-@pytest.fixture(scope="module", params=["nequip", "mace", "allegro"])
-def graded(request, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("graded") / f"{request.param}.pt"
-    subprocess.run([sys.executable, "-W", "ignore", PARITY / "graded_models.py", path, request.param], check=True)
-    return str(path)
+FAMILIES = ["nequip", "mace", "allegro"]
 
 
-def test_ranks_agree(lammps, graded):
-    """One rank, and four with ghosts as deep as the model and with features exchanged: the same grades."""
-    value = 'print "RESULT most = $(c_most:%.16g)"\n'
-    runs = {
-        (ranks, comm): lammps.evaluate(
-            random_system(), graded, ranks=ranks, style=f"comm {comm}", after=GRADES, run="run 0\n" + value
-        )
-        for ranks, comm in ((1, "auto"), (1, "ghost"), (4, "ghost"), (4, "halo"), (4, "auto"))
-    }
-    one = runs[1, "auto"].table("grades.dump")["c_g"]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """With a model of each family, made in one process: most of its time goes into importing torch."""
+    folder = tmp_path_factory.mktemp("graded")
+    write = "import sys; from graded_models import write_graded\nfor name in sys.argv[2:]: "
+    write += "write_graded(f'{sys.argv[1]}/{name}.pt', name)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", write, folder, *FAMILIES], cwd=PARITY, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def graded(request, folder) -> str:
+    return str(folder / f"{request.param}.pt")
+
+
+WAYS = [(1, "ghost"), (4, "ghost"), (4, "halo"), (4, "auto")]
+
+
+@pytest.mark.parametrize(
+    "graded, ranks, comm",
+    usual(
+        [(family, *way) for family in FAMILIES for way in WAYS],
+        *[("nequip", *way) for way in WAYS[:3]],
+        *[("mace", *way) for way in WAYS[1:3]],
+        *[("allegro", *way) for way in (WAYS[0], WAYS[3])],
+    ),
+    indirect=["graded"],
+)
+def test_ranks_agree(lammps, graded, ranks, comm):
+    """As one rank: one and four with ghosts as deep as the model, four with features exchanged."""
+    rest = {"after": GRADES, "run": 'run 0\nprint "RESULT most = $(c_most:%.16g)"\n'}
+    one = lammps.reference(random_system(), graded, **rest).table("grades.dump")["c_g"]
     assert len(one) == 60 and (one > 0).all()
-    for run in runs.values():
-        assert np.abs(run.table("grades.dump")["c_g"] / one - 1).max() < 1e-10
-        assert run.values["most"] == pytest.approx(one.max(), rel=1e-10)
+    run = lammps.evaluate(random_system(), graded, ranks=ranks, style=f"comm {comm}", **rest)
+    assert np.abs(run.table("grades.dump")["c_g"] / one - 1).max() < 1e-10
+    assert run.values["most"] == pytest.approx(one.max(), rel=1e-10)
 
 
 def test_ranks_agree_in_float32(lammps, graded):

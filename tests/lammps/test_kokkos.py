@@ -112,7 +112,7 @@ def test_interaction_energies(lammps, kokkos, model, ranks):
     """The same as of the plain style, of the system and of each atom; none for an atom out of all lists."""
     rest = {"style": INTERACTION, "after": EXCLUDE}
     run = kokkos.evaluate(random_system(), model, ranks=ranks, **rest)
-    assert_same(on_device(run), lammps.evaluate(random_system(), model, **rest))
+    assert_same(on_device(run), lammps.reference(random_system(), model, **rest))
     assert abs(run.columns("c_pe")[4, 0]) < 1e-12
 
 
@@ -166,7 +166,7 @@ def test_evaporation(lammps, kokkos, repulsive_model):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_isolated_and_no_atoms(lammps, kokkos, model, ranks):
     alone = System(np.diag([30.0, 30.0, 30.0]), np.array([[2.0, 2.0, 2.0], [17.0, 17.0, 17.0]]), np.array([1, 2]))
-    assert_same(kokkos.evaluate(alone, model, ranks=ranks), lammps.evaluate(alone, model))
+    assert_same(kokkos.evaluate(alone, model, ranks=ranks), lammps.reference(alone, model))
     empty = System(np.diag([9.0, 9.0, 9.0]), np.zeros((0, 3)), np.zeros(0, int))
     run = kokkos.evaluate(empty, model, ranks=ranks)
     assert run.values["pe"] == 0

@@ -104,7 +104,7 @@ def test_torch_before_and_after_lammps_in_python(lammps, model, tmp_path, order)
     """Python makes LAMMPS's symbols the process's. torch has its own BLAS all the same once the style is used, and what
     LAMMPS throws arrives through the plugin and the library."""
     system = random_system()
-    reference = lammps.evaluate(system, model).values["pe"]
+    reference = lammps.reference(system, model).values["pe"]
     system.write(tmp_path / "system.data")
     pair = f"pair_style clebsch\npair_coeff * * {Path(model).resolve()} O H\nneighbor 0.5 bin\n"
     (tmp_path / "in.test").write_text(lammps.header(system) + pair + THERMO + "run 0\n")
@@ -125,7 +125,7 @@ PLACES = ["link", "relative", "link to a folder", "LAMMPS_PLUGIN_PATH"]
 def test_places_of_the_plugin(lammps, model, tmp_path, place):
     """The library is beside the file that a link or a relative path leads to, also when LAMMPS went elsewhere since."""
     system = random_system()
-    reference = lammps.evaluate(system, model).values["pe"]
+    reference = lammps.reference(system, model).values["pe"]
     folder = tmp_path / "elsewhere with spaces"
     folder.mkdir()
     plugin, environment = Path(lammps.plugin), {}
@@ -181,7 +181,7 @@ def test_openmp_styles_beside(lammps, model, threads):
         "pair_style hybrid/overlay clebsch lj/cut{} 5.0\n"
         f"pair_coeff * * clebsch {model} O H\npair_coeff * * lj/cut{{}} 0.01 1.0\n"
     )
-    reference = lammps.evaluate(system, model, pair=pair.format("", ""))
+    reference = lammps.reference(system, model, pair=pair.format("", ""))
     if "OPENMP" not in subprocess.run([lammps.lmp, "-help"], capture_output=True, text=True).stdout:
         pytest.skip("this LAMMPS has no OPENMP package")
     run = lammps.evaluate(

@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from lammps_runs import System, random_system
+from lammps_runs import System, random_system, usual
 
 INTERACTION = "energy interaction"
 #: What fix gcmc does to try a deletion: the atom stays, and nobody is its neighbour.
@@ -26,12 +26,24 @@ def isolated(request, tmp_path_factory):
     return run.evaluate(alone, request.getfixturevalue("model")).columns("c_pe")[:, 0]
 
 
-@pytest.mark.parametrize("style", ["", "device cpu:padded", "comm ghost", "radial exact"])
-@pytest.mark.parametrize("ranks", [1, 3])
+PADDED = "device cpu:padded"
+
+
+@pytest.mark.parametrize(
+    "style, ranks",
+    usual(
+        [(style, ranks) for style in ("", PADDED, "comm ghost", "radial exact") for ranks in (1, 3)],
+        ("", 1),
+        ("", 3),
+        (PADDED, 3),
+        ("comm ghost", 1),
+        ("radial exact", 3),
+    ),
+)
 def test_interaction_energies(lammps, model, isolated, style, ranks):
     """Of each atom and of the system: what is left of the total without isolated atoms; forces and virials stay."""
     system = random_system()
-    total = lammps.evaluate(system, model, style=style)
+    total = lammps.reference(system, model, style=style)
     run = lammps.evaluate(system, model, style=f"{style} {INTERACTION}", ranks=ranks)
     reference = isolated[system.types - 1]
     assert np.abs(isolated).min() > 0.1
@@ -43,8 +55,9 @@ def test_interaction_energies(lammps, model, isolated, style, ranks):
     assert float(run.output.split("in eV: O ")[1].split()[0]) == pytest.approx(isolated[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("style", ["", "device cpu:padded"])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    "style, ranks", usual([(style, ranks) for style in ("", PADDED) for ranks in (1, 2)], ("", 2), (PADDED, 1))
+)
 def test_excluded_atom(lammps, model, isolated, style, ranks):
     """An atom out of all neighbour lists counts as one that is gone, in units of LAMMPS too."""
     system = random_system()

@@ -30,7 +30,7 @@ def test_model_through_lammps_potentials(lammps, model):
     """A bare file name is looked up in LAMMPS_POTENTIALS."""
     path = Path(model)
     environment = {"LAMMPS_POTENTIALS": f"/nonexistent:{path.parent}"}
-    reference = lammps.evaluate(random_system(), model)
+    reference = lammps.reference(random_system(), model)
     assert lammps.evaluate(random_system(), path.name, env=environment, ranks=2).values["pe"] == pytest.approx(
         reference.values["pe"], rel=1e-12
     )
@@ -58,7 +58,7 @@ def test_other_lammps_is_refused(lammps, model):
 
 def test_foreign_blas_is_kept_out(lammps, model):
     """Another library of the process has products of the same names, here wrong ones: torch's stay torch's own."""
-    reference = lammps.evaluate(random_system(), model)
+    reference = lammps.reference(random_system(), model)
     # By name and folder: LD_PRELOAD splits a path at its spaces.
     environment = {"LD_PRELOAD": "libwrongblas.so", "LD_LIBRARY_PATH": f"{BINARIES}:{library_path()}"}
     run = lammps.evaluate(random_system(), model, env=environment)
@@ -69,7 +69,7 @@ def test_foreign_blas_is_kept_out(lammps, model):
 def test_no_library_path_needed(lammps, model):
     """Libraries are found by RPATH; a module's LD_LIBRARY_PATH does not swap torch's."""
     environment = {"LD_LIBRARY_PATH": f"{BINARIES}:{library_path()}"}
-    reference = lammps.evaluate(random_system(), model)
+    reference = lammps.reference(random_system(), model)
     assert lammps.evaluate(random_system(), model, env=environment).values["pe"] == reference.values["pe"]
 
 

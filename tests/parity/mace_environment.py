@@ -31,6 +31,6 @@ def run(program: str, *arguments: str, cueq: bool = False) -> Any:
     path = os.pathsep.join(map(str, [*folders, ROOT / "src" / "python"]))
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name(program)), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -68,23 +68,25 @@ def refusals(folder: Path) -> dict[str, str]:
         said[name] = message_for(model_of(name), folder)
     for name in OTHER_MODELS:
         said[name] = message_for(type(name, (torch.nn.Module,), {})(), folder)
+    residual = model_of("residual")  # each takes a copy
     early = model_of("three-layers")
     irreps = early.readouts[0].linear.irreps_in
     early.readouts[0] = NonLinearReadoutBlock(irreps, Irreps("4x0e"), torch.nn.functional.silu).double()
     said["NonLinearReadoutBlock"] = message_for(early, folder)
-    ungated = model_of("residual")
+    ungated = copy.deepcopy(residual)
     ungated.readouts[-1].non_linearity.acts[0] = None
     said["got None"] = message_for(ungated, folder)
-    other_release = model_of("residual")
+    other_release = copy.deepcopy(residual)
     del other_release.products[0].linear
     said["unknown structure"] = message_for(other_release, folder)
-    lora = model_of("residual")
+    lora = copy.deepcopy(residual)
     inject_lora(lora)
     said["LoRA"] = message_for(lora, folder)
     for package in ("cuequivariance_torch", "openequivariance"):
-        foreign = model_of("residual")
+        foreign = copy.deepcopy(residual)
         foreign.products[0].linear = type("Linear", (torch.nn.Module,), {"__module__": f"{package}.layers"})()
         said[package] = message_for(foreign, folder)
+    heads = model_of("heads-float32")
     for name, options in (
         ("no head", {}),
         ("wrong head", {"head": "z"}),
@@ -92,7 +94,7 @@ def refusals(folder: Path) -> dict[str, str]:
         ("element text", {"elements": "HO"}),
     ):
         try:
-            export.mace(model_of("heads-float32"), folder / "refused.pt", **options)
+            export.mace(heads, folder / "refused.pt", **options)
             said[name] = ""
         except ClebschError as error:
             said[name] = str(error)
@@ -133,11 +135,28 @@ def exact_upstream(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model).double()
 
 
+def compared(names: list[str]) -> dict:
+    """Errors of the cases, which are also printed as a table."""
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            results[name] = errors_of(name, Path(folder))
+            print(report({f"{name} {kind}": e for kind, e in results[name].items()}), flush=True)
+    return results
+
+
+def for_tests(folder: Path) -> dict:
+    """What test_mace_export.py asks for, by one process: to import mace-torch takes as long as many cases."""
+    said = {"file": save_file(folder), "errors": compared(list(QUICK))}
+    with tempfile.TemporaryDirectory() as empty:
+        return said | {"refused": refusals(Path(empty))}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     names = sys.argv[1:] or ["all"]
-    if names[0] == "file":
-        print(json.dumps(save_file(Path(names[1]))))
+    if names[0] == "tests":
+        print(json.dumps(for_tests(Path(names[1]))))
         return
     if names[0] == "save":
         export.mace(model_of(names[1]), Path(names[2]) / f"{names[1]}.pt")
@@ -149,17 +168,7 @@ def main() -> None:
     if names[0] == "load":
         print(json.dumps(message_for(Path(names[1]), Path(names[1]).parent)))
         return
-    if names == ["refused"]:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(refusals(Path(folder))))
-        return
-    names = list(QUICK) if names == ["quick"] else list(CASES) if names == ["all"] else names
-    results = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            results[name] = errors_of(name, Path(folder))
-            print(report({f"{name} {kind}": e for kind, e in results[name].items()}), flush=True)
-    print(json.dumps(results))
+    print(json.dumps(compared(list(QUICK) if names == ["quick"] else list(CASES) if names == ["all"] else names)))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,25 @@ pytestmark = pytest.mark.usefixtures("needs_library")
 LIMITS = {"float64 exact": 1e-10, "float64 table": 1e-6, "float32 exact": 1e-5, "float32 table": 1e-5}
 
 
-def test_errors() -> None:
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> tuple[Path, dict]:
+    """A folder with the `.model` file of a training, and what mace_export.py says (for_tests)."""
+    folder = tmp_path_factory.mktemp("models")
+    return folder, mace_environment.run("mace_export.py", "tests", str(folder))
+
+
+def test_errors(asked) -> None:
     """Energies, forces and virial of random models over random sheared cells with images."""
-    for case, rows in mace_environment.run("mace_export.py", "quick").items():
+    for case, rows in asked[1]["errors"].items():
         for kind, errors in rows.items():
             for key, value in errors.items():
                 limit = LIMITS[kind] * (10 if key == "forces_max" else 1)
                 assert value <= limit, f"{case}, {kind}: {key} {value:.1e}, expected at most {limit:g}"
 
 
-def test_refused() -> None:
+def test_refused(asked) -> None:
     """Options that Clebsch lacks are named, and nothing is written."""
-    said = mace_environment.run("mace_export.py", "refused")
-    for option, message in said.items():
+    for option, message in asked[1]["refused"].items():
         words = {
             "no head": "head",
             "wrong head": "expected one of a, b",
@@ -53,10 +59,9 @@ def test_cuequivariance(tmp_path) -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory) -> tuple[Path, dict, dict[str, str]]:
+def exported(asked) -> tuple[Path, dict, dict[str, str]]:
     """A model exported by the command line from the `.model` file of a training, and upstream's answer."""
-    folder = tmp_path_factory.mktemp("mace")
-    answer = mace_environment.run("mace_export.py", "file", str(folder))
+    folder, answer = asked[0], asked[1]["file"]
     root = mace_environment.ROOT
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(mace_environment.MACE), str(root / "src/python")])}
     command = [sys.executable, "-W", "ignore", "-m", "clebsch"]

@@ -38,7 +38,12 @@ def assert_close(got: Values, want: Values, limit: float) -> None:
     assert all(found[k] <= (10 * limit if k == "forces_max" else limit) for k in found), (found, limit)
 
 
-@pytest.mark.parametrize("name", cases.CASES)
+def by_day(names, *nightly: str) -> list:
+    """Parameters of which some are for the night: the large presets take longer than all other cases together."""
+    return [pytest.param(name, marks=[pytest.mark.nightly] if name in nightly else []) for name in names]
+
+
+@pytest.mark.parametrize("name", by_day(cases.CASES, "preset-XL"))
 def test_float64(name, upstream_model, exported):
     """Exact radial functions and tables against upstream in fp64."""
     atoms = structures.triclinic(cases.TYPES)
@@ -48,7 +53,7 @@ def test_float64(name, upstream_model, exported):
     assert_close(run(Model(exported(name)), atoms), want, TABLE)
 
 
-@pytest.mark.parametrize("name", cases.CASES)
+@pytest.mark.parametrize("name", by_day(cases.CASES, "preset-L", "preset-XL"))
 def test_float32(name, upstream_model, exported):
     """A model trained in fp32, run in fp32, against upstream in fp32."""
     atoms = structures.triclinic(cases.TYPES)

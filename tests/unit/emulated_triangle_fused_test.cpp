@@ -9,7 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/device_fused.h"
 
 namespace clebsch::testing {
@@ -281,38 +280,6 @@ TEST(EmulatedTriangle, SizesOfModels) {
 TEST(EmulatedTriangle, CauchyRows) {
   compare({kFloat32, kHalf, 1, 12, 128, 32, 128, false, true, kNoMask, false, true});
   compare({kFloat32, kBrain, 1, 6, 384, 32, 384, true, true, kByteMask, false, true});
-}
-
-/// The contraction by a kernel of our own: more than a tile, more than the ring's stages, both directions.
-TEST(EmulatedTriangle, OwnContraction) {
-  std::mt19937 random(3);
-  std::normal_distribution<double> normal;
-  for (const bool incoming : {false, true}) {
-    for (const size_t n : {size_t{8}, size_t{136}, size_t{264}}) {
-      const size_t matrices = n == 8 ? 3 : 1;
-      Numbers left(matrices * n * n), right = left;
-      for (double& x : left) x = normal(random);
-      for (double& x : right) x = normal(random);
-      const int operand = incoming ? kFloat16 : kBfloat16;
-      const Memory of_left = written(operand, left), of_right = written(operand, right), o = allocate(left.size() * 2);
-      const auto size = static_cast<long long>(n);
-      own_contract(
-          {operand, incoming, static_cast<long long>(matrices), size, size, of_left.get(), of_right.get(), o.get()},
-          nullptr);
-      Numbers found, expected;
-      for (size_t at = 0; at < left.size(); at += n == 8 ? 1 : 37) {
-        const size_t matrix = at / (n * n) * n * n, i = at / n % n, j = at % n;
-        double sum = 0;
-        for (size_t k = 0; k < n; ++k) {
-          sum += incoming ? left[matrix + k * n + i] * right[matrix + k * n + j]
-                          : left[matrix + i * n + k] * right[matrix + j * n + k];
-        }
-        expected.push_back(sum);
-        found.push_back(read(operand, o.get(), at));
-      }
-      EXPECT_LT(error_of(found, expected), incoming ? 1.0 / 2048 : 1.0 / 256) << incoming << " " << n;
-    }
-  }
 }
 
 TEST(EmulatedTriangle, PlansOfOtherShapes) {

@@ -25,7 +25,7 @@ TEST(TriangleGradients, ComposedKernelsCompile) {
   CLEBSCH_NEEDS_NVRTC();
   compile(composed_sources(), {kFloat32, kTf32x3, kNumberMask, 384, 128, 384, false}, 90, 0);
   compile(composed_sources(), {kBfloat16, kBrain, kByteMask, 128, 128, 128, true}, 80, 0);
-  compile(composed_sources(), {kFloat16, kHalf, kNoMask, 48, 32, 16, false}, 75, 0);
+  compile(composed_sources(), {kFloat16, kHalf, kNoMask, 48, 96, 16, false}, 75, 0);
   // Sums of three gradients in double precision for two vectors of columns.
   compile(composed_sources(), {kFloat64, kDouble, kNumberMask, 48, 112, 80, true}, 90, 200);
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
 #include "multilinear/embedded_sources.h"
-#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/kernels/fused.h"
 
 namespace clebsch::triangle {
@@ -76,6 +76,22 @@ class Parts {
   size_t total_ = 0;
 };
 
+/// o = left right^T (outgoing) or left^T right for `matrices` of a batch and channel.
+void contract(const DeviceArguments& a, int64_t matrices, const void* left, const void* right, void* o,
+              const cuda::BlasWorkspace& workspace, cuda::Stream stream) {
+  cuda::BlasProduct product;
+  product.m = product.n = product.k = a.shape.n;
+  product.batch = matrices;
+  const int64_t pitch = pitch_of(a.precision, a.shape.n), matrix = a.shape.n * pitch;
+  product.a = {left, pitch, matrix, a.shape.incoming};
+  product.b = {right, pitch, matrix, !a.shape.incoming};
+  product.c = o;
+  product.c_row = pitch;
+  product.c_batch = matrix;
+  product.operands = product.result = a.precision == kHalf ? cuda::BlasNumber::kFloat16 : cuda::BlasNumber::kBfloat16;
+  cuda::product(product, workspace, stream);
+}
+
 }  // namespace
 
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
@@ -109,20 +125,27 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
     plan.row_warps = tiles / plan.in_high;
     plan.in_shared = static_cast<int>(shared);
   } else {
-    plan.in_warps = 12;
-    plan.in_resident = in_vectors(plan) * kVectorBytes <= room;
-    plan.in_shared = plan.in_resident ? static_cast<int>(in_vectors(plan)) * kVectorBytes : 0;
+    // Sixteen warps are slower, a tile's time by some 7%, than twelve, which have the registers; but rounds are whole.
+    const int64_t tiles = shape.batch * ((shape.n * shape.n + kTileRows - 1) / kTileRows);
+    const auto rounds = [&](int64_t warps) {
+      return (tiles + warps * limits.multiprocessors - 1) / (warps * limits.multiprocessors) * warps;
+    };
+    plan.in_warps = 107 * rounds(16) < 100 * rounds(12) ? 16 : 12;
+    const int64_t biases = int64_t{groups_of(plan)} * 32 * 4, all = biases + in_vectors(plan) * kVectorBytes;
+    plan.in_resident = all <= room;
+    plan.in_shared = static_cast<int>(plan.in_resident ? all : biases);
   }
 
   const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
   // Twice 16 rows halve what is read of the weights in shared memory, and take most registers of eight warps.
   plan.out_high = plan.hidden <= 128 ? 2 : 1;
-  plan.out_warps = warps_that_fit(weights, lines, room);
+  const int64_t numbers = int64_t{plan.out + gate_width(plan) + 2 * plan.hidden} * 4;
+  plan.out_warps = warps_that_fit(weights + numbers, lines, room);
   plan.out_resident = plan.out_warps >= 4;
-  if (!plan.out_resident) plan.out_warps = warps_that_fit(0, lines, room);
+  if (!plan.out_resident) plan.out_warps = warps_that_fit(numbers, lines, room);
   if (plan.out_warps == 0) return std::nullopt;
-  plan.out_shared = static_cast<int>((plan.out_resident ? weights : 0) + plan.out_warps * lines);
+  plan.out_shared = static_cast<int>((plan.out_resident ? weights : 0) + plan.out_warps * lines + numbers);
   return plan;
 }
 
@@ -146,7 +169,7 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
   const auto kernels =
       cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
-                                  plan.gate_before, plan.mask_kind, plan.vector);
+                                  plan.gate_before, plan.mask_kind, plan.vector, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   Memory left, right, o, gate;
@@ -209,11 +232,12 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   }
   if (!in_halves) of_o = given(a.o, plan.hidden, o);
   f.o = of_o;
+  const size_t bytes = cuda::blas_workspace_bytes();
+  const Memory workspace = allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
-    contract({plan.operand, a.shape.incoming, in_halves ? channels / 2 : channels, n, pitch, at_part(f.left),
-              at_part(f.right), at_part(of_o)},
-             allocate, stream);
+    contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o),
+             {workspace.get(), bytes}, stream);
   }
   kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
                          stream, f);

@@ -38,13 +38,10 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  const auto with_shared = [&](const cuda::Cubin& cubin, const char* name, int64_t bytes) {
-    cuda::Kernel kernel = cuda::load_module(cubin.code, {name})[0];
-    kernel.take_shared_memory(static_cast<unsigned>(bytes));
-    return kernel;
-  };
-  kernels->output = with_shared(cubins[1], "output_gradients", output_shared(shape));
-  kernels->input = with_shared(cubins[2], "input_gradients", input_shared(shape));
+  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
+  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
+  kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
   return kernels.release();
 }
 
@@ -139,7 +136,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.weights = given.weights;
   fold.weights_number = given.weights_number;
   fold.scale = a.grad_scale ? a.grad_scale + 1 : nullptr;
-  Sums sums;
+  Sums sums(kFloat32);
   const auto total = [&](const auto& of, int64_t count, int64_t width) {
     void* const to = pass.reals(count * width);
     of.finish(sums, to, 0, count, nullptr);
@@ -151,19 +148,19 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.input_sums = total(input_slots, 4 * hidden, 1);
   fold.output_sums = total(output_slots, 2 * out, 1);
   sums.launch(pass);
-  const auto to = [](void* gradient) { return static_cast<float*>(gradient); };
-  fold.norm_in_weight = to(wanted.norm_in_weight);
-  fold.norm_in_bias = to(wanted.norm_in_bias);
-  fold.p_in_weight = to(wanted.p_in_weight);
-  fold.p_in_bias = to(wanted.p_in_bias);
-  fold.g_in_weight = to(wanted.g_in_weight);
-  fold.g_in_bias = to(wanted.g_in_bias);
-  fold.norm_out_weight = to(wanted.norm_out_weight);
-  fold.norm_out_bias = to(wanted.norm_out_bias);
-  fold.p_out_weight = to(wanted.p_out_weight);
-  fold.p_out_bias = to(wanted.p_out_bias);
-  fold.g_out_weight = to(wanted.g_out_weight);
-  fold.g_out_bias = to(wanted.g_out_bias);
+  fold.gradients_number = given.gradients_number;
+  fold.norm_in_weight = wanted.norm_in_weight;
+  fold.norm_in_bias = wanted.norm_in_bias;
+  fold.p_in_weight = wanted.p_in_weight;
+  fold.p_in_bias = wanted.p_in_bias;
+  fold.g_in_weight = wanted.g_in_weight;
+  fold.g_in_bias = wanted.g_in_bias;
+  fold.norm_out_weight = wanted.norm_out_weight;
+  fold.norm_out_bias = wanted.norm_out_bias;
+  fold.p_out_weight = wanted.p_out_weight;
+  fold.p_out_bias = wanted.p_out_bias;
+  fold.g_out_weight = wanted.g_out_weight;
+  fold.g_out_bias = wanted.g_out_bias;
   const int64_t numbers_of_weights = widths * d + out * hidden;
   pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / 32, 1, fold);

@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_norm_out_gradien
   const int lane = threadIdx.x % kLanesH;
   const real* weights = static_cast<const real*>(a.weights.norm_out);
   const real* gate_bias = static_cast<const real*>(a.weights.bias_in) + 4 * kHidden;
-  real weight_sums[kVectorsH][8] = {}, bias_sums[kVectorsH][8] = {}, gate_sums[kGateBefore ? kVectorsH : 1][8] = {};
+  real weight_sums[kVectorsH][8] = {}, bias_sums[kVectorsH][8] = {}, gate_sums[kVectorsH][8] = {};
   for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const Place place(a, tile, kRowsOfO);
     load_planes<operand, kHidden, kRowsOfO>(shared, static_cast<const operand*>(a.o) + place.plane(a, 0), place,

@@ -273,7 +273,7 @@ __device__ __forceinline__ void ask_for_rows(const FusedArguments& a, const Tile
 /// sums (16 channels, 32 rows) begin with the channels' biases.
 __device__ __forceinline__ void begin_sums(float (&sums)[4][4], const float* bias) {
   const int g = static_cast<int>(threadIdx.x % 32 / 4);
-  const float low = __ldg(bias + g), high = __ldg(bias + g + 8);
+  const float low = bias[g], high = bias[g + 8];
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
     sums[n][0] = sums[n][1] = low;

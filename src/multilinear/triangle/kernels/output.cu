@@ -172,13 +172,13 @@ __device__ __forceinline__ void gates_of(unsigned (&gates)[4], const float (&z)[
 }
 
 /// Step s of normed o, with the norm's weights, times gates.
-__device__ __forceinline__ void gate_step(unsigned (&o)[4], const unsigned (&gates)[4], const FusedArguments& a, int s,
+__device__ __forceinline__ void gate_step(unsigned (&o)[4], const unsigned (&gates)[4], const float* norm, int s,
                                           int t) {
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2) + 2 * (r / 2);
-    const float2 weight = *reinterpret_cast<const float2*>(a.norm + column),
-                 bias = *reinterpret_cast<const float2*>(a.norm + kH + column);
+    const float2 weight = *reinterpret_cast<const float2*>(norm + column),
+                 bias = *reinterpret_cast<const float2*>(norm + kH + column);
     o[r] = pack((low_of(o[r]) * weight.x + bias.x) * low_of(gates[r]),
                 (high_of(o[r]) * weight.y + bias.y) * high_of(gates[r]));
   }
@@ -205,6 +205,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   constexpr int kWeights = kResident ? kPVectors + kGVectors : 0;
   uint4* const lines = memory + kWeights + warp * kLines * 4;
+  // Biases of out and of gates, weights and biases of the norm of o.
+  float* const numbers = reinterpret_cast<float*>(memory + kWeights + kWarps * kLines * 4);
+  const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm = g_bias + kGate;
+  for (int e = threadIdx.x; e < kOut + kGate + 2 * kH; e += kThreads) {
+    numbers[e] = e < kOut           ? a.p_bias[e]
+                 : e < kOut + kGate ? (kStored ? 0.0f : a.g_bias[e - kOut])
+                                    : a.norm[e - kOut - kGate];
+  }
   const uint4 *p_weights = static_cast<const uint4*>(a.p_fragments),
               *g_weights = static_cast<const uint4*>(a.g_fragments);
   if (kResident) {
@@ -237,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
         for (int c = 0; c < kH / 32; ++c) {
           float z[kHigh][4][4];
-          begin_columns<false>(z, a.g_bias, 4 * c, t);
+          begin_columns<false>(z, g_bias, 4 * c, t);
           multiply_tiles<kD>(z, x, g_weights + 4 * c * (kD / 32) * 32 + lane);
 #pragma unroll
           for (int i = 0; i < kHigh; ++i) {
@@ -260,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
         if (at + step < tiles) {
           const Tile next(a, at + step);
           fetch<kH>(lines, 0, a.o, next, a);
-          if (!kStored) ask_for_rows(a, next);
+          if (!kStored && !kWideOut) ask_for_rows(a, next);  // of 32-bit rows it costs more than it saves
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
       }
@@ -270,17 +278,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
         for (int s = 0; s < kHSteps && kBefore; ++s) {
           if (kStored) load_step(gates[i][s], lines, kH, s, part + i);
-          gate_step(o[i][s], gates[i][s], a, s, t);
+          gate_step(o[i][s], gates[i][s], norm, s, t);
         }
       }
 #pragma unroll 1
       for (int c = 0; c < kOut / 32; ++c) {
         float sums[kHigh][4][4];
-        begin_columns<kWideOut>(sums, a.p_bias, 4 * c, t);
+        begin_columns<kWideOut>(sums, p_bias, 4 * c, t);
         multiply_tiles<kH>(sums, o, p_weights + 4 * c * (kH / 32) * 32 + lane);
         if (!kBefore && !kStored) {
           float z[kHigh][4][4];
-          begin_columns<kWideOut>(z, a.g_bias, 4 * c, t);
+          begin_columns<kWideOut>(z, g_bias, 4 * c, t);
           multiply_tiles<kD>(z, x, g_weights + 4 * c * (kD / 32) * 32 + lane);
 #pragma unroll
           for (int i = 0; i < kHigh; ++i) {

@@ -8,16 +8,19 @@ constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kUnits = kD / 32, 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments a) {
   extern __shared__ __align__(16) uint4 memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  // Biases, then weights where they are resident.
+  constexpr int kBiasVectors = kGroups * 32 / 4, kWeightVectors = kResident ? kGroups * 2 * kSteps * 32 : 0;
   const uint4* weights = static_cast<const uint4*>(a.in_fragments);
-  if (kResident) {
-    for (int at = threadIdx.x; at < kSets * kGroupsOfSet * 2 * kSteps * 32; at += kThreads) {
-      copy_vector(memory + at, weights + at, true);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    __syncthreads();
-    weights = memory;
+  for (int at = threadIdx.x; at < kBiasVectors + kWeightVectors; at += kThreads) {
+    const uint4* from =
+        at < kBiasVectors ? reinterpret_cast<const uint4*>(a.in_bias) + at : weights + at - kBiasVectors;
+    copy_vector(memory + at, from, true);
   }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+  const float* const bias = reinterpret_cast<const float*>(memory);
+  if (kResident) weights = memory + kBiasVectors;
   const long long tiles = Tile::count(a), parts = (tiles + kHigh - 1) / kHigh;
   for (long long at = static_cast<long long>(blockIdx.x) * kWarps + warp; at < parts;
        at += static_cast<long long>(gridDim.x) * kWarps) {
@@ -47,18 +50,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
       }
       tile[i].read_mask(a);
     }
-    const long long next = (at + static_cast<long long>(gridDim.x) * kWarps) * kHigh;
-#pragma unroll
-    for (int i = 0; i < kHigh; ++i) {
-      if (next + i < tiles) ask_for_rows(a, Tile(a, next + i));
-    }
 #pragma unroll 1
     for (int group = 0; group < kGroups; ++group) {
       float first[kHigh][4][4], second[kHigh][4][4];
 #pragma unroll
       for (int i = 0; i < kHigh; ++i) {
-        begin_sums(first[i], a.in_bias + 32 * group);
-        begin_sums(second[i], a.in_bias + 32 * group + 16);
+        begin_sums(first[i], bias + 32 * group);
+        begin_sums(second[i], bias + 32 * group + 16);
       }
       const uint4* of_group =
           weights + (group / kGroupsOfSet * kSteps * kGroupsOfSet + group % kGroupsOfSet) * 64 + lane;

@@ -57,7 +57,7 @@ def _gradients(ctx, grad, of_x: bool, of_mask: bool, of_weights: list[bool]) -> 
 
 
 class _Eager(torch.autograd.Function):
-    """What register_autograd makes of the op, without its search through arguments, which takes longer than small kernels."""
+    """What register_autograd makes of the op, without its search through arguments: that outlasts small kernels."""
 
     @staticmethod
     def forward(ctx, settings, x, mask, *weights):
