@@ -4,8 +4,8 @@ FlashAttention-2 and cuDNN; and the picture of docs/attention.md.
   benchmarks/run attention-length                                      # attention_length.json
   python benchmarks/attention/length.py --draw attention_length.json   # docs/images/attention_length.png
 
-Microseconds of forward passes, replays of CUDA graphs, float16; a length at which a contender would take more than --most
-microseconds is left to the others. Linear and streamed results are compared with each other before.
+Microseconds of forward passes, replays of CUDA graphs, float16; a length at which a contender would take more than
+--most microseconds is left to the others. Linear and streamed results are compared with each other before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recovers the signs of a planted gene network from bags of genes, with spherical attention and with softmax.
 
-python gene_network.py [--out FOLDER]      # two minutes on two cores; gene_network.png and gene_network.json
+python gene_network.py [--out FOLDER]      # about a minute; gene_network.png and gene_network.json
 
 What it does, what came out and why values share one vector: README.md.
 """
@@ -177,7 +177,7 @@ def picture(network: Network, found: dict, path: Path) -> None:
         signs = "" if name == "planted" else f"\n{100 * found[name]['signs']:.0f}% of signs"
         axis.set(title=name + signs, xlabel="regulator", xticks=[], yticks=[])
     axes[0].set_ylabel("gene")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
 
 
