@@ -77,6 +77,14 @@ def test_masks_and_biases(dtype, d, mask, device):
             compare(q, k, v, eps=0.1, mask=masks[mask])
 
 
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_masks_of_bytes(d, device):
+    """Rows of a mask that begin at a multiple of 16 bytes take a way of their own."""
+    q, k, v = tensors(2, 4, 2, 200, 272, d, d, torch.float16, device)
+    for shape in ((2, 4, 200, 272), (200, 272), (272,)):
+        compare(q, k, v, eps=0.1, mask=normal(shape, torch.float32, device, 5) > 0)
+
+
 def test_strides(device):
     """Expanded, transposed and misaligned masks and biases are read in place."""
     q, k, v = tensors(2, 4, 2, 200, 300, 64, 64, torch.float16, device)

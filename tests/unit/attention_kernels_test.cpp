@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "multilinear/attention/device_graph.h"
 #include "multilinear/attention/device_spherical.h"
 #include "nvrtc_needed.h"
 
@@ -29,6 +30,20 @@ TEST(AttentionKernels, CompileWithoutSpills) {
           EXPECT_LE(kernel.spill_bytes, arch == 75 ? 100000 : 250) << kernel.name << " " << arch << " " << shape.number;
         }
       }
+    }
+  }
+}
+
+TEST(AttentionKernels, OfGraphsCompileWithoutSpills) {
+  CLEBSCH_NEEDS_NVRTC();
+  using namespace attention;
+  const GraphKernelShape shapes[] = {{{kFloat32, 256, 256, kPlain}, true, true},
+                                     {{kFloat64, 64, 32, kUnitLength}, false, true},
+                                     {{kFloat16, 17, 3, kSoftmax}, false, false}};
+  for (const GraphKernelShape& shape : shapes) {
+    for (const char* name : {"graph_rows", "graph_edges"}) {
+      const cuda::Cubin cubin = cuda::cached_compile(cuda::CubinCache(""), graph_source(name, shape), name, 90);
+      for (const cuda::KernelResources& kernel : cubin.kernels) EXPECT_EQ(kernel.spill_bytes, 0) << kernel.name;
     }
   }
 }

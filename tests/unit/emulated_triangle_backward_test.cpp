@@ -124,11 +124,13 @@ struct Problem {
       host.mask = b.data();
     }
     const int sums = c.precision == kDouble ? kFloat64 : kFloat32;
+    const int rounded = c.precision == kBrain ? kBfloat16 : sums;  // gradients of weights
+    device.gradients_number = rounded;
     const auto weight = [&](const char* name, const void* Weights::*member, void* Gradients::*grad, int64_t count,
                             double size, double middle, bool given_too) {
       if (given_too)
         std::tie(device.weights.*member, host.weights.*member) = numbers(device.weights_number, count, size, middle);
-      add_gradient(name, grad, sums, count);
+      add_gradient(name, grad, rounded, count);
     };
     const double of_d = 1 / std::sqrt(c.d), of_hidden = 1 / std::sqrt(c.hidden);
     weight("norm_in_weight", &Weights::norm_in_weight, &Gradients::norm_in_weight, c.d, 0.2, 1, c.biases);

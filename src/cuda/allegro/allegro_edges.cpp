@@ -164,19 +164,36 @@ void write_readout(SourceWriter& w, const AllegroDense& dense) {
       "}");
 }
 
-/// A column a thread; sums in the edges' order.
+/// A column a lane, edges in turn to the warps; the warps' sums are added in their order.
 void write_features(SourceWriter& w, const AllegroDense& dense) {
   w.text("extern \"C\" __global__ void __launch_bounds__(kThreads)");
   w.line("allegro_features({}) {{", parameters<AllegroFeaturesArguments>());
+  w.line("constexpr int kWarps = kThreads / 32, kWidth = {};", dense.last_in.width);
   w.text(
+      "__shared__ double sums[kWarps][32];\n"
       "const int4 part = chunks[chunk];\n"
+      "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n"
       "for (int row = part.x + blockIdx.x; row < part.y; row += gridDim.x) {\n"
       "const int begin = row_ptr[row] - part.z, end = row_ptr[row + 1] - part.z;\n"
-      "if (begin == end) continue;");
-  w.line("for (int c = threadIdx.x; c < {}; c += kThreads) {{", dense.last_in.width);
-  w.text("double sum = 0;\n#pragma unroll 4\nfor (int edge = begin; edge < end; ++edge) {");
+      "if (begin == end) continue;\n"
+      "for (int first = 0; first < kWidth; first += 32) {\n"
+      "const int c = first + lane;\n"
+      "double sum = 0;\n"
+      "if (c < kWidth) {\n"
+      "#pragma unroll 4\n"
+      "for (int edge = begin + warp; edge < end; edge += kWarps)");
   w.line("sum += ({})[c];", edge_row(dense.last_in.array, "edge"));
-  w.text("}\nfeatures[row * stride + c] = sum;\n}\n}\n}");
+  w.text(
+      "}\n"
+      "__syncthreads();\n"
+      "sums[warp][lane] = sum;\n"
+      "__syncthreads();\n"
+      "if (warp != 0 || c >= kWidth) continue;\n"
+      "for (int k = 1; k < kWarps; ++k) sum += sums[k][lane];\n"
+      "features[row * stride + c] = sum;\n"
+      "}\n"
+      "}\n"
+      "}");
 }
 
 }  // namespace

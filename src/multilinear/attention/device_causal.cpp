@@ -91,7 +91,8 @@ void device_causal_forward(const KernelShape& shape, RowArguments a, const Alloc
   const Memory sums = allocate(static_cast<size_t>(int64_t{a.shape.key_heads} * a.chunks * sums_of(shape)) * 8);
   a.sums = at<double>(sums);
   chunk_sums(*kernels, shape, sums_of_chunks(a, false), stream);
-  kernels->causal_rows.launch(int64_t{a.shape.heads} * a.chunks, row_tiles(shape, a.rows), 128, stream, a);
+  const int64_t tiles = row_tiles(shape, a.rows), places = int64_t{a.shape.heads} * a.chunks;
+  kernels->causal_rows.launch(places, a.flags ? std::min(tiles, parts_where_flagged(places)) : tiles, 128, stream, a);
 }
 
 void device_causal_backward(const KernelShape& shape, RowArguments a, const Allocate& allocate, cuda::Stream stream) {

@@ -1,7 +1,5 @@
 #include "multilinear/attention/device_kernels.h"
 
-#include <cstdlib>
-
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
 #include "multilinear/embedded_sources.h"
@@ -89,7 +87,7 @@ bool takes_half_kernels(const KernelShape& shape, int arch) {
 bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits) {
   const auto fits = [](int size) { return size == 64 || size == 128; };
   return shape.number >= kFloat16 && limits.arch == 90 && fits(shape.d) && fits(shape.dv) &&
-         limits.dynamic_shared_per_block >= 200 * 1024 && !std::getenv("CLEBSCH_ATTENTION_NARROW");
+         limits.dynamic_shared_per_block >= 200 * 1024;
 }
 
 std::vector<std::string> device_sources(const KernelShape& shape, const cuda::DeviceLimits& limits) {

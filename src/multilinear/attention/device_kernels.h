@@ -66,8 +66,8 @@ inline int64_t parts_where_flagged(int64_t heads) {
 
 /// Bytes of shared memory of wide_sums.cu and wide_rows.cu.
 inline unsigned wide_sum_bytes(const KernelShape& kernels) {
-  const int all = kernels.d + kernels.dv, keys = kernels.d == 64 ? 128 : 64;
-  return static_cast<unsigned>((all == 128 ? 3 : 4) * 128 * keys * (all / 64) + 1024);
+  const int all = kernels.d + kernels.dv, keys = kernels.d == 64 ? 64 : 32;
+  return static_cast<unsigned>((all == 128 ? 6 : 8) * 128 * keys * (all / 64) + 1024);
 }
 inline unsigned wide_row_bytes(const KernelShape& kernels) { return static_cast<unsigned>(4 * sums_of(kernels)); }
 inline unsigned wide_gradient_bytes(const KernelShape& kernels, bool of_keys) {

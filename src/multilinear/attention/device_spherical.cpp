@@ -55,7 +55,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
   // Sums in double precision, where heads need them: one chunk, and a launch less, where heads alone make about as many
   // blocks as there are multiprocessors.
-  exact.chunks = key_heads * tiles_of(shape) >= 64 ? 1 : chunks_for(key_heads, a.shape.keys, 128, tiles_of(shape));
+  exact.chunks =
+      key_heads * tiles_of(shape) >= 64 ? 1 : (3 * chunks_for(key_heads, a.shape.keys, 256, tiles_of(shape)) + 1) / 2;
   const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
   const Memory partial =
       allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
@@ -141,7 +142,7 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
 
   half.sums = a.sums;
   kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
-  half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
+  half.parts = 3 * chunks_for(heads, a.shape.queries, 192, 1);  // six blocks fit on a multiprocessor
   kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
   const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
   if (kernels.wide) {

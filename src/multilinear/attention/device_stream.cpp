@@ -52,9 +52,11 @@ std::shared_ptr<const File> half_file(const StreamKind& kind) {
 constexpr int kOwnKeys = 128;
 int64_t consumers(const StreamKind& kind) { return kind.d == 64 ? 3 : 2; }
 unsigned warpgroup_bytes(const StreamKind& kind) {
-  const int stages = kind.d == 64 ? 4 : 2, row = 2 * kind.d;
+  const bool masked = kind.mask == kBoolMask;
+  const int stages = kind.d == 64 ? (masked ? 3 : 4) : 2, row = 2 * kind.d;
   const auto own = static_cast<int>(64 * consumers(kind));
-  return static_cast<unsigned>(1024 + own * row + 2 * stages * kOwnKeys * row + 4 * stages * 8 + own * 4);
+  return static_cast<unsigned>(1024 + own * row + stages * kOwnKeys * (2 * row + (masked ? own : 0)) + 4 * stages * 8 +
+                               own * 4);
 }
 std::shared_ptr<const File> warpgroup_file(const StreamKind& kind) {
   return file_of("stream_warpgroups", {"stream_warpgroups"}, kind, warpgroup_bytes(kind));
@@ -91,6 +93,16 @@ bool reads_eight(const Pairs& pairs, int64_t size) {
 bool all_read_eight(const StreamKind& kind, const StreamArguments& a) {
   return !a.shape.offsets && a.shape.keys % 8 == 0 && reads_eight(a.mask, kind.mask == kBoolMask ? 1 : 2) &&
          reads_eight(a.bias, 2);
+}
+
+/// StreamArguments::vectors.
+int vectors_of(const StreamKind& kind, const StreamArguments& a) {
+  if (!all_read_eight(kind, a)) return 0;
+  const Pairs& mask = a.mask;
+  const bool sixteen = kind.mask == kBoolMask && !kind.bias && a.shape.keys % 16 == 0 && mask.of_query % 16 == 0 &&
+                       mask.of_head % 16 == 0 && mask.of_sequence % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(mask.data) % 16 == 0;
+  return sixteen ? 2 : 1;
 }
 
 /// Bounds of key heads, for the power of two that brings weights into the range of 16 bits.
@@ -147,7 +159,7 @@ void device_stream_forward(const StreamKind& kind, StreamArguments a, const Allo
     return;
   }
   const auto half = half_file(kind);
-  a.vectors = all_read_eight(kind, a) ? 1 : 0;
+  a.vectors = vectors_of(kind, a);
   Memory bounds;
   if (kind.normalise == kL2) bounds = make_bounds(*half, a, allocate, stream);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
@@ -182,7 +194,7 @@ void device_stream_backward(const StreamKind& kind, StreamArguments a, const All
                             {"stream_half_rows", "stream_half_query_gradients", "stream_half_key_gradients"}, kind);
   half_rows = allocate(static_cast<size_t>(rows) * 16 + 16);
   a.half_rows = static_cast<float*>(half_rows.get());
-  a.vectors = all_read_eight(kind, a) ? 1 : 0;
+  a.vectors = vectors_of(kind, a);
   bounds = make_bounds(*half_file(kind), a, allocate, stream);
   a.parts = parts_of_rows(a.shape, a.shape.queries, kGradientRows);
   file->entries[0].launch(heads * a.parts, kHalfThreads, stream, a);

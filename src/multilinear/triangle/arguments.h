@@ -4,8 +4,8 @@
 
 namespace clebsch::triangle {
 
-/// Where gradients go. Null: not wanted. Those of weights, laid out as in Weights, are sums over rows: doubles for
-/// kDouble, else floats, whatever the tensors' type.
+/// Where gradients go. Null: not wanted. Those of weights are laid out as in Weights: on the CPU doubles for kDouble,
+/// else floats, whatever the tensors' type; on a device of the type that Arguments says.
 struct Gradients {
   void* x = nullptr;     ///< as x
   void* mask = nullptr;  ///< (batch, n, n) for masks of numbers, as the mask
@@ -47,6 +47,7 @@ struct Arguments {
   // Backward:
   const void* grad = nullptr;  ///< of out
   Gradients gradients;
+  int gradients_number = kFloat32;  ///< type of those of weights on a device; kDouble has kFloat64 alone
 };
 
 }  // namespace clebsch::triangle

@@ -115,7 +115,7 @@ void composed_backward(const DeviceArguments& given, const Allocate& allocate, c
                   {pass.from(a.weights.input, 4 * hidden * d), d, 0, false}, grad_xn, d, 0, pass.rows(), d, gate, 1, 1);
     pass.launch(kernels.normalise_gradients, pass.row_blocks(shape.d), 1, a);
   });
-  Sums sums;
+  Sums sums(given.precision == kDouble ? kFloat64 : given.gradients_number);
   p_out.finish(sums, wanted.p_out_weight, 0, out, unscale);
   g_out.finish(sums, wanted.g_out_weight, 0, gate, unscale);
   output_slots.finish(sums, wanted.p_out_bias, 0, out, unscale);

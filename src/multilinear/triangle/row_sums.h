@@ -11,6 +11,8 @@ namespace clebsch::triangle {
 /// Sums over parts, to be made in one launch.
 class Sums {
  public:
+  /// Results are of the type `number`.
+  explicit Sums(int number) : number_(number) {}
   /// Of `count` parts of `columns` real numbers each, columns `first` .. `first` + `wanted`, times *scale (null: 1), to
   /// `out` unless that is null.
   void add(const void* parts, int64_t count, int64_t columns, int64_t first, int64_t wanted, const void* scale,
@@ -25,12 +27,14 @@ class Sums {
     task.wanted = wanted;
     task.scale = scale;
     task.out = out;
+    task.number = number_;
     task.first_block = blocks_;
     blocks_ += (wanted + kSumsOfBlock - 1) / kSumsOfBlock;
   }
   void launch(const ComposedPass& pass) const { pass.launch(pass.kernels->sum, blocks_, 1, arguments_); }
 
  private:
+  const int number_;
   SumArguments arguments_;
   int64_t blocks_ = 0;
 };

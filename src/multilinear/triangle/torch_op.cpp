@@ -119,7 +119,10 @@ Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional
     a.gradients.mask = grad_mask.mutable_data_ptr();
   }
   std::vector<at::Tensor> grads;
-  const auto real = options.dtype(real_of(x.scalar_type()));
+  // On a GPU they are rounded where they are summed: a conversion each is a launch each.
+  const bool rounded = !x.device().is_cpu();
+  a.gradients_number = a.weights_number;
+  const auto real = options.dtype(rounded ? t.weights[kPIn]->scalar_type() : real_of(x.scalar_type()));
   for (int at = 0; at < kWeights; ++at) {
     if (!t.weights[at]) continue;
     const bool wants = has(wanted, at + 2);
@@ -139,7 +142,9 @@ Three backward(const at::Tensor& grad_given, const at::Tensor& x, const Optional
 #endif
     }
   }
-  for (at::Tensor& made : grads) made = made.to(t.weights[kPIn]->scalar_type());
+  if (!rounded) {
+    for (at::Tensor& made : grads) made = made.to(t.weights[kPIn]->scalar_type());
+  }
   return {grad_x, grad_mask, grads};
 }
 

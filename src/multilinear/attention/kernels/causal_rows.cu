@@ -24,7 +24,7 @@ struct TilePlace {
   int from = 0, rows = 0, count = 0;         // the tile, and rows of the chunk
 
   /// Grid: chunks x heads (kOfKeys: key heads), tiles of a chunk.
-  __device__ __forceinline__ TilePlace(const RowArguments& a, const double* of_chunks, bool of_keys) {
+  __device__ __forceinline__ TilePlace(const RowArguments& a, const double* of_chunks, bool of_keys, int tile) {
     const int heads = of_keys ? a.shape.key_heads : a.shape.heads, group = a.shape.heads / a.shape.key_heads;
     const int slot = blockIdx.x / heads;
     chunk = causal_chunk(a.shape, a.rows, slot);
@@ -35,7 +35,7 @@ struct TilePlace {
     keys = key_rows(a.shape, chunk.sequence, key_head).first + chunk.first;
     sums = of_chunks + (static_cast<long long>(key_head) * a.chunks + slot) * kD * kAll;
     count = static_cast<int>(chunk.count);
-    from = static_cast<int>(blockIdx.y) * kRows;
+    from = tile * kRows;
     rows = min(kRows, count - from);
   }
   __device__ __forceinline__ const number* weights(const RowArguments& a) const {
@@ -80,108 +80,114 @@ __device__ __forceinline__ void store_rows(void* tensor, long long row, int rows
   }
 }
 
+/// Outputs and norms. A block takes every `gridDim.y`-th tile: where only flagged queries are wanted, few blocks
+/// return.
 extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], scores[kRows * kStride], part[kWarps][2][kRows], squares[kRows];
   __shared__ double inverse[kRows];
-  const TilePlace place(a, a.sums, false);
-  if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int thread = static_cast<int>(threadIdx.x);
-  const long long row = place.queries + place.from;
-  if (a.flags && !__any_sync(0xffffffffu, lane < place.rows && a.flags[row + lane])) return;
-  const number* weights = place.weights(a);
-  const double* gram = place.sums;
-  const auto keys = chunk_matrix<kD>(a.k, place.keys, place.count, weights, 1);
-  const auto values = chunk_matrix<kDv>(a.v, place.keys, place.count, static_cast<const number*>(nullptr), 0);
-  double trace = 0.0;  // of the keys that row `thread` sees
-  for (int i = 0; i < kD; ++i) trace += __ldg(gram + i * kAll + i);
-  stage<kD, kRows>(x, static_cast<const number*>(a.q), row, place.rows, static_cast<const number*>(nullptr), 0);
-  __syncthreads();
-  double form[kTiles] = {}, square[kTiles] = {}, sums[kAcrossDv][1][kTiles][2] = {};
-  for (int column = 8 * warp; column < kD; column += 8 * kWarps) {
-    double product_of_form[1][kTiles][2] = {};
-    product<kD, kStrideD>(product_of_form, x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const double q = x[(8 * i + g) * kStrideD + column + 2 * t + r];
-        form[i] += product_of_form[0][i][r] * q;
-        square[i] += q * q;
-      }
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kAcrossDv; ++n) {
-    product<kD, kStrideD>(sums[n], x, 8 * (warp + kWarps * n), kDv,
-                          [&](int k, int c) { return __ldg(gram + k * kAll + kD + c); });
-  }
-  for (int block = 0; block <= place.from; block += kRows) {
-    if (warp < kTiles) {
-      double found[1][kTiles][2] = {};
-      product<kD, kStrideD>(found, x, block + 8 * warp, place.count, [&](int k, int c) { return keys(c, k); });
+  for (int tile = blockIdx.y; tile * kRows < a.rows; tile += gridDim.y) {
+    __syncthreads();
+    const TilePlace place(a, a.sums, false, tile);
+    if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) continue;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int thread = static_cast<int>(threadIdx.x);
+    const long long row = place.queries + place.from;
+    if (a.flags && !__any_sync(0xffffffffu, lane < place.rows && a.flags[row + lane])) continue;
+    const number* weights = place.weights(a);
+    const double* gram = place.sums;
+    const auto keys = chunk_matrix<kD>(a.k, place.keys, place.count, weights, 1);
+    const auto values = chunk_matrix<kDv>(a.v, place.keys, place.count, static_cast<const number*>(nullptr), 0);
+    double trace = trace_of<kD>(gram, kAll);  // of the keys that row `thread` sees
+    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, place.rows, static_cast<const number*>(nullptr), 0);
+    __syncthreads();
+    double form[kTiles] = {}, square[kTiles] = {}, sums[kAcrossDv][1][kTiles][2] = {};
+    for (int column = 8 * warp; column < kD; column += 8 * kWarps) {
+      double product_of_form[1][kTiles][2] = {};
+      product<kD, kStrideD>(product_of_form, x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const int mine = 8 * i + g, key = 8 * warp + 2 * t + r;
-          const double score = block + key <= place.from + mine ? found[0][i][r] : 0.0;
-          form[i] += score * score;
-          scores[mine * kStride + key] = score;
+          const double q = x[(8 * i + g) * kStrideD + column + 2 * t + r];
+          form[i] += product_of_form[0][i][r] * q;
+          square[i] += q * q;
         }
       }
     }
-    for (int key = warp; key < kRows; key += kWarps) {
-      double sum = 0.0;
-      for (int c = lane; c < kD; c += 32) {
-        const double y = keys(block + key, c);
-        sum += y * y;
-      }
-      sum = warp_sum(sum);
-      if (lane == 0) squares[key] = sum;
-    }
-    __syncthreads();
-    for (int key = 0; key < kRows && thread < kRows && block + key <= place.from + thread; ++key) trace += squares[key];
 #pragma unroll
     for (int n = 0; n < kAcrossDv; ++n) {
-      product<kRows, kStride>(sums[n], scores, 8 * (warp + kWarps * n), kDv,
-                              [&](int k, int c) { return values(block + k, c); });
+      product<kD, kStrideD>(sums[n], x, 8 * (warp + kWarps * n), kDv,
+                            [&](int k, int c) { return __ldg(gram + k * kAll + kD + c); });
     }
-    __syncthreads();
-  }
+    for (int block = 0; block <= place.from; block += kRows) {
+      if (warp < kTiles) {
+        double found[1][kTiles][2] = {};
+        product<kD, kStrideD>(found, x, block + 8 * warp, place.count, [&](int k, int c) { return keys(c, k); });
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    const double of_form = of_row(form[i]), of_square = of_row(square[i]);
-    if (t == 0) {
-      part[warp][0][8 * i + g] = of_form;
-      part[warp][1][8 * i + g] = of_square;
-    }
-  }
-  __syncthreads();
-  if (thread < kRows) {
-    double z = 0.0, square_norm = 0.0;
-    for (int w = 0; w < kWarps; ++w) {
-      z += part[w][0][thread];
-      square_norm += part[w][1][thread];
-    }
-    if (z <= kNothing * trace * square_norm) z = 0.0;
-    const double norm = sqrt(z + a.eps);
-    inverse[thread] = norm == 0.0 ? 0.0 : 1.0 / norm;
-    if (thread < place.rows && (!a.flags || a.flags[row + thread]))
-      static_cast<real*>(a.norm)[row + thread] = static_cast<real>(norm);
-  }
-  __syncthreads();
+        for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-  for (int n = 0; n < kAcrossDv; ++n) {
-    const int column = 8 * (warp + kWarps * n);
+          for (int r = 0; r < 2; ++r) {
+            const int mine = 8 * i + g, key = 8 * warp + 2 * t + r;
+            const double score = block + key <= place.from + mine ? found[0][i][r] : 0.0;
+            form[i] += score * score;
+            scores[mine * kStride + key] = score;
+          }
+        }
+      }
+      for (int key = warp; key < kRows; key += kWarps) {
+        double sum = 0.0;
+        for (int c = lane; c < kD; c += 32) {
+          const double y = keys(block + key, c);
+          sum += y * y;
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) squares[key] = sum;
+      }
+      __syncthreads();
+      for (int key = 0; key < kRows && thread < kRows && block + key <= place.from + thread; ++key)
+        trace += squares[key];
+#pragma unroll
+      for (int n = 0; n < kAcrossDv; ++n) {
+        product<kRows, kStride>(sums[n], scores, 8 * (warp + kWarps * n), kDv,
+                                [&](int k, int c) { return values(block + k, c); });
+      }
+      __syncthreads();
+    }
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const int mine = 8 * i + g;
-      if (mine >= place.rows || (a.flags && !a.flags[row + mine])) continue;
+      const double of_form = of_row(form[i]), of_square = of_row(square[i]);
+      if (t == 0) {
+        part[warp][0][8 * i + g] = of_form;
+        part[warp][1][8 * i + g] = of_square;
+      }
+    }
+    __syncthreads();
+    if (thread < kRows) {
+      double z = 0.0, square_norm = 0.0;
+      for (int w = 0; w < kWarps; ++w) {
+        z += part[w][0][thread];
+        square_norm += part[w][1][thread];
+      }
+      if (z <= kNothing * trace * square_norm) z = 0.0;
+      const double norm = sqrt(z + a.eps);
+      inverse[thread] = norm == 0.0 ? 0.0 : 1.0 / norm;
+      if (thread < place.rows && (!a.flags || a.flags[row + thread]))
+        static_cast<real*>(a.norm)[row + thread] = static_cast<real>(norm);
+    }
+    __syncthreads();
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int c = column + 2 * t + r;
-        if (c < kDv) static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[n][0][i][r] * inverse[mine]);
+    for (int n = 0; n < kAcrossDv; ++n) {
+      const int column = 8 * (warp + kWarps * n);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const int mine = 8 * i + g;
+        if (mine >= place.rows || (a.flags && !a.flags[row + mine])) continue;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int c = column + 2 * t + r;
+          if (c < kDv)
+            static_cast<number*>(a.out)[(row + mine) * kDv + c] = to_number(sums[n][0][i][r] * inverse[mine]);
+        }
       }
     }
   }
@@ -190,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArgu
 /// dq = c1 grad M^T + c2 q G.
 extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], weights_of[kRows * kStride];
-  const TilePlace place(a, a.sums, false);
+  const TilePlace place(a, a.sums, false, static_cast<int>(blockIdx.y));
   if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long row = place.queries + place.from;
@@ -239,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_queries(Ro
 extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_keys(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows], factors[kRows];
   __shared__ double for_keys[kRows * kStride], for_values[kRows * kStride];
-  const TilePlace place(a, a.gradient_sums, true);
+  const TilePlace place(a, a.gradient_sums, true, static_cast<int>(blockIdx.y));
   if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int thread = static_cast<int>(threadIdx.x);

@@ -27,8 +27,7 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  double trace = 0.0;
-  for (int i = 0; i < kD; ++i) trace += __ldg(gram + i * kAll + i);
+  const double trace = trace_of<kD>(gram, kAll);
   for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
        from += static_cast<long long>(gridDim.y) * kRows) {
     const int rows = static_cast<int>(min(static_cast<long long>(kRows), all.count - from));

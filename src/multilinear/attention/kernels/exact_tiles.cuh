@@ -1,6 +1,7 @@
 #pragma once
 // Products of rows with matrices in double precision on tensor cores: rows in shared memory, a warp has 8 or 16 columns
 // at a time. Compiled with CLEBSCH_NUMBER.
+#include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/sampling/kernels/matrix_product.cuh"
 
@@ -77,4 +78,16 @@ __device__ __forceinline__ void stage(double* to, const number* from, long long 
 __device__ __forceinline__ double of_row(double x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/// The trace of a matrix whose rows have `columns` numbers, in all lanes of a warp.
+template <int kSize>
+__device__ __forceinline__ double trace_of(const double* matrix, int columns) {
+  double sum = 0.0;
+#pragma unroll
+  for (int part = 0; part < (kSize + 31) / 32; ++part) {
+    const int i = 32 * part + static_cast<int>(threadIdx.x % 32);
+    if (i < kSize) sum += __ldg(matrix + i * columns + i);
+  }
+  return warp_sum(sum);
 }

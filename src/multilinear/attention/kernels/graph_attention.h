@@ -58,7 +58,11 @@ struct EdgeDotArguments {
 };
 
 /// Lanes of a warp that share a row: a power of two; `vector` numbers a load.
-constexpr int lanes_of(int columns, int vector) {
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    constexpr int
+    lanes_of(int columns, int vector) {
   int lanes = 1;
   while (lanes < 32 && lanes * vector < columns) lanes *= 2;
   return lanes;

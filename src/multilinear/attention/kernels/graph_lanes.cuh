@@ -191,9 +191,10 @@ __device__ __forceinline__ int longest(int count) {
   return count;
 }
 
-/// Rows whose loads are on their way at a time, where each takes so many registers.
+/// Rows that a group reads before it uses the first, where each takes so many registers of a lane: 2 KB a warp. With
+/// more, fewer warps fit a multiprocessor, and it was slower (docs/notebook/graph_attention.md).
 __device__ constexpr int rows_at_once(int registers) {
-  return registers <= 4 ? 8 : registers <= 8 ? 4 : registers <= 16 ? 2 : 1;
+  return registers <= 2 ? 8 : registers <= 4 ? 4 : registers <= 8 ? 2 : 1;
 }
 
 /// The group's number, counted over the grid.

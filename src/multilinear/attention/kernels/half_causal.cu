@@ -272,6 +272,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
   for (int tile = 0; tile < kD / 8; ++tile) trace += __ldg(traces + tile);
   float form[kHigh][2] = {}, square[kHigh][2] = {}, inverse[kHigh][2] = {}, sums[kHigh][4];
   unsigned any[kHigh][2] = {};
+  bool flagged = false;
 #pragma unroll
   for (int c = 0; c < kTiles / 4; ++c) {
     const uint4* slot_of_ring = ring + c % 2 * kVectors + lane;
@@ -309,8 +310,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
             squares += __shfl_xor_sync(0xffffffffu, squares, bits);
             nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
           }
-          inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h],
-                                     chunk.sequence * a.shape.key_heads + key_head);
+          inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], flagged);
         }
       }
     }
@@ -338,4 +338,5 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
       }
     }
   }
+  flag_head(a.head_flags + chunk.sequence * a.shape.key_heads + key_head, flagged);
 }

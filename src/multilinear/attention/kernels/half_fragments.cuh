@@ -156,18 +156,24 @@ __device__ __forceinline__ void store_vector(void* tensor, long long row, int co
   reinterpret_cast<uint4*>(static_cast<unsigned short*>(tensor) + row * columns)[vector] = x;
 }
 
-/// 1 / norm of a query from its quadratic form z and |q|^2, 0 where that is nothing; `writes`: norm and flags too.
+/// 1 / norm of a query from its quadratic form z and |q|^2, 0 where that is nothing; `writes`: norm and flag too. Sets
+/// `flagged` for a query that needs double precision.
 __device__ __forceinline__ float finish_row(const clebsch::attention::HalfArguments& a, float z, float squares,
-                                            float trace, int nonzero, bool writes, long long row, int key_head) {
+                                            float trace, int nonzero, bool writes, long long row, bool& flagged) {
   // Also what is too small or too large for 32 bits, and what is no number.
   const bool fine = z >= clebsch::attention::kGuard * trace * squares / static_cast<float>(a.shape.d) && z > 1e-30f &&
                     z < 1e37f && trace < 1e37f;
-  const bool flagged = nonzero && !fine;
+  const bool mine = nonzero && !fine;
   const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
   if (writes) {
     a.norm[row] = norm;
-    a.flags[row] = flagged ? 1 : 0;
-    if (flagged) a.head_flags[key_head] = 1;
+    a.flags[row] = mine ? 1 : 0;
+    flagged = flagged || mine;
   }
   return norm > 0.0f ? 1.0f / norm : 0.0f;
+}
+
+/// A warp's flagged queries flag their key head: one store, since thousands to one place would wait for each other.
+__device__ __forceinline__ void flag_head(int* flag, bool flagged) {
+  if (__any_sync(0xffffffffu, flagged) && threadIdx.x % 32 == 0) *flag = 1;
 }

@@ -23,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
   const float* scales = a.scales + key_head * kTiles;
   float trace = 0.0f;
   for (int tile = 0; tile < kD / 8; ++tile) trace += __ldg(a.traces + key_head * (kD / 8) + tile);
+  bool flagged = false;
   for (long long block = static_cast<long long>(part_of_head) * kRowWarps * kRows; block < all.count;
        block += static_cast<long long>(a.parts) * kRowWarps * kRows) {
     const long long from = block + warp * kRows;
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
               squares += __shfl_xor_sync(0xffffffffu, squares, bits);
               nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
             }
-            inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], key_head);
+            inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], flagged);
           }
         }
       }
@@ -107,4 +108,5 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) half_rows(HalfArgument
       }
     }
   }
+  flag_head(a.head_flags + key_head, flagged);
 }

@@ -132,13 +132,14 @@ __device__ __forceinline__ void sums_of_rows(float* to, const unsigned short* k,
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
-    for (int j = 0; j < 2 * kPairs; ++j) {
-      const int pair = across + kAcross * (j / 2), n = 2 * pair + j % 2, row = 16 * (kRowTiles * down + i) + g;
+    for (int j = 0; j < 2 * kPairs; j += 2) {
+      const int pair = across + kAcross * (j / 2), n = 2 * pair, row = 16 * (kRowTiles * down + i) + g;
       if (pair >= kAll / 16 || row >= kD) continue;
-      // Columns 8 n + 2 t and the next are places 2 (n % 4) and the next of tile 4 (n / 4) + t.
+      // Columns 8 n + 2 t and the next are places 2 (n % 4) and the next of tile 4 (n / 4) + t; those of n + 1 follow.
       float* place = to + (static_cast<long long>(n / 4 * 4 + t) * kD + row) * 8 + 2 * (n % 4);
-      *reinterpret_cast<float2*>(place) = make_float2(sums[i][j][0], sums[i][j][1]);
-      *reinterpret_cast<float2*>(place + 64) = make_float2(sums[i][j][2], sums[i][j][3]);
+      const float(&x)[4] = sums[i][j], (&y)[4] = sums[i][j + 1];
+      *reinterpret_cast<float4*>(place) = make_float4(x[0], x[1], y[0], y[1]);
+      *reinterpret_cast<float4*>(place + 64) = make_float4(x[2], x[3], y[2], y[3]);
     }
   }
 }

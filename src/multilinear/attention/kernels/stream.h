@@ -54,7 +54,8 @@ struct StreamArguments {
   unsigned* bounds = nullptr;      ///< (sequences, key heads, 4): bits of the largest |m k|, |v|, |m| and bound of rows
   const float* largest = nullptr;  ///< (2): largest |mask| and |bias|; null: 1 and 0
   int parts = 1;                   ///< blocks of a head
-  int vectors = 0;  ///< 1: eight keys of a mask and of a bias are read at once: contiguous, aligned, in or out together
+  int vectors = 0;  ///< 1: eight keys of a mask and of a bias are read at once: contiguous, aligned, in or out
+                    ///< together; 2: sixteen of a mask of bytes
 };
 
 /// What the gradients of a row of weights need: L2: c = 1 / norm, b = h norm - g.out, with gradients g of out and h of

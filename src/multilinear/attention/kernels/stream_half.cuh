@@ -202,6 +202,14 @@ struct EightPairs {
       if (i + e < queries) set(a, head, e, i + e, j);
     }
   }
+  /// Bytes of a mask from places 0, 1, 8, 9, 16 .. of a tile, `stride` bytes apart.
+  __device__ __forceinline__ void read_tile(const unsigned char* tile, int stride) {
+    bytes[0] = bytes[1] = 0u;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      bytes[e / 4] |= static_cast<unsigned>(tile[(e / 2 * 8 + e % 2) * stride]) << e % 4 * 8;
+    }
+  }
   __device__ __forceinline__ bool seen(int place) const {
     if (kMask == kBoolMask) return (bytes[place / 4] >> place % 4 * 8 & 0xffu) != 0u;
     return kNorm == kSoftmax ? (there >> place & 1u) != 0u : true;

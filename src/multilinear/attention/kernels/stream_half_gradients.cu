@@ -9,6 +9,8 @@ constexpr bool kSmall = kD + kDv <= 128;
 constexpr int kOthers = kSmall ? 64 : 32, kStepTiles = kSmall ? 4 : 2;
 constexpr int kStage = kOthers * (kStrideD + kStrideDv);
 constexpr int kQueries = 16 * kWarps, kKeys = 16 * kWarps;
+/// Bytes from a row of a tile of a mask of bytes to the next, so that lanes of a quad read other banks.
+constexpr int kMaskStride = kKeys + 16;
 /// Weights of unit norm and softmax's are at most one; so much larger they are far from both ends of a half.
 constexpr float kWeightScale = 16384.0f;
 
@@ -165,12 +167,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_query_grad
 extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_key_gradients(StreamArguments a) {
   __shared__ __align__(16) unsigned short ring[2 * kStage];
   __shared__ __align__(16) float4 row_ring[2 * kOthers];
+  __shared__ __align__(16) unsigned char masks[kMask == kBoolMask ? 2 * kOthers * kMaskStride : 16];
   const int part = blockIdx.x % a.parts, place = blockIdx.x / a.parts, group = a.shape.heads / a.shape.key_heads;
   const int key_head = place % a.shape.key_heads, sequence = place / a.shape.key_heads;
   const Rows keys = key_rows(a.shape, sequence, key_head);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long length = query_rows(a.shape, sequence, 0).count;
   const int tiles = static_cast<int>((length + kOthers - 1) / kOthers);
+  long long own_keys = 0;  // the first of the tile
   const auto fetch = [&](int at) {
     if (at < group * tiles) {
       const Rows queries = query_rows(a.shape, sequence, key_head * group + at / tiles);
@@ -187,6 +191,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_key_gradie
                     reinterpret_cast<const float4*>(a.half_rows) + queries.first + (row < length ? row : 0),
                     row < length);
       }
+      if (kMask == kBoolMask && a.vectors == 2) {
+        const HeadPairs pairs(a, sequence, key_head * group + at / tiles);
+        for (int part = threadIdx.x; part < kOthers * (kKeys / 16); part += kThreads) {
+          const int here = part / (kKeys / 16), column = part % (kKeys / 16) * 16;
+          const long long row = from + here / 32 * 32 + row_of_place(here % 32);
+          const bool there = row < length && own_keys + column < keys.count;
+          copy_vector(masks + (at % 2 * kOthers + here) * kMaskStride + column,
+                      static_cast<const unsigned char*>(a.mask.data) +
+                          (there ? pairs.mask + row * a.mask.of_query + own_keys + column : 0),
+                      there);
+        }
+      }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -194,6 +210,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_key_gradie
   for (long long from = static_cast<long long>(part) * kKeys; from < keys.count;
        from += static_cast<long long>(a.parts) * kKeys) {
     __syncthreads();
+    own_keys = from;
     fetch(0);
     const int own_key = static_cast<int>(from) + 16 * warp + g, count = static_cast<int>(keys.count);
     OwnRows<kD> k[1];
@@ -222,7 +239,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) stream_half_key_gradie
         const float4* rows = row_ring + at % 2 * kOthers + step + 2 * t;
         EightPairs of_keys[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) of_keys[h].read_down(a, pairs, i, min(own_key + 8 * h, count - 1), length);
+        for (int h = 0; h < 2; ++h) {
+          if (kMask == kBoolMask && a.vectors == 2 && !kBias) {
+            of_keys[h].read_tile(masks + (at % 2 * kOthers + step + 2 * t) * kMaskStride + 16 * warp + g + 8 * h,
+                                 kMaskStride);
+          } else {
+            of_keys[h].read_down(a, pairs, i, min(own_key + 8 * h, count - 1), length);
+          }
+        }
 #pragma unroll
         for (int n = 0; n < 4; n += kStepTiles) {
           float x[1][kStepTiles][4], of_values[1][kStepTiles][4];

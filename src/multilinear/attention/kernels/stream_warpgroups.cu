@@ -6,7 +6,9 @@
 #include "multilinear/attention/kernels/warpgroup.cuh"
 
 static_assert(kD == kDv && (kD == 64 || kD == 128), "rows are one or two of 128 bytes");
-constexpr int kConsumers = kD == 64 ? 3 : 2, kThreads = 128 * (kConsumers + 1), kKeys = 128, kStages = kD == 64 ? 4 : 2;
+constexpr int kConsumers = kD == 64 ? 3 : 2, kThreads = 128 * (kConsumers + 1), kKeys = 128;
+/// Of the rings; a mask of bytes takes a part of the memory.
+constexpr int kStages = kD == 64 ? (kMask == kBoolMask ? 3 : 4) : 2;
 /// Registers of a thread, which sum up to a multiprocessor's.
 constexpr int kProducerRegisters = kD == 64 ? 32 : 24, kConsumerRegisters = kD == 64 ? 160 : 240;
 /// Both would be too many registers.
@@ -15,7 +17,8 @@ constexpr bool kEarly = kMask == kNoMask || !kBias;
 constexpr int kPart = kKeys * 128, kTile = kPart * (kD / 64), kOwn = 64 * 2 * kD;
 /// What lies where in shared memory. Barriers: keys there, values there, keys used, values used.
 constexpr int kKeysAt = kConsumers * kOwn, kValuesAt = kKeysAt + kStages * kTile;
-constexpr int kBarriersAt = kValuesAt + kStages * kTile, kExponentsAt = kBarriersAt + 4 * kStages * 8;
+constexpr int kMaskTile = kMask == kBoolMask ? 64 * kConsumers * kKeys : 0, kMasksAt = kValuesAt + kStages * kTile;
+constexpr int kBarriersAt = kMasksAt + kStages * kMaskTile, kExponentsAt = kBarriersAt + 4 * kStages * 8;
 
 /// Starts copies of a tile's rows in the order of places; zeros from `end` on.
 __device__ __forceinline__ void copy_tile(unsigned to, const unsigned short* rows, int from, int end) {
@@ -38,6 +41,23 @@ __device__ __forceinline__ void copy_tile(unsigned to, const unsigned short* row
                    "l"(there ? rows + further * kD : rows - static_cast<long long>(row) * kD), "r"(there ? 16 : 0)
                    : "memory");
     }
+  }
+}
+
+/// Starts copies of a tile of a mask of bytes, rows of queries; the 16-byte part c of row r lies at c ^ r % 8. Zeros
+/// for pairs that are not there; parts are in or out as a whole.
+__device__ __forceinline__ void copy_mask(unsigned to, const unsigned char* mask, long long stride, int rows, int from,
+                                          int end) {
+  const int thread = threadIdx.x % 128, part = thread % 8, first = thread / 8;
+  to += first * kKeys + (part ^ first % 8) * 16;
+  const bool in = from + 16 * part < end;
+  mask += in ? first * stride + from + 16 * part : 0;
+#pragma unroll 1
+  for (int row = first; row < 64 * kConsumers; row += 16) {
+    const bool there = in && row < rows;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(mask), "r"(there ? 16 : 0) : "memory");
+    to += 16 * kKeys;
+    if (row + 16 < rows && in) mask += 16 * stride;
   }
 }
 
@@ -96,6 +116,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     const unsigned short* k = static_cast<const unsigned short*>(a.k) + keys.first * kD;
     const unsigned short* v = static_cast<const unsigned short*>(a.v) + keys.first * kDv;
+    const HeadPairs pairs(a, sequence, head);
+    const int own = part * kConsumers * 64;
+    const unsigned char* mask = static_cast<const unsigned char*>(a.mask.data) + pairs.mask + own * a.mask.of_query;
     int stage = 0;
     unsigned parity = 1;  // a ring begins as used
     for (int tile = 0; tile < tiles; ++tile) {
@@ -105,6 +128,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
       barrier_arrive_with_copies(at);
       barrier_wait(at + 24 * kStages, parity);
       copy_tile(shared + kValuesAt + stage * kTile, v, tile * kKeys, count);
+      if (kMask == kBoolMask && a.vectors == 2) {
+        copy_mask(shared + kMasksAt + stage * kMaskTile, mask, a.mask.of_query, rows - own, tile * kKeys, count);
+      }
       barrier_arrive_with_copies(at + 8 * kStages);
       if (++stage == kStages) {
         stage = 0;
@@ -151,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
       if (tile > 0 && lane == 0) barrier_arrive(barriers + 8 * (3 * kStages + last));
       // Masks or biases are read before the scores are there, in the registers of the last weights.
       EightPairs of_rows[4][2];
-      if (kEarly) {
+      if (kEarly && !(kMask == kBoolMask && a.vectors == 2)) {
 #pragma unroll
         for (int run = 0; run < 4; ++run) {
 #pragma unroll
@@ -163,6 +189,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) stream_warpgroups(Stre
       await_products<0>();
       hold(x);
       if (lane == 0) barrier_arrive(at + 16 * kStages);
+      if (kMask == kBoolMask && a.vectors == 2) {  // the mask came with the values
+        barrier_wait(at + 8 * kStages, parity);
+        const unsigned char* here = base + kMasksAt + stage * kMaskTile + (64 * mine + local) * kKeys + t % 2 * 8;
+#pragma unroll
+        for (int run = 0; run < 4; ++run) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            // Rows g and g + 8: the same place in a group of eight.
+            const int2 both = *reinterpret_cast<const int2*>(here + 8 * h * kKeys + (2 * run + t / 2 ^ g) * 16);
+            of_rows[run][h].bytes[0] = static_cast<unsigned>(both.x);
+            of_rows[run][h].bytes[1] = static_cast<unsigned>(both.y);
+          }
+        }
+      }
       unsigned weights[8][4];
 #pragma unroll
       for (int run = 0; run < 4; ++run) {

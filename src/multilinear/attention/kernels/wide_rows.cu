@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
   places(static_cast<long long>(part_of_head) * kRows, rows, there);
   next.load(a.q, rows, t);
   await_terms();
+  bool flagged = false;
   for (long long block = static_cast<long long>(part_of_head) * kRows; block < all.count;
        block += static_cast<long long>(a.parts) * kRows) {
     HalfRows<kD, 1> q = next;
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
         squares += __shfl_xor_sync(0xffffffffu, squares, bits);
         nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
       }
-      inverse[h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[h], rows[0][h], key_head);
+      inverse[h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[h], rows[0][h], flagged);
     }
     await_products<0>();
     hold(outs);
@@ -101,4 +102,5 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
       }
     }
   }
+  flag_head(a.head_flags + key_head, flagged);
 }

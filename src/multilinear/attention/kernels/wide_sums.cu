@@ -9,7 +9,7 @@ using namespace clebsch::attention;
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
 /// A group has 64 rows of the sums: both groups for d = 128, and for d = 64 each those of half of a stage's keys.
 constexpr int kHalves = kD == 64 ? 2 : 1;
-constexpr int kKeys = 64 * kHalves, kStages = kAll == 128 ? 3 : 4, kAhead = kStages - 2;
+constexpr int kKeys = 32 * kHalves, kStages = kAll == 128 ? 6 : 8, kAhead = kStages - 2;
 /// Columns of a product; a stage has blocks of 64 columns, keys by lines of 128 bytes.
 constexpr int kColumns = kAll % 128 == 0 ? 128 : 64, kProducts = kAll / kColumns;
 constexpr int kBlock = 128 * kKeys, kStage = kBlock * (kAll / 64);
@@ -57,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(kWideThreads) wide_sums(HalfArgumen
     __syncthreads();  // the stage is there, and products of the stage before the last are done in all groups
     copy_keys(ring + next * kStage, k, v, mine.first + static_cast<long long>(s + kAhead) * kKeys, end);
     const unsigned stage = shared_address(ring + slot * kStage);
-    const unsigned rows = stage + (kHalves == 1 ? group * kBlock : 0), first = kHalves == 2 ? group * 64 : 0;
+    const unsigned rows = stage + (kHalves == 1 ? group * kBlock : 0), first = kHalves == 2 ? group * 32 : 0;
     begin_products();
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 2; ++step) {
       const unsigned down = (first + 16 * step) * 128;
 #pragma unroll
       for (int p = 0; p < kProducts; ++p) {
@@ -100,11 +100,14 @@ extern "C" __global__ void __launch_bounds__(kWideThreads) wide_sums(HalfArgumen
 #pragma unroll
   for (int p = 0; p < kProducts; ++p) {
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
+    for (int j = 0; j < kColumns / 8; j += 2) {
       const int n = p * (kColumns / 8) + j;
       float* place = to + (static_cast<long long>(n / 4 * 4 + t) * kD + row) * 8 + 2 * (n % 4);
-      *reinterpret_cast<float2*>(place) = make_float2(sums[p][4 * j], sums[p][4 * j + 1]);
-      *reinterpret_cast<float2*>(place + 64) = make_float2(sums[p][4 * j + 2], sums[p][4 * j + 3]);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float* x = sums[p] + 4 * j + 2 * h;
+        *reinterpret_cast<float4*>(place + 64 * h) = make_float4(x[0], x[1], x[4], x[5]);
+      }
     }
   }
 }

@@ -125,6 +125,26 @@ __device__ __forceinline__ void from_real(Brain& to, real x) {
   to.bits = static_cast<unsigned short>(pack(static_cast<float>(x), 0.0f, Brain{}));
 }
 
+/// Number `at` of a tensor of a type that is known when the kernel runs, `otherwise` where there is no tensor.
+__device__ __forceinline__ real number_at(const void* tensor, int type, long long at, real otherwise) {
+  if (!tensor) return otherwise;
+  if (type == kFloat64) return to_real(static_cast<const double*>(tensor)[at]);
+  if (type == kFloat32) return to_real(static_cast<const float*>(tensor)[at]);
+  if (type == kFloat16) return to_real(static_cast<const Half*>(tensor)[at]);
+  return to_real(static_cast<const Brain*>(tensor)[at]);
+}
+__device__ __forceinline__ void set_number(void* tensor, int type, long long at, real x) {
+  if (type == kFloat64) {
+    from_real(static_cast<double*>(tensor)[at], x);
+  } else if (type == kFloat32) {
+    from_real(static_cast<float*>(tensor)[at], x);
+  } else if (type == kFloat16) {
+    from_real(static_cast<Half*>(tensor)[at], x);
+  } else {
+    from_real(static_cast<Brain*>(tensor)[at], x);
+  }
+}
+
 // Eight adjacent numbers, of which the first is aligned to 16 bytes.
 __device__ __forceinline__ void load8(const double* from, real (&x)[8]) {
 #pragma unroll

@@ -84,7 +84,8 @@ struct SumTask {
   long long first = 0;               ///< column of the first sum
   long long wanted = 0;              ///< sums to make
   const void* scale = nullptr;
-  void* out = nullptr;        ///< (wanted) real
+  void* out = nullptr;        ///< (wanted)
+  int number = kFloat32;      ///< type of out
   long long first_block = 0;  ///< of the launch; a block makes kSumsOfBlock sums
 };
 constexpr int kMostSums = 12, kSumsOfBlock = 32;

@@ -2,54 +2,45 @@
 // operands of two TF32 terms.
 #include "multilinear/triangle/kernels/composed.cuh"
 
-/// Number `at` of a tensor of a type, `otherwise` where there is none.
-__device__ __forceinline__ real weight_at(const void* weights, int type, long long at, real otherwise) {
-  if (!weights) return otherwise;
-  if (type == kFloat64) return to_real(static_cast<const double*>(weights)[at]);
-  if (type == kFloat32) return to_real(static_cast<const float*>(weights)[at]);
-  if (type == kFloat16) return to_real(static_cast<const Half*>(weights)[at]);
-  return to_real(static_cast<const Brain*>(weights)[at]);
-}
-
 /// One weight a thread: the matrices, then the vectors.
 extern "C" __global__ void __launch_bounds__(kThreads) composed_pack(PackArguments a) {
   constexpr int kHalf_ = 2 * kHidden * kD, kInput = (4 * kHidden + kGate) * kD, kOutput = kOut * kHidden;
   const int type = a.number;
   int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (at < kInput) {
-    const real x = at < kHalf_       ? weight_at(a.weights.p_in_weight, type, at, 0)
-                   : at < 2 * kHalf_ ? weight_at(a.weights.g_in_weight, type, at - kHalf_, 0)
-                                     : weight_at(a.weights.g_out_weight, type, at - 2 * kHalf_, 0);
+    const real x = at < kHalf_       ? number_at(a.weights.p_in_weight, type, at, 0)
+                   : at < 2 * kHalf_ ? number_at(a.weights.g_in_weight, type, at - kHalf_, 0)
+                                     : number_at(a.weights.g_out_weight, type, at - 2 * kHalf_, 0);
     store_operand(a.packed.input, at, x);
     return;
   }
   at -= kInput;
   if (at < kOutput) {
-    store_operand(a.packed.output, at, weight_at(a.weights.p_out_weight, type, at, 0));
+    store_operand(a.packed.output, at, number_at(a.weights.p_out_weight, type, at, 0));
     return;
   }
   at -= kOutput;
   if (at < kD) {
-    static_cast<real*>(a.packed.norm_in)[at] = weight_at(a.weights.norm_in_weight, type, at, 1);
-    static_cast<real*>(a.packed.norm_in)[kD + at] = weight_at(a.weights.norm_in_bias, type, at, 0);
+    static_cast<real*>(a.packed.norm_in)[at] = number_at(a.weights.norm_in_weight, type, at, 1);
+    static_cast<real*>(a.packed.norm_in)[kD + at] = number_at(a.weights.norm_in_bias, type, at, 0);
     return;
   }
   at -= kD;
   if (at < 4 * kHidden + kGate) {
-    static_cast<real*>(a.packed.bias_in)[at] = at < 2 * kHidden ? weight_at(a.weights.p_in_bias, type, at, 0)
+    static_cast<real*>(a.packed.bias_in)[at] = at < 2 * kHidden ? number_at(a.weights.p_in_bias, type, at, 0)
                                                : at < 4 * kHidden
-                                                   ? weight_at(a.weights.g_in_bias, type, at - 2 * kHidden, 0)
-                                                   : weight_at(a.weights.g_out_bias, type, at - 4 * kHidden, 0);
+                                                   ? number_at(a.weights.g_in_bias, type, at - 2 * kHidden, 0)
+                                                   : number_at(a.weights.g_out_bias, type, at - 4 * kHidden, 0);
     return;
   }
   at -= 4 * kHidden + kGate;
   if (at < kHidden) {
-    static_cast<real*>(a.packed.norm_out)[at] = weight_at(a.weights.norm_out_weight, type, at, 1);
-    static_cast<real*>(a.packed.norm_out)[kHidden + at] = weight_at(a.weights.norm_out_bias, type, at, 0);
+    static_cast<real*>(a.packed.norm_out)[at] = number_at(a.weights.norm_out_weight, type, at, 1);
+    static_cast<real*>(a.packed.norm_out)[kHidden + at] = number_at(a.weights.norm_out_bias, type, at, 0);
     return;
   }
   at -= kHidden;
-  if (at < kOut) static_cast<real*>(a.packed.bias_out)[at] = weight_at(a.weights.p_out_bias, type, at, 0);
+  if (at < kOut) static_cast<real*>(a.packed.bias_out)[at] = number_at(a.weights.p_out_bias, type, at, 0);
 }
 
 /// A block adds 32 columns of a task: eight groups of lanes take every eighth part.
@@ -72,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_sum(SumArguments
   if (group != 0 || column >= task.wanted) return;
   for (int g = 1; g < kThreads / kSumsOfBlock; ++g) sum += shared[g * kSumsOfBlock + lane];
   const real scale = task.scale ? static_cast<real>(*static_cast<const float*>(task.scale)) : real(1);
-  static_cast<real*>(task.out)[column] = sum * scale;
+  set_number(task.out, task.number, column, sum * scale);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) composed_split(SplitArguments a) {

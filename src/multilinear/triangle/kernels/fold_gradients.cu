@@ -4,14 +4,6 @@
 // rows of W and P's products, db = W^T s.
 #include "multilinear/triangle/kernels/gradients.cuh"
 
-__device__ __forceinline__ float weight_at(const void* weights, int type, long long at, float otherwise) {
-  if (!weights) return otherwise;
-  if (type == kFloat64) return to_real(static_cast<const double*>(weights)[at]);
-  if (type == kFloat32) return to_real(static_cast<const float*>(weights)[at]);
-  if (type == kFloat16) return to_real(static_cast<const Half*>(weights)[at]);
-  return to_real(static_cast<const Brain*>(weights)[at]);
-}
-
 /// A row of p_in, g_in or g_out, and its bias.
 struct InputRow {
   const void *matrix, *bias;
@@ -50,16 +42,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
   operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
   float sum = 0;
   for (int column = lane; column < columns; column += 32) {
-    const float weight = weight_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
+    const float weight = number_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
     const int place = place_of(column);
     const int vector = of_input ? image_vector<kD>(row, place / 8) : image_vector<kHidden>(row, place / 8);
-    from_real(image[vector * 8 + place % 8], weight * weight_at(norm, type, column, 1));
-    sum += weight * weight_at(norm_bias, type, column, 0);
+    from_real(image[vector * 8 + place % 8], weight * number_at(norm, type, column, 1));
+    sum += weight * number_at(norm_bias, type, column, 0);
   }
   sum = sum_of_lanes<32>(sum);
   if (lane != 0) return;
   float* bias = of_input ? a.input_bias : a.output_bias;
-  bias[channel] = sum + weight_at(of_input ? input.bias : a.weights.p_out_bias, type, of_matrix, 0);
+  bias[channel] = sum + number_at(of_input ? input.bias : a.weights.p_out_bias, type, of_matrix, 0);
 }
 
 /// Gradients of matrices and of their biases, one number a thread.
@@ -70,26 +62,28 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   if (at < kGradientWidths * kD) {
     const int row = at / kD, column = at % kD;
     const bool of_gates = row >= 4 * kHidden;
-    float* to = of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
-    float* bias = of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
+    void* to = of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
+    void* bias = of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
     const int of_matrix = of_gates ? row - 4 * kHidden : row % (2 * kHidden);
     const float sum = of_gates ? a.output_sums[kOut + of_matrix] : a.input_sums[row];
-    if (bias && column == 0) bias[of_matrix] = scale * sum;
+    if (bias && column == 0) set_number(bias, a.gradients_number, of_matrix, scale * sum);
     if (!to) return;
     const float product = product_at(a, row, column);
-    to[of_matrix * kD + column] = scale * (product * weight_at(a.weights.norm_in_weight, type, column, 1) +
-                                           sum * weight_at(a.weights.norm_in_bias, type, column, 0));
+    const float gradient = scale * (product * number_at(a.weights.norm_in_weight, type, column, 1) +
+                                    sum * number_at(a.weights.norm_in_bias, type, column, 0));
+    set_number(to, a.gradients_number, of_matrix * kD + column, gradient);
     return;
   }
   at -= kGradientWidths * kD;
   if (at >= kOut * kHidden) return;
   const int row = at / kHidden, column = at % kHidden;
   const float sum = a.output_sums[row];
-  if (a.p_out_bias && column == 0) a.p_out_bias[row] = scale * sum;
+  if (a.p_out_bias && column == 0) set_number(a.p_out_bias, a.gradients_number, row, scale * sum);
   if (!a.p_out_weight) return;
-  a.p_out_weight[at] =
-      scale * (output_product_at(a, row, column) * weight_at(a.weights.norm_out_weight, type, column, 1) +
-               sum * weight_at(a.weights.norm_out_bias, type, column, 0));
+  const float gradient =
+      scale * (output_product_at(a, row, column) * number_at(a.weights.norm_out_weight, type, column, 1) +
+               sum * number_at(a.weights.norm_out_bias, type, column, 0));
+  set_number(a.p_out_weight, a.gradients_number, at, gradient);
 }
 
 /// Gradients of the norms: 32 columns a block, of d and then of hidden; eight groups of lanes take every eighth row.
@@ -105,11 +99,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
     if (of_input) {
       const InputRow input(a.weights, row);
       const bool of_gates = row >= 4 * kHidden;
-      weight = weight_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
+      weight = number_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
       product = product_at(a, row, column);
       sum = of_gates ? a.output_sums[kOut + input.row] : a.input_sums[row];
     } else {
-      weight = weight_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
+      weight = number_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
       product = output_product_at(a, row, column);
       sum = a.output_sums[row];
     }
@@ -125,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
     plain += shared[1][other * 32 + lane];
   }
   const float scale = a.scale ? *a.scale : 1.0f;
-  float* weight = of_input ? a.norm_in_weight : a.norm_out_weight;
-  float* bias = of_input ? a.norm_in_bias : a.norm_out_bias;
-  if (weight) weight[column] = scale * along;
-  if (bias) bias[column] = scale * plain;
+  void* weight = of_input ? a.norm_in_weight : a.norm_out_weight;
+  void* bias = of_input ? a.norm_in_bias : a.norm_out_bias;
+  if (weight) set_number(weight, a.gradients_number, column, scale * along);
+  if (bias) set_number(bias, a.gradients_number, column, scale * plain);
 }

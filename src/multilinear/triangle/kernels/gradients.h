@@ -56,10 +56,10 @@ struct FoldArguments {
   const float* output_products = nullptr;  ///< (out, hidden)
   const float* input_sums = nullptr;       ///< (4 hidden)
   const float* output_sums = nullptr;      ///< (2 out): of what is projected, of the gates
-  // Null where not wanted.
-  float *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
-        *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,
-        *p_out_weight = nullptr, *p_out_bias = nullptr, *g_out_weight = nullptr, *g_out_bias = nullptr;
+  int gradients_number = kFloat32;         ///< type of what follows, null where not wanted
+  void *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
+       *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,
+       *p_out_weight = nullptr, *p_out_bias = nullptr, *g_out_weight = nullptr, *g_out_bias = nullptr;
 };
 
 }  // namespace clebsch::triangle

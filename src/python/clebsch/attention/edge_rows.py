@@ -8,6 +8,7 @@ import torch
 
 from ..errors import ClebschError
 
+#: Of nodes and of edges, and of edges some fewer: a kernel counts a few past the last.
 _MOST = 2**31 - 1
 
 
@@ -42,7 +43,7 @@ class EdgeRows:
                 f"edges: expected as many senders as receivers on one device, got {senders.shape[0]} on "
                 f"{senders.device} and {receivers.shape[0]} on {receivers.device}"
             )
-        if not (0 <= n_receivers < _MOST and 0 <= n_senders < _MOST and senders.shape[0] <= _MOST):
+        if not (0 <= n_receivers < _MOST and 0 <= n_senders < _MOST and senders.shape[0] <= _MOST - 64):
             raise ClebschError(
                 f"edges: expected fewer than 2^31 receivers, senders and edges, got {n_receivers}, {n_senders}, "
                 f"{senders.shape[0]}"
