@@ -36,7 +36,7 @@ def close(found, expected, bound, what="") -> None:
         assert error <= bound, (what, error)
 
 
-def compare(q, k, v, senders, receivers, f, normalise, **options) -> None:
+def compare(q, k, v, senders, receivers, f, normalise, bound=None, **options) -> None:
     real = torch.float64 if q.dtype == torch.float64 else torch.float32
     x = [
         None if t is None else t.detach().clone().requires_grad_() for t in (q, k, v, None if f is None else f.to(real))
@@ -44,13 +44,13 @@ def compare(q, k, v, senders, receivers, f, normalise, **options) -> None:
     y = [None if t is None else t.detach().double().requires_grad_() for t in x]
     found = graph_attention(*x[:3], senders, receivers, x[3], normalise, **options)
     expected = graph_attention_reference(*y[:3], senders, receivers, y[3], normalise, **options)
-    close(found, expected, ERROR[q.dtype], "out")
+    close(found, expected, bound or ERROR[q.dtype], "out")
     weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(9)).to(q.device, q.dtype)
     some = [at for at in range(4) if x[at] is not None]
     a = torch.autograd.grad(found, [x[at] for at in some], weight, materialize_grads=True)
     b = torch.autograd.grad(expected, [y[at] for at in some], weight.double(), materialize_grads=True)
     for at, one, two in zip(some, a, b, strict=True):
-        close(one, two, GRADIENT[q.dtype], "gradient of " + "qkvf"[at])
+        close(one, two, max(bound or 0, GRADIENT[q.dtype]), "gradient of " + "qkvf"[at])
 
 
 SIZES = [(1, 1, 256, 256), (4, 2, 32, 16), (2, 2, 17, 3), (3, 1, 512, 40)]
@@ -99,10 +99,10 @@ def test_odd_places_in_memory(device):
 
 
 def test_long_rows(device):
-    """One receiver with all edges, among many without."""
+    """One receiver with all edges, among many without: 20,000 numbers that nearly cancel are added one by one."""
     q, k, v = tensors(300, 20000, 1, 1, 64, 64, torch.float32, device)
     senders, receivers = torch.arange(20000, device=device), torch.full((20000,), 137, device=device)
-    compare(q, k, v, senders, receivers, torch.rand(20000, device=device), "softmax")
+    compare(q, k, v, senders, receivers, torch.rand(20000, device=device), "softmax", bound=1e-5)
 
 
 def test_second_derivatives(device):
