@@ -126,7 +126,8 @@ def test_numbers_at_the_ends_of_16_bits(d, device):
     k[0, 0, 7] *= 1e4
     v[0, 0, 3] = 6e4
     q[0, 0, 6] = 0
-    compare(q, k, v, gradients=False)
+    # The value of one key decides: the rounding of its weight, up to 4.9e-4, has no others to be averaged with.
+    compare(q, k, v, gradients=False, bound=1e-3)
     q, k, v = tensors(1, 1, 1, 100, 600, d, d, torch.bfloat16, device)
     compare(q * 1e-25, k, v, gradients=False)
     compare(q * 1e25, k, v, gradients=False)
