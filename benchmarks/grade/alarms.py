@@ -81,7 +81,7 @@ def run(replicas: Replicas, ps: float, warm: float, seconds: float) -> list[dict
     for _ in range(round(1000 * warm / TIMESTEP)):
         replicas.step()
     largest, temperatures = [], []
-    for step in range(round(1000 * ps / TIMESTEP)):
+    for step in range(max(1, round(1000 * ps / TIMESTEP))):
         replicas.step()
         largest.append(replicas.grades.max(axis=1))
         temperatures.append(replicas.temperatures())
