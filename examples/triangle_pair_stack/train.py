@@ -1,6 +1,6 @@
 """A stack of four pair blocks learns all distances of a water cluster from a quarter of them.
 
-  python train.py [--device cpu] [--steps 160] [--atoms 32] [--width 32] [--batch 8] [--out OUT]
+  python train.py [--device cpu] [--steps 160] [--atoms 32] [--width 64] [--batch 4] [--out OUT]
 
 A pair tensor (atoms, atoms, width) starts from a quarter of the distances, which of them are known, and elements. A
 block adds the triangle multiplicative update outgoing, incoming, and two layers a pair: distances of one triangle say
@@ -161,7 +161,7 @@ def picture(path: Path, runs: list[dict]) -> None:
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
     for run, style in zip(runs, ("-", "--"), strict=True):
-        left.plot(run["losses"], style, label=f"{run['name']}: {run['ms']:.1f} ms a step")
+        left.plot(run["losses"], style, label=run["name"])
     left.set(xlabel="step", ylabel="loss", yscale="log", title="The same curve")
     left.legend()
     right.plot(runs[0]["true"], runs[0]["found"], ".", markersize=1)
@@ -175,14 +175,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, help="160; on a GPU 600")
     parser.add_argument("--atoms", type=int, help="of a cluster at most (32; on a GPU 128)")
-    parser.add_argument("--width", type=int, help="channels of a pair (32; on a GPU 128)")
-    parser.add_argument("--batch", type=int, help="clusters of a step (8; on a GPU 4)")
+    parser.add_argument("--width", type=int, help="channels of a pair (64; on a GPU 128)")
+    parser.add_argument("--batch", type=int, help="clusters of a step (4)")
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw what another run wrote")
     args = parser.parse_args()
     if args.draw:
         return picture(args.out / "pair_stack.png", json.loads(args.draw.read_text()))
-    for name, small, large in (("steps", 160, 600), ("atoms", 32, 128), ("width", 32, 128), ("batch", 8, 4)):
+    for name, small, large in (("steps", 160, 600), ("atoms", 32, 128), ("width", 64, 128), ("batch", 4, 4)):
         setattr(args, name, getattr(args, name) or (large if args.device.startswith("cuda") else small))
     args.out.mkdir(parents=True, exist_ok=True)
     boxes = Box(ROOT / "examples/water_box/water.data"), Box(ROOT / "benchmarks/md/water192_settled.data")

@@ -163,7 +163,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.g_out_bias = wanted.g_out_bias;
   const int64_t numbers_of_weights = widths * d + out * hidden;
   pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
-  pass.launch(kernels->norms, (d + hidden) / 32, 1, fold);
+  pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
 }
 
 }  // namespace clebsch::triangle

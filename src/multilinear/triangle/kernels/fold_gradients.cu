@@ -86,15 +86,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   set_number(a.p_out_weight, a.gradients_number, at, gradient);
 }
 
-/// Gradients of the norms: 32 columns a block, of d and then of hidden; eight groups of lanes take every eighth row.
+/// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
+/// turn.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
   __shared__ float shared[2][kThreads];
-  const int lane = threadIdx.x % 32, group = threadIdx.x / 32, type = a.weights_number;
-  const bool of_input = blockIdx.x < kD / 32;
-  const int column = 32 * (of_input ? blockIdx.x : blockIdx.x - kD / 32) + lane;
+  const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns, type = a.weights_number;
+  const bool of_input = blockIdx.x < kD / kFoldColumns;
+  const int column = kFoldColumns * (of_input ? blockIdx.x : blockIdx.x - kD / kFoldColumns) + lane;
   const int rows = of_input ? kGradientWidths : kOut;
   float along = 0, plain = 0;
-  for (int row = group; row < rows; row += kThreads / 32) {
+#pragma unroll 4
+  for (int row = group; row < rows; row += kThreads / kFoldColumns) {
     float weight = 0, product = 0, sum = 0;
     if (of_input) {
       const InputRow input(a.weights, row);
@@ -114,9 +116,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
   shared[1][threadIdx.x] = plain;
   __syncthreads();
   if (group != 0) return;
-  for (int other = 1; other < kThreads / 32; ++other) {
-    along += shared[0][other * 32 + lane];
-    plain += shared[1][other * 32 + lane];
+  for (int other = 1; other < kThreads / kFoldColumns; ++other) {
+    along += shared[0][other * kFoldColumns + lane];
+    plain += shared[1][other * kFoldColumns + lane];
   }
   const float scale = a.scale ? *a.scale : 1.0f;
   void* weight = of_input ? a.norm_in_weight : a.norm_out_weight;

@@ -44,6 +44,9 @@ struct GradientArguments {
   bool first = true;
 };
 
+/// Columns of a block of fold_norms: few, since what it waits for are its rows.
+constexpr int kFoldColumns = 8;
+
 /// Sums over rows, of gradients beside normalised rows, to gradients of the weights that the norms' weights are part
 /// of.
 struct FoldArguments {
