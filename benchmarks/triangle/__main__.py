@@ -213,9 +213,9 @@ def geomean(values: list[float]) -> float:
 
 def record(name, values, unit, error, dtype, peer) -> dict:
     value, spread = common.quartiles(values) if len(values) > 4 else (statistics.median(values), None)
-    versions = {"torch": torch.__version__, "torch.compile": torch.__version__}
     of_cuequivariance = common.version_of("cuequivariance_ops_torch_cu13")
-    other = peer and {"name": peer[0], "version": versions.get(peer[0], of_cuequivariance), "value": peer[1]}
+    version = of_cuequivariance if peer and "cuEquivariance" in peer[0] else torch.__version__
+    other = peer and {"name": peer[0], "version": version, "value": peer[1]}
     return {
         "name": name, "value": value, "unit": unit, "spread": spread, "dtype": dtype, "deterministic": True,
         "error": error, "peer": other, **common.about("cuda"),
@@ -226,7 +226,7 @@ def ratio_record(name: str, pairs: list[tuple[float, tuple[str, float]]], dtype:
     """Geometric mean of the best peer's time in ours."""
     if not pairs:
         return []
-    return [record(name, [geomean([peer[1] / mine for mine, peer in pairs])], "x", None, dtype, None)]
+    return [record(name, [geomean([peer[1] / mine for mine, peer in pairs])], "x best peer", None, dtype, None)]
 
 
 def leaderboard(options) -> tuple[list, list]:
@@ -248,7 +248,8 @@ def leaderboard(options) -> tuple[list, list]:
         del x, mask, weights
         torch.cuda.empty_cache()
     means = [geomean(list(values)) for values in zip(*medians, strict=True)]
-    peer = ("torch.compile", geomean([p[1] for _, p in pairs])) if len(pairs) == len(LEADERBOARD) else None
+    names = " or ".join(sorted({peer[0] for _, peer in pairs}))
+    peer = (names, geomean([p[1] for _, p in pairs])) if len(pairs) == len(LEADERBOARD) else None
     records = [record("triangle_leaderboard_us", means, "us", worst, "float32", peer)]
     return rows, records + ratio_record("triangle_leaderboard_ratio", pairs, "float32")
 
