@@ -257,6 +257,18 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) 
   }
 }
 
+/// Runs the segments of the file once. What torch's interpreter throws there is of another class than Error.
+void try_segments(Model::Impl& model) {
+  try {
+    find_exchange_widths(model);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail("model file {} refused: its layers cannot be evaluated one after the other: {}", model.name,
+         plain_message(error));
+  }
+}
+
 }  // namespace
 
 Model::Impl::Impl() = default;
@@ -324,7 +336,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   // A step that is asked for grades runs the file's segments instead of its forward(). They are tried on the CPU, too.
   if (model->impl_->metadata.shown.training) {
     const RunDevice wanted = std::exchange(model->impl_->device, RunDevice{});
-    quoted([&] { find_exchange_widths(*model->impl_); });
+    quoted([&] { try_segments(*model->impl_); });
     model->impl_->device = wanted;
   }
   find_output_kinds(*model, model->impl_->metadata.shown, model->impl_->in_use, name);

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ase.build import bulk
 
 from clebsch import grade, library
 from clebsch.ase import ClebschCalculator
@@ -287,13 +288,14 @@ def test_bad_code_is_refused(model, tmp_path: Path) -> None:
                 torch.classes.clebsch.Model(str(path), {})
 
 
-def test_files_of_older_releases_have_no_grade() -> None:
-    """They load, and say what to do."""
-    shipped = sorted((Path(__file__).parents[2] / "models").glob("water-*.pt"))
-    assert shipped and library.load().path is not None
-    for path in shipped:
-        with pytest.raises(ClebschError, match="Export the model again"):
-            atom_features(structures(1), path)
+def test_shipped_files_with_and_without_a_grade() -> None:
+    """Those of water have one; a file without, as older releases wrote them, loads and says what to do."""
+    models = Path(__file__).parents[2] / "models"
+    assert library.load().path is not None
+    for path in sorted(models.glob("water-*.pt")):
+        assert len(atom_features(structures(1), path)[0]) == len(structures(1)[0])
+    with pytest.raises(ClebschError, match="Export the model again"):
+        atom_features([bulk("C", "diamond", 3.57, cubic=True)], models / "carbon-mace.pt")
 
 
 def test_info_prints_it(model, capsys) -> None:
