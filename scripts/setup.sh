@@ -184,7 +184,7 @@ build_clebsch() {
 # The wheel of what build_clebsch has built, which tests/wheel takes from build/wheel.
 install_into_venv() {
   rm -rf "$build/wheel"
-  "$venv/bin/python" -m pip wheel --no-build-isolation --no-deps "-Cbuild-dir=$build" -w "$build/wheel" "$root"
+  "$venv/bin/python" -m pip wheel --no-build-isolation --no-deps "--config-settings=build-dir=$build" -w "$build/wheel" "$root"
   pip_install --no-deps --reinstall "$build"/wheel/clebsch-*.whl
 }
 

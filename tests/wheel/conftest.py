@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("CLEBSCH_BUILD", ROOT / "build"))
 #: Made by scripts/setup.sh, install_into_venv.
-HINT = f"make it: .venv/bin/python -m pip wheel --no-build-isolation --no-deps -Cbuild-dir={BUILD} -w {BUILD}/wheel ."
+HINT = (
+    "make it: .venv/bin/python -m pip wheel --no-build-isolation --no-deps "
+    f"--config-settings=build-dir={BUILD} -w {BUILD}/wheel ."
+)
 
 
 @pytest.fixture(scope="session")
