@@ -25,6 +25,7 @@ class ClebschTriangle(torch.nn.Module):
         self.train(old.training)
 
     def weights(self) -> dict[str, Tensor | None]:
+        """Arguments of triangle_multiplicative_update by name. A subclass knows the names of its package."""
         raise NotImplementedError
 
     def update(self, x: Tensor, mask: Tensor | None) -> Tensor:
