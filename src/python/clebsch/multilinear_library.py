@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from .errors import ClebschError
 
 _NAME = "libclebsch_multilinear.so"
 _loaded: Path | None = None
+_derived: set[str] = set()
 
 
 def place() -> Path:
@@ -39,6 +40,15 @@ def require() -> Path:
             raise ClebschError(f"{path} could not be loaded: {error}") from error
         _loaded = path
     return _loaded
+
+
+def require_with(derivatives: dict[str, tuple[Callable, Callable]]) -> None:
+    """As :func:`require`; before their first use the ops get derivatives: (setup_context, backward) by an op's name."""
+    require()
+    for name, (setup, backward) in derivatives.items():
+        if name not in _derived:
+            torch.library.register_autograd(f"clebsch::{name}", backward, setup_context=setup)
+            _derived.add(name)
 
 
 @contextmanager

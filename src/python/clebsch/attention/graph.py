@@ -11,7 +11,6 @@ from .edge_rows import EdgeRows
 NORMALISATIONS = ("none", "l2", "softmax")
 #: Where a receiver's weights fade as its last neighbour leaves: docs/attention.md says how it was chosen.
 EPS = 1e-2
-_registered = False
 
 
 def graph_attention_reference(
@@ -161,16 +160,12 @@ def _backward_sums(ctx, grad):
     )
 
 
-def _require() -> None:
-    global _registered
-    _library.require()
-    if not _registered:
-        register = torch.library.register_autograd
-        register("clebsch::graph_attention", _backward, setup_context=_setup)
-        register("clebsch::graph_attention_backward", _backward_second, setup_context=_setup_second)
-        register("clebsch::graph_dots", _backward_dots, setup_context=_setup_dots)
-        register("clebsch::graph_sums", _backward_sums, setup_context=_setup_sums)
-        _registered = True
+_DERIVATIVES = {
+    "graph_attention": (_setup, _backward),
+    "graph_attention_backward": (_setup_second, _backward_second),
+    "graph_dots": (_setup_dots, _backward_dots),
+    "graph_sums": (_setup_sums, _backward_sums),
+}
 
 
 def graph_attention(
@@ -236,7 +231,7 @@ def graph_attention(
             envelope = envelope.float()
         if envelope.shape == (rows.n_edges,):
             envelope = rows.sorted(envelope)
-    _require()
+    _library.require_with(_DERIVATIVES)
     differentiated = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, envelope))
     by_sender = (rows.col_ptr, rows.col_edge, rows.col_receivers) if differentiated else (None,) * 3
     arguments = (

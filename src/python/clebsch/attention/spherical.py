@@ -9,7 +9,6 @@ from ..errors import ClebschError
 from .stream import stream_attention
 
 METHODS = ("auto", "linear", "stream")
-_registered = False
 
 
 def spherical_attention_reference(
@@ -155,15 +154,10 @@ def _in_chunks(*tensors, rows: int = 64):
     return [x.unflatten(2, (chunks, rows)) for x in padded]
 
 
-def _require() -> None:
-    global _registered
-    _library.require()
-    if not _registered:
-        torch.library.register_autograd("clebsch::spherical_attention", _backward, setup_context=_setup)
-        torch.library.register_autograd(
-            "clebsch::spherical_attention_backward", _backward_second, setup_context=_setup_second
-        )
-        _registered = True
+_DERIVATIVES = {
+    "spherical_attention": (_setup, _backward),
+    "spherical_attention_backward": (_setup_second, _backward_second),
+}
 
 
 def spherical_attention(
@@ -208,7 +202,7 @@ def spherical_attention(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise ClebschError(f"spherical_attention: {name}: expected a tensor, got {type(tensor).__name__}")
-    _require()
+    _library.require_with(_DERIVATIVES)
     if torch.compiler.is_compiling():
         out, norm, _ = torch.ops.clebsch.spherical_attention(q, k, v, multiplicity, offsets, float(eps), bool(causal))
         return out, norm

@@ -8,7 +8,6 @@ from .. import multilinear_library as _library
 from ..errors import ClebschError
 
 NORMALISATIONS = ("l2", "softmax")
-_registered = False
 
 
 def stream_attention_reference(
@@ -114,15 +113,10 @@ def _backward_second(ctx, *grads):
     return *result[:6], None, None, result[6], None, None, None, None, None, None
 
 
-def _require() -> None:
-    global _registered
-    _library.require()
-    if not _registered:
-        torch.library.register_autograd("clebsch::stream_attention", _backward, setup_context=_setup)
-        torch.library.register_autograd(
-            "clebsch::stream_attention_backward", _backward_second, setup_context=_setup_second
-        )
-        _registered = True
+_DERIVATIVES = {
+    "stream_attention": (_setup, _backward),
+    "stream_attention_backward": (_setup_second, _backward_second),
+}
 
 
 def stream_attention(
@@ -168,7 +162,7 @@ def stream_attention(
             "spherical_attention: mask: expected a tensor without a gradient, got one that requires it: "
             "detach it, masks are not differentiated"
         )
-    _require()
+    _library.require_with(_DERIVATIVES)
     head_size = q.shape[-1] if q.dim() > 0 else 1
     numbers = float(eps), _scale(scale, normalise, max(head_size, 1)), NORMALISATIONS.index(normalise)
     if torch.compiler.is_compiling():

@@ -17,7 +17,6 @@ _NAMES = tuple(
     for part in ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
     for kind in ("weight", "bias")
 )
-_registered = False
 
 
 def _setup(ctx, inputs, output) -> None:
@@ -91,13 +90,10 @@ def _backward_second(ctx, *grads):
     )
 
 
-def _require() -> None:
-    global _registered
-    _library.require()
-    if not _registered:
-        torch.library.register_autograd(f"clebsch::{_OP}", _backward, setup_context=_setup)
-        torch.library.register_autograd(f"clebsch::{_OP}_backward", _backward_second, setup_context=_setup_second)
-        _registered = True
+_DERIVATIVES = {
+    _OP: (_setup, _backward),
+    f"{_OP}_backward": (_setup_second, _backward_second),
+}
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
@@ -217,7 +213,7 @@ def triangle_multiplicative_update(
     autocast = _autocast_type(x)
     how = _precision(precision, x, autocast)
     mask = _mask(mask, x)
-    _require()
+    _library.require_with(_DERIVATIVES)
     keep = torch.is_grad_enabled() and (
         x.requires_grad or (mask is not None and mask.requires_grad) or any(weight.requires_grad for weight in weights)
     )
