@@ -193,9 +193,9 @@ def main() -> None:
                 continue
             found[label] = {"forward": forward, "way": way, "both": both, "error": error, "memory": memory}
             shown = "" if error is None else f", error {error:.1e}"
+            percent = ", ".join(f"{100 * m / n:.2f}%" for m, n in zip(memory, of_inputs, strict=True))
             print(f"  {label:28s} forward {statistics.median(forward):9.1f} us ({way}), with backward "
-                  f"{statistics.median(both):9.1f} us, memory {', '.join(f'{100 * m / n:.2f}%' for m, n in zip(memory, of_inputs, strict=True))} of the "
-                  f"inputs{shown}", flush=True)  # fmt: skip
+                  f"{statistics.median(both):9.1f} us, memory {percent} of the inputs{shown}", flush=True)  # fmt: skip
         rows.append({"shape": [batch, heads, length, d], "dtype": str(dtype), "contenders": found})
         if "clebsch" in found and dtype == torch.float16:
             of_parts = zip(("forward", "backward"), found["clebsch"]["memory"], of_inputs, strict=True)

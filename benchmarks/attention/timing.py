@@ -58,8 +58,8 @@ def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> lis
 
 
 def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> tuple[int, int]:
-    """Bytes beyond inputs and results: what a forward pass takes at most; what a forward and backward pass take at most,
-    beyond inputs, results and gradients. `call` returns out, or out and norm."""
+    """Bytes that a forward pass takes at most, beyond inputs and results, and a forward and backward pass, beyond
+    gradients too. `call` returns out, or out and norm."""
 
     def size(results) -> int:
         results = results if isinstance(results, tuple) else (results,)
