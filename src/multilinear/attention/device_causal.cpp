@@ -52,6 +52,7 @@ void half_forward(const Kernels& kernels, const KernelShape& shape, RowArguments
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
@@ -70,6 +71,7 @@ void half_forward(const Kernels& kernels, const KernelShape& shape, RowArguments
   half.traces = at<float>(memory, scales);
   half.head_flags = a.head_flags = at<int>(memory, scales + traces);
   half.flags = a.flags = at<unsigned char>(memory, scales + traces + flags);
+  if (a.multiplicity) cuda::zero_async(half.head_flags, flags, stream);
   kernels.causal_half_sums.launch(states, half_sum_threads(shape), stream, half);
   kernels.causal_half_add.launch(heads_of_keys(a.shape) * (sums_of(shape) / 256), 64, stream, half);
   kernels.causal_half_split.launch(states * tiles, 256, stream, half);
@@ -82,7 +84,7 @@ void device_causal_forward(const KernelShape& shape, RowArguments a, const Alloc
   const auto kernels = kernels_of(shape);
   a.rows = chunk_rows(shape);
   Memory memory;
-  if (kernels->half && !a.multiplicity && a.shape.keys > 0 && a.shape.sequences > 0) {
+  if (kernels->half && a.shape.keys > 0 && a.shape.sequences > 0) {
     half_forward(*kernels, shape, a, memory, allocate, stream);
     a.rows = std::max(a.rows, 1024);  // few sums: what follows is for heads with flagged queries
   }

@@ -70,10 +70,11 @@ extern "C" __global__ void __launch_bounds__(256) causal_half_split(HalfArgument
 
 /// Copies keys and values from .. from + kKeys of a chunk into a stage, zeros from `count` on.
 __device__ __forceinline__ void copy_stage(unsigned short* stage, const unsigned short* k, const unsigned short* v,
-                                           int from, int count) {
+                                           int from, int count, const KeyWeights& weights) {
+  bool others = false;
   for (int at = threadIdx.x; at < kKeys * (kAll / 8); at += kRowThreads) {
     const int key = at / (kAll / 8), vector = at % (kAll / 8);
-    const bool there = from + key < count;
+    const bool there = from + key < count && weights.keeps(from + key, others);
     const long long row = there ? from + key : 0;
     if (vector < kD / 8) {
       copy_vector(stage + key * kStrideK + 8 * vector, k + row * kD + 8 * vector, there);
@@ -252,7 +253,8 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
     }
   }
   unsigned short* stages = reinterpret_cast<unsigned short*>(memory);
-  copy_stage(stages, k, v, 0, count);
+  const KeyWeights weights(a.multiplicity, multiplicity_row(a.shape, chunk.sequence) + chunk.first);
+  copy_stage(stages, k, v, 0, count, weights);
   q.load(a.q, rows, t);
   ChunkScores chunk_scores;
 #pragma unroll
@@ -261,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
   int stage = 0;
   for (int key = 0; key < end; key += kKeys, stage ^= 1) {
     await_tiles();
-    if (key + kKeys < end) copy_stage(stages + (stage ^ 1) * kStage, k, v, key + kKeys, count);
+    if (key + kKeys < end) copy_stage(stages + (stage ^ 1) * kStage, k, v, key + kKeys, count, weights);
     if (key < row + kWarpRows) chunk_scores.add(q, stages + stage * kStage, key, row);
   }
   chunk_scores.finish();
@@ -273,6 +275,8 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
   float form[kHigh][2] = {}, square[kHigh][2] = {}, inverse[kHigh][2] = {}, sums[kHigh][4];
   unsigned any[kHigh][2] = {};
   bool flagged = false;
+  int* flag = a.head_flags + chunk.sequence * a.shape.key_heads + key_head;
+  const bool all_rows = a.multiplicity && *flag == kOtherWeights;
 #pragma unroll
   for (int c = 0; c < kTiles / 4; ++c) {
     const uint4* slot_of_ring = ring + c % 2 * kVectors + lane;
@@ -311,6 +315,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
             nonzero |= __shfl_xor_sync(0xffffffffu, nonzero, bits);
           }
           inverse[i][h] = finish_row(a, z, squares, trace, nonzero, t == 0 && there[i][h], rows[i][h], flagged);
+          if (all_rows && t == 0 && there[i][h]) a.flags[rows[i][h]] = 1;
         }
       }
     }
@@ -338,5 +343,5 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
       }
     }
   }
-  flag_head(a.head_flags + chunk.sequence * a.shape.key_heads + key_head, flagged);
+  flag_head(flag, flagged);
 }

@@ -76,6 +76,9 @@ extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradient
   trace = of_quad(trace);
   float of_rows = 0.0f, of_forms = 0.0f;
   bool flagged = false;
+  const KeyWeights weights(a.multiplicity, multiplicity_row(a.shape, sequence));
+  const long long keys = a.multiplicity ? key_rows(a.shape, sequence, 0).count : 0;
+  for (long long key = 256ll * part + threadIdx.x; key < keys; key += 256ll * a.parts) weights.keeps(key, flagged);
   for (long long from = 64ll * part; from < all.count; from += 64ll * a.parts) {
     const long long at = from + threadIdx.x / 4;
     const bool there = at < all.count;
@@ -135,6 +138,7 @@ template <bool kOfKeys>
 __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_tensor, const void* y_tensor, Rows all,
                                           int key_head, int part_of_head) {
   __shared__ __align__(16) uint4 ring[2 * kSlot];
+  const KeyWeights weights(kOfKeys ? a.multiplicity : nullptr, multiplicity_row(a.shape, key_head / a.shape.key_heads));
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long where = key_head;
   const uint4* fragments = static_cast<const uint4*>(a.fragments) + where * kTiles * (kD / 16) * 32;
@@ -153,6 +157,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         there[i][h] = at < all.count;
         rows[i][h] = all.first + (there[i][h] ? at : 0);
         of_x[i][h] = of_y[i][h] = 1.0f;
+        if (kOfKeys && weights.of_row) of_x[i][h] = unpack(__ldg(weights.of_row + (there[i][h] ? at : 0)));
         if (!kOfKeys) {
           const float2 c = *reinterpret_cast<const float2*>(a.coefficients + rows[i][h] * a.coefficient_step);
           of_y[i][h] = c.x;
@@ -166,7 +171,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     HalfRows<kDv, kHigh> y;
     x.load(x_tensor, rows, t);
     y.load(y_tensor, rows, t);
-    float sums[kHigh][4];
+    float sums[kHigh][4], of_weight[kHigh][2] = {};
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
       float of_form[4][kHigh][4];
@@ -193,9 +198,15 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            const float by = scale * of_y[i][h];
-            pairs[i][h][part] = pack(of_form[part][i][2 * h] + by * sums[i][2 * h],
-                                     of_form[part][i][2 * h + 1] + by * sums[i][2 * h + 1]);
+            const float by = scale * of_y[i][h], weight = kOfKeys ? of_x[i][h] : 1.0f;
+            const float left = of_form[part][i][2 * h] + by * sums[i][2 * h];
+            const float right = of_form[part][i][2 * h + 1] + by * sums[i][2 * h + 1];
+            if (kOfKeys && weights.of_row) {
+              const unsigned key =
+                  __ldg(reinterpret_cast<const unsigned*>(x_tensor) + rows[i][h] * (kD / 2) + 16 * c + 4 * t + part);
+              of_weight[i][h] += low_of(key) * left + high_of(key) * right;
+            }
+            pairs[i][h][part] = pack(weight * left, weight * right);
           }
         }
       }
@@ -204,6 +215,16 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           if (there[i][h]) store_vector(kOfKeys ? a.grad_k : a.grad_q, rows[i][h], kD, 4 * c + t, pairs[i][h]);
+        }
+      }
+    }
+    if (kOfKeys && weights.of_row) {
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float sum = of_quad(of_weight[i][h]);
+          if (t == 0 && there[i][h]) a.grad_multiplicity[rows[i][h]] = sum;
         }
       }
     }
@@ -219,7 +240,10 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 #pragma unroll
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) pairs[i][h][part] = pack(scale * sums[i][2 * h], scale * sums[i][2 * h + 1]);
+          for (int h = 0; h < 2; ++h) {
+            const float by = scale * of_x[i][h];
+            pairs[i][h][part] = pack(by * sums[i][2 * h], by * sums[i][2 * h + 1]);
+          }
         }
       }
 #pragma unroll
