@@ -84,8 +84,11 @@ struct HalfArguments {
   int chunks = 0;
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
-  int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
-  int rows = 0;  ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int wide = 0;    ///< fragments are in the order of wide_tiles.cuh
+  int rows = 0;    ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int behind = 0;  ///< causal: partial sums are of queries, (heads, chunks), and go backwards
+  void* turned_fragments = nullptr;  ///< causal: as HalfGradients, of (key heads, chunks); null: not wanted
+  float* turned_scales = nullptr;
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
@@ -116,7 +119,9 @@ struct HalfGradients {
   float* grad_multiplicity = nullptr;  ///< as RowArguments
   int chunks = 0;
   int parts = 0;
-  int wide = 0;  ///< as HalfArguments; those of G alone are then of kD / 8 tiles
+  int rows = 0;                   ///< causal: of a chunk; then all but coefficients and gradients are by chunks
+  const float* traces = nullptr;  ///< causal: (key heads, chunks, d / 8)
+  int wide = 0;                   ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -196,6 +196,23 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradi
                      chunk_of(all.count, chunks, chunk % chunks, kKeys), factors, {});
 }
 
+/// Causal: of a chunk of a sequence. Grid: heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) causal_half_query_sums(HalfGradients a) {
+  const int head = blockIdx.x / a.chunks, slot = blockIdx.x % a.chunks;
+  const CausalChunk chunk = causal_chunk(a.shape, a.rows, slot);
+  const int place = chunk.sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
+  const Rows all = query_rows(a.shape, chunk.sequence, head);
+  RowFactors factors;
+  factors.coefficients = a.coefficients + a.coefficient_step * all.first;
+  factors.step = a.coefficient_step;
+  factors.by = row_power(a.largest + 2 * place);
+  factors.by_form = form_power(a.largest + 2 * place);
+  sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                     static_cast<const unsigned short*>(a.q) + all.first * kD,
+                     static_cast<const unsigned short*>(a.grad) + all.first * kDv, {chunk.first, chunk.count}, factors,
+                     {});
+}
+
 constexpr int kMostAddThreads = 1024, kVectors = 2 * kD, kMostGroups = kMostAddThreads / kVectors;
 
 /// Adds the chunks in a fixed order and splits a tile's sums into two 16-bit terms. Grid: key heads x tiles; blocks of
