@@ -11,6 +11,7 @@ rounded inputs, in those of the output.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import statistics
 import sys
 from pathlib import Path
@@ -145,7 +146,10 @@ def low_rank_case(device: str, repeats: int) -> dict:
 
 def record(name: str, times: list[float], error: float, dtype: torch.dtype, peer: tuple[str, float] | None) -> dict:
     median, spread = common.quartiles(times)
-    other = None if peer is None else {"name": peer[0], "version": torch.__version__, "value": peer[1]}
+    other = None
+    if peer is not None:
+        theirs = importlib.metadata.version("fla-core") if peer[0] == "flash-linear-attention" else torch.__version__
+        other = {"name": peer[0], "version": theirs, "value": peer[1]}
     return {
         "name": name, "value": median, "unit": "us", "spread": spread, "dtype": str(dtype).removeprefix("torch."),
         "deterministic": True, "error": error, "peer": other, **common.about("cuda"),
