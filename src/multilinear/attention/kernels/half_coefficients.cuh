@@ -17,7 +17,7 @@ __device__ __forceinline__ void coefficients_of_rows(const clebsch::attention::H
   using clebsch::attention::kGuard;
   constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV;
   const int t = threadIdx.x % 4;
-  float of_rows = 0.0f, of_forms = 0.0f;
+  float of_rows = 0.0f, of_forms = 0.0f, of_both = 0.0f;
   for (long long from = 64ll * part; from < all.count; from += 64ll * parts) {
     const long long at = from + threadIdx.x / 4;
     const bool there = at < all.count;
@@ -54,20 +54,24 @@ __device__ __forceinline__ void coefficients_of_rows(const clebsch::attention::H
     if (t == 0) *reinterpret_cast<float2*>(a.coefficients + row * a.coefficient_step) = make_float2(c1, c2);
     // Also what is too small or too large for 32 bits, and what is no number.
     const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e10f && trace < 1e37f &&
-                      fabsf(form) < 1e30f && fabsf(c2) < 1e30f && most < 1e15f;
+                      fabsf(form) < 1e30f && fabsf(c2) < 1e20f && most < 1e15f;
     flagged = flagged || (!fine && !(most == 0.0f));
     if (fine) {
       of_rows = fmaxf(of_rows, c1 * most);
       of_forms = fmaxf(of_forms, fabsf(form));
+      of_both = fmaxf(of_both, fabsf(c2) * most);
     }
   }
   __syncthreads();
   of_rows = largest_of(of_rows, of_warps);
   __syncthreads();
   of_forms = largest_of(of_forms, of_warps);
+  __syncthreads();
+  of_both = largest_of(of_both, of_warps);
   if (threadIdx.x == 0) {
-    atomicMax(a.largest + 2 * key_head, __float_as_uint(of_rows));
-    atomicMax(a.largest + 2 * key_head + 1, __float_as_uint(of_forms));
+    atomicMax(a.largest + 3 * key_head, __float_as_uint(of_rows));
+    atomicMax(a.largest + 3 * key_head + 1, __float_as_uint(of_forms));
+    atomicMax(a.largest + 3 * key_head + 2, __float_as_uint(of_both));
   }
   flag_head(a.head_flags + key_head, flagged);
 }
