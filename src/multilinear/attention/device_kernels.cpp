@@ -26,6 +26,7 @@ Kernels* load(const KernelShape& shape) {
   };
   auto kernels = std::make_unique<Kernels>();
   auto found = entries("exact_sums", {"sums_of_keys", "sums_of_queries", "add_chunks", "causal_add", "coefficients"});
+  for (size_t at = 0; at < 2; ++at) found[at].take_shared_memory(kExactSumBytes);
   kernels->sums_of_keys = found[0];
   kernels->sums_of_queries = found[1];
   kernels->add_chunks = found[2];

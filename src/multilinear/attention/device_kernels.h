@@ -48,9 +48,11 @@ inline int64_t parts_for(const Shape& shape, int64_t rows, int64_t tile) {
 
 inline int64_t sums_of(const KernelShape& kernels) { return int64_t{kernels.d} * (kernels.d + kernels.dv); }
 inline int tiles_of(const KernelShape& kernels) { return (kernels.d + 63) / 64 * ((kernels.d + kernels.dv + 63) / 64); }
+/// Shared memory of exact_sums.cu: two stages of 32 rows of 128 numbers.
+constexpr unsigned kExactSumBytes = 65536;
 /// Rows of a block of exact_quads.cu or exact_rows.cu.
 inline int exact_rows(const KernelShape& kernels, bool quads) {
-  if (quads) return 64;
+  if (quads) return 128;
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }

@@ -49,14 +49,15 @@ Room room_of(const KernelShape& shape, void* data, int64_t rows, int columns) {
 int64_t key_rows(const Shape& shape) { return (shape.offsets ? 1 : shape.sequences) * shape.key_heads * shape.keys; }
 
 /// Chunks of a key head's rows for kernels of 16-bit numbers: `wanted` for each of `heads` heads. Blocks of a cluster
-/// add their sums, and where a head has no other cluster all is done then.
+/// add their sums, and where a head has no other cluster all is done then: where `clustered`, which pays for few heads
+/// and for large ones.
 struct HalfChunks {
   int cluster = 1, partials = 1;  ///< blocks of a cluster, and what they leave for half_add
   int unit = 1;                   ///< partials are a multiple of it: heads have as many chunks each
   bool added = false;
 
-  HalfChunks(const Kernels& kernels, int wanted, int heads) {
-    if (kernels.wide) {
+  HalfChunks(const Kernels& kernels, int wanted, int heads, bool clustered) {
+    if (kernels.wide && clustered) {
       if (wanted >= 4) wanted -= wanted % 4;
       const int all = wanted * heads;
       cluster = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
@@ -104,7 +105,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
   // multiprocessor.
   const bool fills = kernels->wide && shape.d + shape.dv > 128;
-  const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1), 1);
+  const bool few = key_heads < 16 || fills;
+  const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, few ? 2 : 1), 1, few);
   const Partial partial(out, chunks.added ? 0 : one * 4, chunks.partials, 1, allocate);
   half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
@@ -162,8 +164,9 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   // Partial sums lie where gradients of keys go, coefficients where their queries' gradients go, and terms of the keys'
   // sums, which gradients of queries take, where gradients of values go.
   const auto one = static_cast<size_t>(key_heads * sums_of(shape)) * 4;
-  const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, key_heads < 16 ? 2 : 1),
-                          static_cast<int>(group));
+  const bool few = key_heads < 16 || (kernels.wide && shape.d + shape.dv > 128);
+  const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, few ? 2 : 1),
+                          static_cast<int>(group), few);
   const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d), chunks.added ? 0 : one, chunks.partials,
                         chunks.unit, allocate);
   half.chunks = partial.chunks * chunks.cluster;

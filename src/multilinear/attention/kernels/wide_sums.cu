@@ -14,16 +14,34 @@ constexpr int kKeys = 32 * kHalves, kStages = kAll == 128 ? 6 : 8, kAhead = kSta
 constexpr int kBlock = 128 * kKeys, kStage = kBlock * (kAll / 64);
 constexpr int kTiles = kAll / 8, kTileVectors = 2 * kD;  // of four sums
 
-/// Copies keys from .. from + kKeys into a stage, zeros from `end` on.
-__device__ __forceinline__ void copy_keys(char* stage, const unsigned short* k, const unsigned short* v, long long from,
-                                          long long end, const KeyWeights& weights, bool& others) {
+/// Vectors of a stage for a thread, and the keys they are of.
+constexpr int kParts = kKeys * (kAll / 8) / kWideThreads;
+__device__ __forceinline__ int key_of(int part) {
+  return (static_cast<int>(threadIdx.x) + part * kWideThreads) / (kAll / 8);
+}
+
+/// Which of a thread's keys there are, told a stage ahead: multiplicities take their time.
+struct KeptKeys {
+  bool kept[kParts];
+
+  __device__ __forceinline__ void read(const KeyWeights& weights, long long from, long long end, bool& others) {
 #pragma unroll
-  for (int part = 0; part < kKeys * (kAll / 8) / kWideThreads; ++part) {
-    const int at = threadIdx.x + part * kWideThreads, key = at / (kAll / 8), vector = at % (kAll / 8);
-    const bool there = from + key < end && weights.keeps(from + key, others);
-    const long long row = there ? from + key : 0;
+    for (int part = 0; part < kParts; ++part) {
+      const long long key = from + key_of(part);
+      kept[part] = key < end && weights.keeps(key, others);
+    }
+  }
+};
+
+/// Copies keys `from` and on into a stage, zeros in place of those that are not kept.
+__device__ __forceinline__ void copy_keys(char* stage, const unsigned short* k, const unsigned short* v, long long from,
+                                          const KeptKeys& keys) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const int key = key_of(part), vector = (threadIdx.x + part * kWideThreads) % (kAll / 8);
+    const long long row = keys.kept[part] ? from + key : 0;
     const unsigned short* source = vector < kD / 8 ? k + row * kD + 8 * vector : v + row * kDv + 8 * vector - kD;
-    copy_vector(stage + vector / 8 * kBlock + 128 * key + 16 * (vector % 8 ^ key % 8), source, there);
+    copy_vector(stage + vector / 8 * kBlock + 128 * key + 16 * (vector % 8 ^ key % 8), source, keys.kept[part]);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -133,6 +151,7 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
   const KeyWeights weights(kOfQueries ? nullptr : a.multiplicity, multiplicity_row(a.shape, sequence));
   if (!kOfQueries && !a.multiplicity && chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
   bool others = false;
+  KeptKeys kept;
   const Rows mine = chunk_of(all.count, chunks, chunk % chunks, kKeys);
   const unsigned short* left = static_cast<const unsigned short*>(kOfQueries ? a.q : a.k) + all.first * kD;
   const unsigned short* right = static_cast<const unsigned short*>(kOfQueries ? a.grad : a.v) + all.first * kDv;
@@ -152,8 +171,10 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
       copy_pair(factors + to * kKeys + threadIdx.x,
                 a.coefficients + (all.first + (there ? from + threadIdx.x : 0)) * a.coefficient_step, there);
     }
-    copy_keys(ring + to * kStage, left, right, from, end, weights, others);
+    copy_keys(ring + to * kStage, left, right, from, kept);
+    kept.read(weights, from + kKeys, end, others);
   };
+  kept.read(weights, mine.first, end, others);
   const float by = kOfQueries ? row_power(a.largest + 3 * head) : 1.0f;
   const float by_square = kOfQueries ? square_power(a.largest + 3 * head) : 1.0f;
 #pragma unroll
