@@ -13,15 +13,6 @@ constexpr int kHigh = CLEBSCH_HIGH;
 /// Sixteen bytes of a line: lines whose rows ldmatrix reads together lie in different banks.
 __device__ __forceinline__ int place_of_chunk(int line, int chunk) { return 4 * line + (chunk ^ (line >> 3 & 3)); }
 
-template <int kBytes>
-__device__ __forceinline__ void copy_rows(void* to, const void* from, bool there) {
-  const int bytes = there ? kBytes : 0;
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "n"(kBytes), "r"(bytes)
-      : "memory");
-}
-
 /// Starts to copy a tile's channels, 32 rows each, to lines from `line` on.
 template <int kChannels>
 __device__ __forceinline__ void fetch(uint4* lines, int line, const void* channels, const Tile& tile,
@@ -30,21 +21,10 @@ __device__ __forceinline__ void fetch(uint4* lines, int line, const void* channe
   const long long stride = a.plane;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(tile.batch) * kChannels + lane / 4) * stride;
-  const bool there = tile.m < a.square;
+  const bool there = tile.m < a.rows;
 #pragma unroll 4
   for (int channel = lane / 4; channel < kChannels; channel += 8, from += 8 * stride) {
-    uint4* to = lines + place_of_chunk(line + channel, chunk);
-    if (kVector == 8) {
-      copy_rows<16>(to, there ? from + tile.place : from, there);
-    } else if (kVector == 4) {
-      copy_rows<8>(to, there ? from + tile.place : from, there);
-      copy_rows<8>(reinterpret_cast<char*>(to) + 8, there ? from + tile.place4(a) : from, there);
-    } else {
-      for (int e = 0; e < 8; ++e) {
-        const int row = min(tile.m + e, a.square - 1);
-        reinterpret_cast<unsigned short*>(to)[e] = from[Tile::place_of(a, row)];
-      }
-    }
+    copy_vector(lines + place_of_chunk(line + channel, chunk), there ? from + tile.m : from, there);
   }
 }
 
@@ -95,7 +75,7 @@ __device__ __forceinline__ void load_rows(unsigned (&x)[kSteps][4], const FusedA
                                           int g, int t) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const long long row = tile.row_of_x(a, 16 * half + 8 * h + g);
+    const long long row = tile.row_of_tile(a, 16 * half + 8 * h + g);
     float v[kD / 32][8];
 #pragma unroll
     for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
@@ -305,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const int m = tile.first() + 16 * (part + i) + 8 * h + g;
-            if (m < a.square) store_columns(a, tile.first_of_batch(a) + m, c, t, sums[i], h);
+            if (is_row(a, m)) store_columns(a, row_of_x(a, tile.batch, m), c, t, sums[i], h);
           }
         }
       }

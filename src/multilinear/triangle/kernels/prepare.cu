@@ -42,6 +42,13 @@ __device__ __forceinline__ Row in_row(const FusedArguments& a, int group, int ha
   return {w.g_in_weight, w.g_in_bias, w.norm_in_weight, w.norm_in_bias, channel, kD, 0.5f};
 }
 
+/// Row `row` (0 to 63) of the first or second half of a set of warpgroups.cuh.
+__device__ __forceinline__ Row set_row(const FusedArguments& a, int set, int half, int row) {
+  constexpr int kPairSets = 2 * kH / kSetChannels;
+  if (set >= kPairSets) return gate_row(a, kSetChannels * (2 * (set - kPairSets) + half) + row);
+  return in_row(a, 4 * set + row / 16, half, row % 16);
+}
+
 /// With the gate before the projection the norm's weights act between them.
 __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
   const Weights& w = a.weights;
@@ -68,7 +75,7 @@ __device__ __forceinline__ uint4 in_vector(const FusedArguments& a, int at) {
   return vector;
 }
 
-/// Second operand: column `row`'s eight numbers 32 c + 8 t.
+/// Eight numbers of a row, from `column` on: of a second operand, 32 c + 8 t.
 __device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& row, int column) {
   uint4 vector;
   vector.x = pack(row.get(a, column), row.get(a, column + 1));
@@ -76,6 +83,14 @@ __device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& 
   vector.z = pack(row.get(a, column + 4), row.get(a, column + 5));
   vector.w = pack(row.get(a, column + 6), row.get(a, column + 7));
   return vector;
+}
+
+/// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
+__device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
+  constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
+  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8;
+  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row),
+                    64 * (matrix / 2 % kBlocks) + 8 * (at % 8 ^ row % 8));
 }
 
 /// The vectors, a thread each, then the biases, a warp each. Grid: as many threads, 256 a block, vectors in whole
@@ -86,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
     int at = blockIdx.x * 256 + threadIdx.x;
     const int lane = at % 32, g = lane / 4, t = lane % 4;
     if (at < kInVectors) {
-      static_cast<uint4*>(a.in_fragments)[at] = in_vector(a, at);
+      static_cast<uint4*>(a.in_fragments)[at] = kWarpgroups ? matrix_vector(a, at) : in_vector(a, at);
       return;
     }
     at -= kInVectors;
@@ -115,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   Row row;
   float* to = nullptr;
   if (at < kInBiases) {
-    row = in_row(a, at / 32, at / 16 % 2, at % 16);
+    row = kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64) : in_row(a, at / 32, at / 16 % 2, at % 16);
     to = a.in_bias + at;
   } else if ((at -= kInBiases) < kOut) {
     row = p_row(a, at);
