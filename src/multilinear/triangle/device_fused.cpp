@@ -62,6 +62,11 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
+/// Whether a device has the instructions and the memory that kernels for warpgroups need.
+bool has_warpgroups(const cuda::DeviceLimits& limits) {
+  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
+}
+
 /// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
 /// parts, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
@@ -89,6 +94,25 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
       take(stages, buffers);
       return true;
     }
+  }
+  return false;
+}
+
+/// Warps for output_warpgroups.cu, whose weights are in shared memory; false where none fit.
+bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
+  const int gate = gate_width(plan);
+  if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
+  if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
+  constexpr int kAlignment = 1024;
+  const int64_t fixed = kAlignment + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
+                        int64_t{plan.out + gate + 2 * plan.hidden} * 4;
+  const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2;
+  for (const int groups : {3, 2}) {
+    if (fixed + groups * lines > room) continue;
+    plan.out_resident = true;
+    plan.out_warps = 4 * groups;
+    plan.out_shared = static_cast<int>(fixed + groups * lines);
+    return true;
   }
   return false;
 }
@@ -148,7 +172,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   plan.wide = shape.d > 128;
   const int64_t room = cuda::most_shared_per_block(limits);
 
-  plan.warpgroups = limits.arch == 90 && shape.d % 64 == 0 && fit_warpgroups(plan, room);
+  plan.warpgroups = has_warpgroups(limits) && shape.d % 64 == 0 && fit_warpgroups(plan, room);
   if (plan.warpgroups) {
     plan.in_warps = plan.in_resident ? 12 : 16;
   } else if (plan.wide) {
@@ -174,6 +198,8 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
     plan.in_shared = static_cast<int>(plan.in_resident ? all : biases);
   }
 
+  plan.out_warpgroups = has_warpgroups(limits) && fit_output_warpgroups(plan, room);
+  if (plan.out_warpgroups) return plan;
   const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
   // Twice 16 rows halve what is read of the weights in shared memory, and take most registers of eight warps.
@@ -195,15 +221,16 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_OUT {}\n#define CLEBSCH_BEFORE {}\n#define CLEBSCH_STORED {}\n"
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
-                    "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n#define CLEBSCH_BUFFERS {}\n",
+                    "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
+                    "#define CLEBSCH_BUFFERS {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
-                    high, plan.warpgroups ? 1 : 0, plan.stages, plan.buffers) +
+                    high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers) +
             embedded()[name]};
   };
   return {source("prepare", false, 8, 1),
           source(plan.warpgroups ? "project_warpgroups" : plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps, plan.in_high),
-          source("output", plan.out_resident, plan.out_warps, plan.out_high)};
+          source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
@@ -263,7 +290,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
 
   const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
-  const auto parts_of = [&](int64_t rows) { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
+  const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
   const int64_t tiles = parts_of(kTileRows);
   if (plan.warpgroups) {
     kernels->project.launch(std::min(multiprocessors, parts_of(kGroupRows)), 32 * plan.in_warps, stream, f);
@@ -283,8 +310,10 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o),
              {workspace.get(), bytes}, stream);
   }
-  kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
-                         stream, f);
+  const int64_t out_parts = plan.out_warpgroups ? parts_of(kOutputRows) : tiles,
+                at_once = plan.out_warpgroups ? plan.out_warps / 4 : plan.out_warps;
+  kernels->output.launch(std::min(multiprocessors, (out_parts + at_once - 1) / at_once), 32 * plan.out_warps, stream,
+                         f);
 }
 
 }  // namespace clebsch::triangle

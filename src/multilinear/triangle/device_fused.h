@@ -25,6 +25,7 @@ struct FusedPlan {
   /// The first kernel is that for warpgroups, with so many matrices of weights and parts of rows in shared memory.
   bool warpgroups = false;
   int stages = 0, buffers = 0;
+  bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;         ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;  ///< weights of the first kernel are in shared memory
   bool out_resident = false;
@@ -39,7 +40,7 @@ struct FusedPlan {
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits);
 
-/// The kernels' sources: prepare; project_warpgroups, project_wide or project; output.
+/// The kernels' sources: prepare; project_warpgroups, project_wide or project; output_warpgroups or output.
 std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan);
 
 /// As device_forward, with a plan for the current device.

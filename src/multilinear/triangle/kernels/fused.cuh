@@ -3,14 +3,16 @@
 // float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
 // CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
 // shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
-// (kNoMask ...), CLEBSCH_WARPGROUPS (the first kernel is one of those of warpgroups.cuh), CLEBSCH_PADDED (lines of left, right and o are longer than n).
+// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups), CLEBSCH_PADDED (lines of left, right and o are longer than n).
 //
 // Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
 // So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
 // q + 1, places 2 t + 8 and 2 t + 9 are q + 2 and q + 3.
 #ifndef CLEBSCH_NUMBER
-// For tools that compile a file as it stands; device_fused.cpp says what a problem has.
 #define CLEBSCH_NUMBER 3
+#endif
+#ifndef CLEBSCH_H
+// For tools that compile a file as it stands; device_fused.cpp says what a problem has.
 #define CLEBSCH_D 128
 #define CLEBSCH_DV 128
 #define CLEBSCH_X 3
@@ -25,6 +27,7 @@
 #define CLEBSCH_PADDED 0
 #define CLEBSCH_HIGH 1
 #define CLEBSCH_WARPGROUPS 0
+#define CLEBSCH_OUT_WARPGROUPS 0
 #define CLEBSCH_STAGES 16
 #define CLEBSCH_BUFFERS 2
 #endif
@@ -41,7 +44,7 @@ constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 /// Groups of 16 channels of left and right, then groups of 32 of the gate; in whole sets.
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
-constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS;
+constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
 
 __device__ __forceinline__ float low_of_x(unsigned pair) {
 #if CLEBSCH_X == 2

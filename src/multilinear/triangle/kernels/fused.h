@@ -10,6 +10,8 @@ constexpr int kTileRows = 32;
 constexpr int kGroupsOfSet = 4;
 /// Warpgroups (warpgroups.cuh): channels of a product, of which a set has two, and rows of x.
 constexpr int kSetChannels = 64, kGroupRows = 128;
+/// Rows that a warpgroup of output_warpgroups.cu takes at once.
+constexpr int kOutputRows = 64;
 
 struct FusedArguments {
   Shape shape;

@@ -4,6 +4,7 @@
 
 constexpr int kInVectors = kSets * kSteps * kGroupsOfSet * 2 * 32;
 constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 8;
+constexpr bool kWideOut = CLEBSCH_X == 1, kWideGates = kWideOut && !kBefore;
 constexpr int kInBiases = kSets * kGroupsOfSet * 32, kGBiases = kStored ? 0 : kGate;
 
 /// A number of a tensor of weights; `other` where there is none.
@@ -85,6 +86,21 @@ __device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& 
   return vector;
 }
 
+/// The same of a second operand for warpgroups, whose rows lie as those of matrices below: `at` counts vectors of a
+/// matrix of `rows` rows and 64 places of the inner index, which are columns as of fused.cuh.
+template <bool kWide, typename RowOf>
+__device__ __forceinline__ uint4 place_vector(const FusedArguments& a, int at, int rows, const RowOf& row_of) {
+  const int block = at / (8 * rows), place = at % (8 * rows) / 8, chunk = at % 8 ^ place % 8;
+  const Row row = row_of(a, column_of_out<kWide>(place / 8, place % 8));
+  const int step = 4 * block + chunk / 2, column = 32 * (step / 2) + 4 * (step % 2) + 2 * (chunk % 2);
+  uint4 vector;
+  vector.x = pack(row.get(a, column), row.get(a, column + 1));
+  vector.y = pack(row.get(a, column + 8), row.get(a, column + 9));
+  vector.z = pack(row.get(a, column + 16), row.get(a, column + 17));
+  vector.w = pack(row.get(a, column + 24), row.get(a, column + 25));
+  return vector;
+}
+
 /// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
 __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
   constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
@@ -108,14 +124,16 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
     if (at < kPVectors) {
       const int c = at / 32 % (kH / 32), tile = at / 32 / (kH / 32);
       static_cast<uint4*>(a.p_fragments)[at] =
-          out_vector(a, p_row(a, column_of_out<CLEBSCH_X == 1>(tile, g)), 32 * c + 8 * t);
+          kOutWarpgroups ? place_vector<kWideOut>(a, at, kOut, p_row)
+                         : out_vector(a, p_row(a, column_of_out<kWideOut>(tile, g)), 32 * c + 8 * t);
       return;
     }
     at -= kPVectors;
     if (at < kGVectors) {
       const int c = at / 32 % (kD / 32), tile = at / 32 / (kD / 32);
       static_cast<uint4*>(a.g_fragments)[at] =
-          out_vector(a, gate_row(a, column_of_out < CLEBSCH_X == 1 && !kBefore > (tile, g)), 32 * c + 8 * t);
+          kOutWarpgroups ? place_vector<kWideGates>(a, at, kGate, gate_row)
+                         : out_vector(a, gate_row(a, column_of_out<kWideGates>(tile, g)), 32 * c + 8 * t);
     }
     return;
   }
