@@ -167,7 +167,7 @@ __device__ __forceinline__ float finish_row(const clebsch::attention::HalfArgume
   const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
   if (writes) {
     a.norm[row] = norm;
-    a.flags[row] = mine ? 1 : 0;
+    if (a.flags) a.flags[row] = mine ? 1 : 0;
     flagged = flagged || mine;
   }
   return norm > 0.0f ? 1.0f / norm : 0.0f;
