@@ -2,8 +2,8 @@
 
     python benchmarks/grade/kk_cost.py --lmp LMP --plugins FOLDER [--model MODEL.pt] [--device cuda] --json out.json
 
-FOLDER: clebschplugin.so, and clebschkkplugin.so in it or in a folder of it. Water of the shipped model by default, 9,216
-atoms on a GPU. Three inputs take turns: no grade; a compute of grades that nobody reads; grades read every step. Thermo
+FOLDER: clebschplugin.so, and clebschkkplugin.so in it or in a folder of it. By default 9,216 atoms of the shipped water
+model. Three inputs take turns: no grade; a compute of grades that nobody reads; grades read every step. Thermo
 is written every step in all of them, so that the host waits for a step's energy with or without a grade. Loop times of
 LAMMPS, medians over the rounds.
 """
