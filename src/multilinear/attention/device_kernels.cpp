@@ -63,8 +63,11 @@ Kernels* load(const KernelShape& shape) {
   }
   kernels->wide = takes_wide_kernels(shape, limits);
   if (kernels->wide) {
-    kernels->wide_sums = entries("wide_sums", {"wide_sums"})[0];
-    kernels->wide_sums.take_shared_memory(wide_sum_bytes(shape));
+    found = entries("wide_sums", {"wide_sums", "wide_sums_of_two", "wide_sums_of_four"});
+    for (cuda::Kernel& kernel : found) kernel.take_shared_memory(wide_sum_bytes(shape));
+    kernels->wide_sums = found[0];
+    kernels->wide_sums_of_two = found[1];
+    kernels->wide_sums_of_four = found[2];
     kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
     kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});

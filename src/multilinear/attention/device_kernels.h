@@ -12,7 +12,8 @@ struct Kernels {
   cuda::KernelOf<SumArguments> sums_of_keys, sums_of_queries, add_chunks, causal_add;
   cuda::KernelOf<RowArguments> rows_of_queries, coefficients, gradients_of_queries, gradients_of_keys;
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
-  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows, wide_sums, wide_rows;
+  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows, wide_sums, wide_sums_of_two, wide_sums_of_four;
+  cuda::KernelOf<HalfArguments> wide_rows;
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;

@@ -82,9 +82,13 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
   // multiprocessor.
   const bool fills = kernels->wide && shape.d + shape.dv > 128;
-  const Partial partial(out, one * 4, chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1), 1,
-                        allocate);
-  half.chunks = partial.chunks;
+  int wanted = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
+  // Blocks of a cluster add their sums, and where a head has no other all is done then.
+  const int cluster = !kernels->wide ? 1 : wanted >= 4 ? 4 : wanted >= 2 ? 2 : 1;
+  wanted /= cluster;
+  const bool added = kernels->wide && wanted == 1;
+  const Partial partial(out, added ? 0 : one * 4, wanted, 1, allocate);
+  half.chunks = partial.chunks * cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
   const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
@@ -94,11 +98,17 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
   if (kernels->wide) {
-    kernels->wide_sums.launch(key_heads * half.chunks, 256, stream, half);
+    const auto& kernel = cluster == 4   ? kernels->wide_sums_of_four
+                         : cluster == 2 ? kernels->wide_sums_of_two
+                                        : kernels->wide_sums;
+    kernel.launch(key_heads * half.chunks, 256, stream, half);
   } else {
     kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
   }
-  kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
+  if (!added) {
+    half.chunks = partial.chunks;
+    kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
+  }
   if (kernels->wide) {
     half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
     kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
