@@ -24,9 +24,9 @@ from test_sampling import factors
 from test_triangle import a_mask, check, pairs, weights
 
 pytestmark = pytest.mark.sanitize
-#: Of linear attention: mma.sync, wgmma (both sizes of a head), loops.
+#: Of linear attention: mma.sync, wgmma (both sizes of a head), loops, products of double precision by tensor cores.
 KINDS = {"half": (32, 32, torch.float16), "wide": (64, 64, torch.bfloat16), "wider": (128, 128, torch.float16),
-         "single": (24, 8, torch.float32), "double": (8, 40, torch.float64)}  # fmt: skip
+         "single": (24, 8, torch.float32), "products": (32, 64, torch.float32), "double": (8, 40, torch.float64)}  # fmt: skip
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
@@ -39,6 +39,12 @@ def test_linear_attention(kind, causal, device):
     offsets = torch.tensor([0, 1, 1, 34, 70], dtype=torch.int32, device=device)
     multiplicity = (torch.arange(70, device=device) % 3).to(dtype)[None]
     compare_attention(q, k, v, multiplicity, offsets, 0.1, bound=bound, causal=causal)
+
+
+@pytest.mark.parametrize("keys", [200, 600])
+def test_clusters_of_blocks(keys, device):
+    """Two blocks, or four, add their sums of keys."""
+    compare_attention(*attention_tensors(1, 2, 1, 20, keys, 64, 64, torch.float16, device), bound=1e-3)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
@@ -97,6 +103,7 @@ def test_graph_attention(dtype, normalise, device):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32x3", "ieee"])
 @pytest.mark.parametrize("shape", [(2, 3, 32, 32, 32), (1, 17, 64, 32, 64), (1, 16, 128, 128, 128), (1, 9, 256, 64, 96),
+                                   (1, 8, 160, 32, 32),
                                    (1, 8, 48, 80, 16)], ids=str)  # fmt: skip
 def test_triangle(shape, precision, device):
     """The fused kernels for narrow and wide rows, the composed ones, and products by all of cuBLAS's ways."""
