@@ -25,8 +25,14 @@ from test_triangle import a_mask, check, pairs, weights
 
 pytestmark = pytest.mark.sanitize
 #: Of linear attention: mma.sync, wgmma (both sizes of a head), loops, products of double precision by tensor cores.
-KINDS = {"half": (32, 32, torch.float16), "wide": (64, 64, torch.bfloat16), "wider": (128, 128, torch.float16),
-         "single": (24, 8, torch.float32), "products": (32, 64, torch.float32), "double": (8, 40, torch.float64)}  # fmt: skip
+KINDS = {
+    "half": (32, 32, torch.float16),
+    "wide": (64, 64, torch.bfloat16),
+    "wider": (128, 128, torch.float16),
+    "single": (24, 8, torch.float32),
+    "products": (32, 64, torch.float32),
+    "double": (8, 40, torch.float64),
+}
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
