@@ -1,6 +1,6 @@
 // As output.cu, by warpgroups on the tensor cores of compute capability 9.0: rows are first operands in registers,
 // weights second operands in shared memory. fused.cuh says what this is compiled for.
-#include "multilinear/attention/kernels/wide_tiles.cuh"
+#include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
