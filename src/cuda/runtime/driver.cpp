@@ -27,6 +27,22 @@ enum Attribute : int {
   kMaxSharedPerBlockOptin = 97,
 };
 
+struct LaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    char bytes[64];
+    int allowed;
+  } value;
+};
+
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
+
 struct Driver {
   Driver();
   SharedLibrary library;
@@ -162,6 +178,26 @@ void Kernel::launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, 
   if (grid_x <= 0 || grid_y <= 0) return;
   require(grid_x <= 2147483647 && grid_y <= 65535, "kernel {}: a grid of {} x {} blocks is too large", name_, grid_x,
           grid_y);
+  if (early_) {
+    constexpr int kProgrammaticSerialization = 6;
+    LaunchAttribute attribute{};
+    attribute.id = kProgrammaticSerialization;
+    attribute.value.allowed = 1;
+    const LaunchConfig config{static_cast<unsigned>(grid_x),
+                              static_cast<unsigned>(grid_y),
+                              1,
+                              static_cast<unsigned>(threads),
+                              1,
+                              1,
+                              shared_,
+                              stream,
+                              &attribute,
+                              1};
+    using LaunchWith = Result (*)(const LaunchConfig*, Function, void**, void**);
+    static const auto launch_with = driver().library.function<LaunchWith>("cuLaunchKernelEx");
+    check(launch_with(&config, function_, arguments.data(), nullptr), name_.c_str());
+    return;
+  }
   const Result result =
       driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
                       static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);

@@ -21,6 +21,12 @@
 
 namespace {
 
+/// The beginning of a CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, threads_x, threads_y, threads_z, shared;
+  void* stream;
+};
+
 std::mutex mutex;
 std::string message = "no error";
 
@@ -147,6 +153,12 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   const std::string error =
       clebsch::emulator::run(called.kernel, called.begin_block, grid_x, grid_y, threads_x, arguments);
   return error.empty() ? 0 : failed(error);
+}
+
+/// Attributes say when a launch may begin; here all are done in order.
+int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** arguments, void** extra) {
+  return cuLaunchKernel(function, config->grid_x, config->grid_y, config->grid_z, config->threads_x, config->threads_y,
+                        config->threads_z, config->shared, config->stream, arguments, extra);
 }
 
 // Streams are no more than their handles here, so an event only knows whether it was recorded.

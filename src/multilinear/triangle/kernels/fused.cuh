@@ -46,6 +46,17 @@ constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 3
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
 constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
 
+// Kernels for warpgroups are launched early (cuda::Kernel::start_early).
+#if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
+/// The kernel after this one may begin.
+__device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// What the kernel before this one wrote is there, and it reads no more.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void let_next_begin() {}
+__device__ __forceinline__ void await_kernel_before() {}
+#endif
+
 __device__ __forceinline__ float low_of_x(unsigned pair) {
 #if CLEBSCH_X == 2
   const unsigned bits = pair & 0xffffu;

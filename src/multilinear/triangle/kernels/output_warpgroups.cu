@@ -89,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const int m = static_cast<int>(part - static_cast<long long>(batch) * parts_of_batch) * kRows;
     fetch_lines<kH>(lines, 0, a.o, batch, m, a);
   };
+  await_kernel_before();  // weights are older
   if (at < parts) fetch_o(at);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
