@@ -41,6 +41,10 @@ def ours(q, k, v):
     return spherical_attention(q, k, v)[0]
 
 
+def with_norm(q, k, v):
+    return spherical_attention(q, k, v)
+
+
 def composition(q, k, v):
     gram = k.transpose(-1, -2) @ k
     return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
@@ -171,6 +175,8 @@ def main() -> None:
             contenders["FlashAttention-2 (softmax)"] = softmax(SDPBackend.FLASH_ATTENTION)
             contenders["cuDNN (softmax)"] = softmax(SDPBackend.CUDNN_ATTENTION)
         found = {}
+        of_forward = sum(t.numel() * t.element_size() for t in tensors)
+        of_inputs = of_forward, of_forward * 4 // 3  # backward, the gradient of the output too
         print(f"({batch}, {heads}, {length}, {d}) {dtype}", flush=True)
         for label, call in contenders.items():
             try:
@@ -181,15 +187,22 @@ def main() -> None:
                     raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
                 forward, way = forward_times(call, tensors, repeats)
                 both = both_times(call, tensors, repeats)
-                memory = peak_memory(call, tensors)
+                memory = peak_memory(with_norm if label == "clebsch" else call, tensors)
             except RuntimeError as problem:  # a backend that is not there
                 print(f"  {label}: {str(problem).splitlines()[0]}", flush=True)
                 continue
             found[label] = {"forward": forward, "way": way, "both": both, "error": error, "memory": memory}
             shown = "" if error is None else f", error {error:.1e}"
+            percent = ", ".join(f"{100 * m / n:.2f}%" for m, n in zip(memory, of_inputs, strict=True))
             print(f"  {label:28s} forward {statistics.median(forward):9.1f} us ({way}), with backward "
-                  f"{statistics.median(both):9.1f} us, memory {memory / 2**20:.1f} MiB{shown}", flush=True)  # fmt: skip
+                  f"{statistics.median(both):9.1f} us, memory {percent} of the inputs{shown}", flush=True)  # fmt: skip
         rows.append({"shape": [batch, heads, length, d], "dtype": str(dtype), "contenders": found})
+        if "clebsch" in found and dtype == torch.float16:
+            of_parts = zip(("forward", "backward"), found["clebsch"]["memory"], of_inputs, strict=True)
+            for part, bytes_taken, of_all in of_parts:
+                row = record(f"{name.removesuffix('_us')}_{part}_memory_percent", [100 * bytes_taken / of_all] * 3,
+                             found["clebsch"]["error"], dtype, None)  # fmt: skip
+                records.append(row | {"unit": "% of inputs"})
         peers = [label for label in ("torch", "torch.compile") if label in found]
         if "clebsch" not in found:
             raise SystemExit("clebsch did not run")

@@ -63,6 +63,15 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   own_rank = rank;
   return real(comm, ranks, id, rank);
 }
+int ncclCommInitRankConfig(void** comm, int ranks, Id id, int rank, void* config) {
+  REAL(ncclCommInitRankConfig);
+  own_rank = rank;
+  return real(comm, ranks, id, rank, config);
+}
+int ncclCommSplit(void* comm, int color, int key, void** part, void* config) {
+  REAL(ncclCommSplit);
+  return real(comm, color, key, part, config);
+}
 int ncclCommDestroy(void* comm) {
   REAL(ncclCommDestroy);
   return real(comm);

@@ -112,6 +112,8 @@ TEST(EmulatedAttention, InDoublePrecision) {
   compare({kFloat64, 1, 2, 2, 17, 3, 9, 70, true}, 1e-11, 1e-11);
   compare({kFloat32, 1, 1, 1, 72, 8, 40, 33}, 1e-5, 1e-5);
   compare({kFloat32, 3, 4, 2, 4, 4, 9, 9, true, false, {0, 0, 7, 9}}, 1e-5, 1e-5);
+  compare({kFloat32, 1, 4, 2, 32, 64, 140, 70, true}, 1e-5, 1e-5);
+  compare({kFloat32, 2, 2, 2, 96, 32, 70, 70, false, false, {0, 5, 70}}, 1e-5, 1e-5);
   compare({kFloat64, 1, 1, 1, 8, 16, 0, 5}, 1e-11, 1e-11);
   compare({kFloat64, 1, 1, 1, 8, 16, 5, 0}, 1e-11, 1e-11);
 }

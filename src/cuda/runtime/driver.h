@@ -40,17 +40,13 @@ class Kernel {
   /// Launches from now on give a block so much memory of the kernel's `extern __shared__` array, at most
   /// DeviceLimits::dynamic_shared_per_block. Throws Error when the device has less.
   void take_shared_memory(unsigned bytes);
-  /// Launches from now on may begin as soon as every block of the kernel before them on the stream has said so
-  /// (griddepcontrol.launch_dependents) or is done. This kernel waits itself (griddepcontrol.wait) before it reads what
-  /// that one writes, or writes what that one reads. Compute capability 9.0 and later.
-  void start_early() { early_ = true; }
 
  private:
   friend std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names);
   std::string name_;
   void* function_ = nullptr;
   unsigned shared_ = 0;
-  bool early_ = false;
+  bool early_ = false;  ///< see kernels/early_start.cuh
 };
 
 /// A kernel that takes one struct, which its source and its launcher include from the same header (src/cuda/kernels).
@@ -60,7 +56,6 @@ class KernelOf {
   KernelOf() = default;
   KernelOf(Kernel kernel) : kernel_(std::move(kernel)) {}
   void take_shared_memory(unsigned bytes) { kernel_.take_shared_memory(bytes); }
-  void start_early() { kernel_.start_early(); }
   void launch(int64_t grid_x, int threads, Stream stream, const Arguments& arguments) const {
     launch(grid_x, 1, threads, stream, arguments);
   }

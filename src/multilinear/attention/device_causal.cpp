@@ -17,7 +17,7 @@ int64_t chunks_of(const Shape& shape, int rows) {
 /// Sums of chunks of keys (or queries), and of all chunks before (behind) them, into a.partial.
 void chunk_sums(const Kernels& kernels, const KernelShape& shape, const SumArguments& a, cuda::Stream stream) {
   const auto& kernel = a.backwards ? kernels.sums_of_queries : kernels.sums_of_keys;
-  kernel.launch(int64_t{a.shape.key_heads} * a.chunks * tiles_of(shape), 128, stream, a);
+  kernel.launch(int64_t{a.shape.key_heads} * a.chunks * tiles_of(shape), 256, stream, a);
   kernels.causal_add.launch(heads_of_keys(a.shape) * ((sums_of(shape) + 63) / 64), 64, stream, a);
 }
 
@@ -105,7 +105,8 @@ void device_causal_backward(const KernelShape& shape, RowArguments a, const Allo
   const Memory sums = allocate(static_cast<size_t>(int64_t{a.shape.key_heads} * a.chunks * sums_of(shape)) * 8);
   a.coefficients = at<double>(coefficients);
   a.sums = a.gradient_sums = at<double>(sums);  // one after the other
-  kernels->coefficients.launch((rows + 3) / 4, 128, stream, a);
+  kernels->coefficients.launch(int64_t{a.shape.sequences} * a.shape.heads, parts_for(a.shape, a.shape.queries, 64), 128,
+                               stream, a);
   chunk_sums(*kernels, shape, sums_of_chunks(a, false), stream);
   kernels->causal_gradients_of_queries.launch(int64_t{a.shape.heads} * a.chunks, tiles, 128, stream, a);
   chunk_sums(*kernels, shape, sums_of_chunks(a, true), stream);

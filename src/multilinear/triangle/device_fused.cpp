@@ -40,8 +40,6 @@ Kernels* load(const FusedPlan& plan) {
   kernels->prepare = load_one(requests[0], arch, 0);
   kernels->project = load_one(requests[1], arch, plan.in_shared);
   kernels->output = load_one(requests[2], arch, plan.out_shared);
-  if (plan.warpgroups) kernels->project.start_early();
-  if (plan.out_warpgroups) kernels->output.start_early();
   return kernels.release();
 }
 

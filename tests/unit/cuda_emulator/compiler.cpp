@@ -41,6 +41,8 @@ std::string without_assembly(std::string text) {
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
+        // Kernels run one after the other here.
+        {statement(R"(griddepcontrol\.(wait|launch_dependents);"[^;]*;)"), ""},
         {statement(R"(cp\.async\.wait_group %0;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(cp\.async\.wait_group (\d+);"[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32 [^;]*;"[^;]*;)"),
@@ -61,7 +63,6 @@ std::string without_assembly(std::string text) {
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
         {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
-        {statement(R"(griddepcontrol\.\w+;"[^;]*;)"), ";"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},

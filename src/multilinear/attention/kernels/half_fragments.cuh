@@ -59,19 +59,20 @@ __device__ __forceinline__ void write_fragments(uint4* fragments, float* scale, 
 }
 
 /// The same in the order that products of groups of warps read (wide_tiles.cuh): term, step of 16 inner places, its
-/// halves, tile (of kTiles), column, eight places.
-template <int kInner, int kTiles>
-__device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* scale, const float* terms, float most,
-                                                     int tile) {
+/// halves, tile (of kTiles), column, eight places. Of `threads` threads this is number `thread`; terms are term(row,
+/// column).
+template <int kInner, int kTiles, typename Term>
+__device__ __forceinline__ void write_wide_terms(uint4* fragments, float* scale, const Term& term, float most, int tile,
+                                                 int thread, int threads) {
   const float up = power_to(13, most);
-  if (threadIdx.x == 0) *scale = 1.0f / up;
-  for (int at = threadIdx.x; at < kInner; at += static_cast<int>(blockDim.x)) {
+  if (thread == 0) *scale = 1.0f / up;
+  for (int at = thread; at < kInner; at += threads) {
     const int step = at / 16, half = at / 8 % 2, column = at % 8;
     unsigned high[4], low[4];
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const int row = 32 * (step / 2) + 8 * pair + 4 * (step % 2) + 2 * half;
-      const float x = terms[row * 8 + column] * up, y = terms[(row + 1) * 8 + column] * up;
+      const float x = term(row, column) * up, y = term(row + 1, column) * up;
       high[pair] = pack(x, y);
       low[pair] = pack(x - low_of(high[pair]), y - high_of(high[pair]));
     }
@@ -88,6 +89,14 @@ __device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* sc
     vector.w = low[3];
     to[kInner / 8 * kTiles * 8] = vector;
   }
+}
+/// Of terms (kInner, 8) in shared memory, by a block.
+template <int kInner, int kTiles>
+__device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* scale, const float* terms, float most,
+                                                     int tile) {
+  write_wide_terms<kInner, kTiles>(
+      fragments, scale, [&](int row, int column) { return terms[row * 8 + column]; }, most, tile,
+      static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 /// Starts the copy of four tiles of fragments into shared memory.
@@ -167,7 +176,7 @@ __device__ __forceinline__ float finish_row(const clebsch::attention::HalfArgume
   const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
   if (writes) {
     a.norm[row] = norm;
-    a.flags[row] = mine ? 1 : 0;
+    if (a.flags) a.flags[row] = mine ? 1 : 0;
     flagged = flagged || mine;
   }
   return norm > 0.0f ? 1.0f / norm : 0.0f;

@@ -24,7 +24,6 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   if (!of_values && tile == 0 && threadIdx.x == 0) {
     a.largest[2 * head] = a.largest[2 * head + 1] = 0;
     a.head_flags[head] = 0;
-    if (head == 0) a.head_flags[heads] = 0;
   }
   const double* sums = a.sums + static_cast<long long>(head) * kD * kAll;
   float most = 0.0f;
@@ -110,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradient
     if (!there) continue;
     const float norm = a.norm[row], of_norm = a.grad_norm ? a.grad_norm[row] : 0.0f;
     const float c1 = norm > 0.0f ? 1.0f / norm : 0.0f, form = of_norm * norm - product, c2 = form * c1 * c1;
-    if (t == 0) reinterpret_cast<float2*>(a.coefficients)[row] = make_float2(c1, c2);
+    if (t == 0) *reinterpret_cast<float2*>(a.coefficients + row * a.coefficient_step) = make_float2(c1, c2);
     // Also what is too small or too large for 32 bits, and what is no number.
     const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e10f && trace < 1e37f &&
                       fabsf(form) < 1e30f && fabsf(c2) < 1e30f && most < 1e15f;
@@ -128,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradient
     atomicMax(a.largest + 2 * key_head, __float_as_uint(of_rows));
     atomicMax(a.largest + 2 * key_head + 1, __float_as_uint(of_forms));
   }
-  if (flagged) a.head_flags[key_head] = a.head_flags[a.shape.sequences * a.shape.key_heads] = 1;
+  flag_head(a.head_flags + key_head, flagged);
 }
 
 /// first = x A and y B, combined; for keys then second = x C. A and C are `fragments`, B is turned.
@@ -155,7 +154,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         rows[i][h] = all.first + (there[i][h] ? at : 0);
         of_x[i][h] = of_y[i][h] = 1.0f;
         if (!kOfKeys) {
-          const float2 c = __ldg(reinterpret_cast<const float2*>(a.coefficients) + rows[i][h]);
+          const float2 c = *reinterpret_cast<const float2*>(a.coefficients + rows[i][h] * a.coefficient_step);
           of_y[i][h] = c.x;
           of_x[i][h] = c.y;
         }

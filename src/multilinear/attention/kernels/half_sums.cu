@@ -35,12 +35,13 @@ __device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned 
 /// Factors of rows in shared memory, which a thread reads a step before it writes them.
 struct RowFactors {
   const float* coefficients = nullptr;  // of row 0
+  int step = 2;                         // floats to the next row's
   float by = 1.0f, by_form = 1.0f;
 
   __device__ __forceinline__ float2 read(long long from, long long end) const {
     const long long row = from + threadIdx.x;
     if (threadIdx.x >= kKeys || row >= end) return make_float2(0.0f, 0.0f);
-    const float2 c = __ldg(reinterpret_cast<const float2*>(coefficients) + row);
+    const float2 c = __ldg(reinterpret_cast<const float2*>(coefficients + row * step));
     return c.x == 0.0f ? make_float2(0.0f, 0.0f) : make_float2(c.x * by, by * (c.y / c.x) * by_form);
   }
 };
@@ -174,7 +175,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradi
   const int chunks = a.chunks / group, head = place % a.shape.key_heads * group + chunk / chunks;
   const Rows all = query_rows(a.shape, place / a.shape.key_heads, head);
   RowFactors factors;
-  factors.coefficients = a.coefficients + 2 * all.first;
+  factors.coefficients = a.coefficients + a.coefficient_step * all.first;
+  factors.step = a.coefficient_step;
   factors.by = row_power(a.largest + 2 * place);
   factors.by_form = form_power(a.largest + 2 * place);
   sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,

@@ -49,7 +49,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
       there[h] = at < all.count;
       rows[0][h] = all.first + (there[h] ? at : 0);
       if (!kOfKeys) {
-        const float2 c = __ldg(reinterpret_cast<const float2*>(a.coefficients) + rows[0][h]);
+        const float2 c = *reinterpret_cast<const float2*>(a.coefficients + rows[0][h] * a.coefficient_step);
         of_y[h] = c.x;
         of_x[h] = c.y;
       }

@@ -46,7 +46,7 @@ constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 3
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
 constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
 
-// Kernels for warpgroups are launched early (cuda::Kernel::start_early).
+// Kernels for warpgroups are launched early (early_start.cuh), and wait when they need what the one before them wrote.
 #if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
 /// The kernel after this one may begin.
 __device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

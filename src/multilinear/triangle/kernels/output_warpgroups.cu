@@ -1,5 +1,6 @@
 // As output.cu, by warpgroups on the tensor cores of compute capability 9.0: rows are first operands in registers,
 // weights second operands in shared memory. fused.cuh says what this is compiled for.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
 
