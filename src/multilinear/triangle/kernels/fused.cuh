@@ -13,6 +13,8 @@
 #endif
 #ifndef CLEBSCH_H
 // For tools that compile a file as it stands; device_fused.cpp says what a problem has.
+#undef CLEBSCH_D
+#undef CLEBSCH_DV
 #define CLEBSCH_D 128
 #define CLEBSCH_DV 128
 #define CLEBSCH_X 3
