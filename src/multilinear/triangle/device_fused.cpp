@@ -62,11 +62,6 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
-/// Whether a device has the instructions and the memory that kernels for warpgroups need.
-bool has_warpgroups(const cuda::DeviceLimits& limits) {
-  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
-}
-
 /// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
 /// parts, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
@@ -151,6 +146,10 @@ void contract(const DeviceArguments& a, int64_t matrices, const void* left, cons
 }
 
 }  // namespace
+
+bool has_warpgroups(const cuda::DeviceLimits& limits) {
+  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
+}
 
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits) {

@@ -11,6 +11,9 @@
 
 namespace clebsch::triangle {
 
+/// Whether a device has the instructions and the memory that kernels for warpgroups need.
+bool has_warpgroups(const cuda::DeviceLimits& limits);
+
 /// How the kernels of a shape are compiled and launched.
 struct FusedPlan {
   int operand = kBfloat16;  ///< number type of left, right and o

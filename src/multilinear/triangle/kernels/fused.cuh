@@ -13,6 +13,8 @@
 #endif
 #ifndef CLEBSCH_H
 // For tools that compile a file as it stands; device_fused.cpp says what a problem has.
+#undef CLEBSCH_D
+#undef CLEBSCH_DV
 #define CLEBSCH_D 128
 #define CLEBSCH_DV 128
 #define CLEBSCH_X 3
@@ -45,6 +47,17 @@ constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
 constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
+
+// Kernels for warpgroups are launched early (early_start.cuh), and wait when they need what the one before them wrote.
+#if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
+/// The kernel after this one may begin.
+__device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// What the kernel before this one wrote is there, and it reads no more.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void let_next_begin() {}
+__device__ __forceinline__ void await_kernel_before() {}
+#endif
 
 __device__ __forceinline__ float low_of_x(unsigned pair) {
 #if CLEBSCH_X == 2

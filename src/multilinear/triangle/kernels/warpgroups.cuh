@@ -5,6 +5,7 @@
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
 // adjacent rows. Channels come in sets of 128: projections of 64, then their gates; or 128 gates that are stored.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
 
