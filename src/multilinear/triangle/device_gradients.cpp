@@ -37,7 +37,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits))) requests.push_back({name, composed_source(name, problem)});
+  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
+    requests.push_back({name, composed_source(name, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);

@@ -8,8 +8,7 @@
 __device__ __forceinline__ void projection_gradients(const GradientArguments& a, const unsigned (&planes)[2][4],
                                                      float scale, const float (&mask)[2], float (&z)[4][4],
                                                      float (&gate)[4][4], float (&of_mask)[2], unsigned (&of_z)[2][4],
-                                                     unsigned (&of_gate)[2][4], long long row, int group,
-                                                     float* sums) {
+                                                     unsigned (&of_gate)[2][4], long long row, int group, float* sums) {
   const int t = threadIdx.x % 4;
   float z_sums[8], gate_sums[8];
 #pragma unroll

@@ -33,8 +33,7 @@ __device__ __forceinline__ void load_o(unsigned (&o)[kHidden / 16][4], float (&i
   const int i = lane / 8, r = lane % 8;
 #pragma unroll
   for (int s = 0; s < kHidden / 16; ++s) {
-    load_turned(o[s],
-                reinterpret_cast<const unsigned short*>(here + plane_vector(16 * s + 8 * (i / 2) + r, i % 2)));
+    load_turned(o[s], reinterpret_cast<const unsigned short*>(here + plane_vector(16 * s + 8 * (i / 2) + r, i % 2)));
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -47,8 +47,8 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[kCount], const unsig
   begin_products();
 #pragma unroll
   for (int s = 0; s < kInner / 16; ++s) {
-    multiply_group(sums, rows[s],
-                   matrix_at(matrix + s / 4 * kAllColumns * 128 + first_column * 128 + s % 4 * 32, 16), s > 0 ? 1 : 0);
+    multiply_group(sums, rows[s], matrix_at(matrix + s / 4 * kAllColumns * 128 + first_column * 128 + s % 4 * 32, 16),
+                   s > 0 ? 1 : 0);
   }
   end_products();
 }

@@ -44,8 +44,8 @@ struct Ring {
 extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt, rows_used = rows_there + 8 * kBuffers,
-                 there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
+  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
   const int group = static_cast<int>(threadIdx.x / 128), warp = static_cast<int>(threadIdx.x % 128 / 32),
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
