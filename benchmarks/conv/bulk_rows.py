@@ -6,7 +6,8 @@ warps, or by bulk copies of whole rows (cp.async.bulk with mbarrier, cp.reduce.a
 A stand-in for tensor_product_conv's backward pass of mace-M: an edge reads 10 paths of 128 weights (5 KB) and its
 sender's 4 x 128 numbers (2 KB), writes 5 KB of weight gradients and adds 2 KB to dX of its sender, with two
 multiplications a weight. What it leaves out, couplings and harmonics, is what does not bound the kernel
-(docs/notebook/convolution_gpu.md). Every way is compared with torch first. Needs compute capability 9.0. The first record is a copy of the same bytes by torch.
+(docs/notebook/convolution_gpu.md). Every way is compared with torch first. Needs compute capability 9.0. The first
+record is torch's copy of the weights.
 """
 
 from __future__ import annotations
