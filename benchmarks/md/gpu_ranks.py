@@ -55,6 +55,8 @@ class Point:
         return f"{label}_{self.atoms}"
 
 
+#: Models whose points go up to two million atoms.
+LARGE = ("mace-M", "carbon", "nequip-M", "water")
 POINTS = {
     point.name: point
     for point in (
@@ -68,8 +70,9 @@ POINTS = {
         Point("water", 64000),
         Point("water", 8000),
         Point("carbon", 64000, weak=True),
-        *(Point(case, atoms, only="halo") for case in ("mace-M", "carbon") for atoms in (256000, 512000, 1000000)),
-        *(Point(case, 1000000, weak=True, only="halo") for case in ("mace-M", "carbon")),
+        *(Point(case, atoms, only="halo") for case in LARGE for atoms in (256000, 512000, 1000000)),
+        *(Point(case, 1000000, weak=True, only="halo") for case in LARGE),
+        Point("allegro", 64000, only="auto"),
     )
 }
 #: What the log says of an exchange.
@@ -128,6 +131,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--comms", default="halo,ghost,gather", help="none: one GPU alone")
     parser.add_argument("--known", type=Path, nargs="+", default=[], help="runs whose points on one GPU are taken")
     parser.add_argument("--style", default="kk", choices=("cpu", "cuda", "kk"))
+    parser.add_argument("--newton-on", action="store_true", help="LAMMPS sums the ghosts' forces, through the host")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--run-seconds", type=float, default=8.0, help="of the timed steps of a run")
     parser.add_argument("--limit", type=float, default=90.0, help="a run ends after so many seconds")
@@ -184,7 +188,10 @@ def main() -> int:
                 if exact[point.case].failure:
                     raise SystemExit(f"{point.case}, reference on the CPU: {exact[point.case].failure}")
                 here = argparse.Namespace(**vars(args) | {"gpus": gpus})
-                found = run(point, known[args.style], comm, exact[point.case], here)
+                style = known[args.style]
+                if args.newton_on:
+                    style = replace(style, flags=(*style.flags, "-pk", "kokkos", "newton", "on", "neigh", "half"))
+                found = run(point, style, comm, exact[point.case], here)
             points.append(found)
             speed = "no time"
             if "step_ms" in found:

@@ -125,9 +125,9 @@ __device__ __forceinline__ void multiply_queries(float (&sums)[kProducts][kColum
     for (int p = 0; p < kProducts; ++p) {
       const unsigned long long right = describe(address + p * (kColumns / 64) * kBlock + down, kBlock, 1024, 1);
       if (p * kColumns < kD) {
-        multiply_registers<1>(sums[p], of_queries[step], right, 1);
+        multiply_group<1>(sums[p], of_queries[step], right, 1);
       } else {
-        multiply_registers<1>(sums[p], of_gradients[step], right, 1);
+        multiply_group<1>(sums[p], of_gradients[step], right, 1);
       }
     }
   }
