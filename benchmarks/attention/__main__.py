@@ -163,12 +163,13 @@ def main() -> None:
     parser.add_argument("--records", default="attention_records.json")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", type=int, default=0, help="only the cases of this length")
+    parser.add_argument("--causal", action="store_true", help="only the causal cases")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     device, repeats = options.device, options.repeats
     rows, records = [], []
     for batch, heads, length, d, dtype, name in CASES:
-        if options.only not in (0, length):
+        if options.causal or options.only not in (0, length):
             continue
         random = torch.Generator(device=device).manual_seed(1)
         tensors = [torch.randn(batch, heads, length, d, generator=random, device=device).to(dtype) for _ in range(3)]
@@ -221,7 +222,7 @@ def main() -> None:
         common.save(options.records, records)
         torch._dynamo.reset()
         torch.cuda.empty_cache()
-    if options.only in (0, 41472):
+    if options.only in (0, 41472) and not options.causal:
         hard = low_rank_case(device, repeats)
         print(f"rank-8 keys, flagged queries: forward {statistics.median(hard['forward']):.1f} us, with backward "
               f"{statistics.median(hard['both']):.1f} us, error {hard['error']:.1e} (torch's composition "
