@@ -213,6 +213,8 @@ extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
   const int lane = threadIdx.x % 32;
   for (long long at = static_cast<long long>(blockIdx.y) * 4 + threadIdx.x / 32; at < all.count; at += 4 * gridDim.y) {
     const long long row = all.first + at;
+    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
+    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
     double sum = 0.0;
 #pragma unroll
     for (int part = 0; part < (kDv + 31) / 32; ++part) {
@@ -223,8 +225,6 @@ extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
     }
     sum = warp_sum(sum);
     if (lane != 0) continue;
-    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
-    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
     double* to = a.coefficients + row * a.coefficient_step;
     to[0] = norm == 0.0 ? 0.0 : 1.0 / norm;
     to[1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;

@@ -25,6 +25,7 @@ __device__ __forceinline__ void coefficients_of_rows(const clebsch::attention::H
     const uint4* q = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.q) + row * kD);
     const uint4* grad = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.grad) + row * kDv);
     const uint4* out = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.out) + row * kDv);
+    const float norm = a.norm[row], of_norm = a.grad_norm ? a.grad_norm[row] : 0.0f;
     float square = 0.0f, most = 0.0f, product = 0.0f;
 #pragma unroll
     for (int c = 0; c < kD / 32; ++c) {
@@ -49,12 +50,11 @@ __device__ __forceinline__ void coefficients_of_rows(const clebsch::attention::H
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
     if (!there) continue;
-    const float norm = a.norm[row], of_norm = a.grad_norm ? a.grad_norm[row] : 0.0f;
     const float c1 = norm > 0.0f ? 1.0f / norm : 0.0f, form = of_norm * norm - product, c2 = form * c1 * c1;
     if (t == 0) *reinterpret_cast<float2*>(a.coefficients + row * a.coefficient_step) = make_float2(c1, c2);
     // Also what is too small or too large for 32 bits, and what is no number.
     const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e10f && trace < 1e37f &&
-                      fabsf(form) < 1e30f && fabsf(c2) < 1e20f && most < 1e15f;
+                      fabsf(form) < 1e30f && fabsf(c2) * most < 1e25f && most < 1e15f;
     flagged = flagged || (!fine && !(most == 0.0f));
     if (fine) {
       of_rows = fmaxf(of_rows, c1 * most);
