@@ -3,9 +3,9 @@ FlashAttention-2 and cuDNN; a wrong answer is not timed.
 
   benchmarks/run attention [--device cuda] [-- --only 41472]
 
-Times are of graph replays (what the device takes, without Python), forward and forward + backward, or of calls in a loop
-where a contender cannot be captured. Errors are root mean squares against the formula in float64 on the
-rounded inputs, in those of the output.
+Times are of graph replays (what the device takes, without Python), forward and forward + backward, or of calls in a
+loop where a contender cannot be captured. Errors are root mean squares against the formula in float64 on the rounded
+inputs, in those of the output.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def causal_case(device: str, d: int, repeats: int) -> dict:
                 error = error_of(call(*tensors)[:1, :2, :1024], expected)
         if label == "clebsch" and not error <= BOUND[torch.float16]:
             raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
-        found[label] = {"forward": forward_times(call, theirs, repeats)[0], "both": both_times(call, theirs, repeats, True),
-                        "error": error}  # fmt: skip
+        forward, both = forward_times(call, theirs, repeats)[0], both_times(call, theirs, repeats, True)
+        found[label] = {"forward": forward, "both": both, "error": error}
         print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, "
               f"with backward {statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
     return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
