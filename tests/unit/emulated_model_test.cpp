@@ -159,11 +159,11 @@ TEST(EmulatedModel, FirstLayerProjected) {
   for (const char* option : {"projection=0", "projection=1"}) {
     SCOPED_TRACE(option);
     const InteractionOption set(option);
-    check("plain", Dtype::float32);
-    check_parts("plain", Dtype::float32);
-    check("plain", Dtype::float64);  // as without
+    check("uniform", Dtype::float32);
+    check_parts("uniform", Dtype::float32);
+    check("uniform", Dtype::float64);  // as without
     const Redirection redirection;
-    const std::size_t now = load("plain", Dtype::float32, "cpu:padded")->tables().front().bytes;
+    const std::size_t now = load("uniform", Dtype::float32, "cpu:padded")->tables().front().bytes;
     EXPECT_NE(now, bytes);
     bytes = now;
   }

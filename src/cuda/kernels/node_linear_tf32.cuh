@@ -8,6 +8,7 @@
 //   kStages                        steps that shared memory holds
 //   kWarpRows, kWarpColumns        a warp's part of the tile: multiples of 16, and 16 or 32
 //   kAlignedX                      rows of x and its terms' places are multiples of four numbers
+//   kAtOnce                        eights of k whose products are under way together
 //   kStore                         numbers that one store moves: rows of out and tiles' places are multiples of it
 //   weight_aligned[]               of every term: 1 where places and strides of its weights are multiples of four
 //
@@ -162,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
     // All have left the step before, whose place the next copies take.
     fetch(stage == 0 ? kStages - 1 : stage - 1);
     if (warp_column < columns) {
-#pragma unroll 1
+#pragma unroll kAtOnce
       for (int k = 0; k < kDepth; k += 8) {
         unsigned big_w[kFragments][2], small_w[kFragments][2];
         if (kWeightByRow) {

@@ -44,7 +44,9 @@ Kernels* load(const KernelShape& shape) {
   kernels->causal_gradients_of_keys = found[2];
   kernels->half = takes_half_kernels(shape, arch);
   if (kernels->half) {
-    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums", "causal_half_sums"});
+    found = entries("half_sums",
+                    {"half_sums", "half_add", "half_query_sums", "causal_half_sums", "causal_half_query_sums"});
+    kernels->causal_half_query_sums = found[4];
     kernels->half_query_sums = found[2];
     kernels->causal_half_sums = found[3];
     kernels->half_sums = found[0];
@@ -54,6 +56,11 @@ Kernels* load(const KernelShape& shape) {
     kernels->causal_half_add = found[0];
     kernels->causal_half_split = found[1];
     kernels->causal_half_rows = found[2];
+    found = entries("half_causal_gradients",
+                    {"causal_half_coefficients", "causal_half_query_gradients", "causal_half_key_gradients"});
+    kernels->causal_half_coefficients = found[0];
+    kernels->causal_half_query_gradients = found[1];
+    kernels->causal_half_key_gradients = found[2];
     found =
         entries("half_gradients", {"half_split", "half_coefficients", "half_query_gradients", "half_key_gradients"});
     kernels->split = found[0];
@@ -105,7 +112,7 @@ std::vector<std::string> device_sources(const KernelShape& shape, const cuda::De
   std::vector<std::string> names{"exact_sums", takes_quad_kernels(shape, limits.arch) ? "exact_quads" : "exact_rows",
                                  "causal_rows"};
   if (takes_half_kernels(shape, limits.arch))
-    names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal"});
+    names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal", "half_causal_gradients"});
   if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
   return names;
 }

@@ -17,6 +17,8 @@ struct Kernels {
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;
+  cuda::KernelOf<HalfGradients> causal_half_coefficients, causal_half_query_sums, causal_half_query_gradients,
+      causal_half_key_gradients;
   bool half = false, wide = false, quads = false;
 };
 

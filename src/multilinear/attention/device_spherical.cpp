@@ -62,7 +62,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   exact.sums = sums;
   const Room out = room_of(shape, a.out, query_rows(a.shape), shape.dv);  // outputs are written last
   const int64_t parts = parts_for(a.shape, a.shape.queries, exact_rows(shape, kernels->quads));
-  if (!kernels->half || a.multiplicity) {
+  if (!kernels->half) {
     exact_sums(*kernels, shape, exact, false, out, allocate, stream);
     kernels->rows_of_queries.launch(heads, parts, 128, stream, a);
     return;
@@ -73,6 +73,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
   half.sums = sums;
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
@@ -97,6 +98,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.scales = at<float>(small, fragments);
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
+  if (a.multiplicity) cuda::zero_async(half.head_flags, flags, stream);
   if (kernels->wide) {
     const auto& kernel = cluster == 4   ? kernels->wide_sums_of_four
                          : cluster == 2 ? kernels->wide_sums_of_two
@@ -134,6 +136,8 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
+  half.grad_multiplicity = static_cast<float*>(a.grad_multiplicity);
   half.grad = a.grad;
   half.out = a.out;
   half.norm = static_cast<const float*>(a.norm);
@@ -222,7 +226,7 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   const int tile = exact_rows(shape, kernels->quads);
   int64_t query_parts = parts_for(a.shape, a.shape.queries, tile), key_parts = parts_for(a.shape, a.shape.keys, tile);
   Memory memory;
-  if (kernels->half && !a.multiplicity) {
+  if (kernels->half) {
     a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
     // What follows returns at once for heads without flagged queries; all gradients of the others are made again.
     query_parts = std::min(query_parts, parts_where_flagged(heads));

@@ -62,11 +62,6 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
-/// Whether a device has the instructions and the memory that kernels for warpgroups need.
-bool has_warpgroups(const cuda::DeviceLimits& limits) {
-  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
-}
-
 /// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
 /// parts, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
@@ -104,8 +99,8 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
   if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
   constexpr int kAlignment = 1024;
-  const int64_t fixed = kAlignment + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
-                        int64_t{plan.out + gate + 2 * plan.hidden} * 4;
+  const int64_t fixed =
+      kAlignment + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes + int64_t{plan.out + gate + 2 * plan.hidden} * 4;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2;
   for (const int groups : {3, 2}) {
     if (fixed + groups * lines > room) continue;
@@ -151,6 +146,10 @@ void contract(const DeviceArguments& a, int64_t matrices, const void* left, cons
 }
 
 }  // namespace
+
+bool has_warpgroups(const cuda::DeviceLimits& limits) {
+  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
+}
 
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits) {
@@ -228,9 +227,13 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers) +
             embedded()[name]};
   };
-  return {source("prepare", false, 8, 1),
-          source(plan.warpgroups ? "project_warpgroups" : plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps, plan.in_high),
-          source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
+  return {
+      source("prepare", false, 8, 1),
+      source(plan.warpgroups ? "project_warpgroups"
+             : plan.wide     ? "project_wide"
+                             : "project",
+             plan.in_resident, plan.in_warps, plan.in_high),
+      source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {

@@ -11,6 +11,9 @@
 
 namespace clebsch::triangle {
 
+/// Whether a device has the instructions and the memory that kernels for warpgroups need.
+bool has_warpgroups(const cuda::DeviceLimits& limits);
+
 /// How the kernels of a shape are compiled and launched.
 struct FusedPlan {
   int operand = kBfloat16;  ///< number type of left, right and o
@@ -26,8 +29,8 @@ struct FusedPlan {
   bool warpgroups = false;
   int stages = 0, buffers = 0;
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
-  bool wide = false;         ///< rows of x are in shared memory, not in registers, and the gate is stored
-  bool in_resident = false;  ///< weights of the first kernel are in shared memory
+  bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
+  bool in_resident = false;     ///< weights of the first kernel are in shared memory
   bool out_resident = false;
   int in_warps = 0, row_warps = 0, out_warps = 0;  ///< of a block; row_warps: of the wide kernel, over rows
   int in_high = 1;                                 ///< tiles of 32 rows that a warp of project has at once

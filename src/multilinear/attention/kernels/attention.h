@@ -70,21 +70,25 @@ struct HalfArguments {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
-  float* partial = nullptr;           ///< (key heads, chunks, tiles, d, 8)
-  double* sums = nullptr;             ///< (key heads, d, d + dv)
-  void* fragments = nullptr;          ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
-  float* scales = nullptr;            ///< (key heads, tiles): a sum is (high + low) scale
-  float* traces = nullptr;            ///< (key heads, d / 8): parts of trace(G)
-  int* head_flags = nullptr;          ///< (key heads)
-  unsigned char* flags = nullptr;     ///< causal: (query rows); null: not wanted
-  const unsigned* largest = nullptr;  ///< of HalfGradients: what the partial sums are scaled with; null: nothing
+  const void* multiplicity = nullptr;  ///< as SumArguments; heads with others than 0 and 1 are flagged by a 2
+  float* partial = nullptr;            ///< (key heads, chunks, tiles, d, 8)
+  double* sums = nullptr;              ///< (key heads, d, d + dv)
+  void* fragments = nullptr;           ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
+  float* scales = nullptr;             ///< (key heads, tiles): a sum is (high + low) scale
+  float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
+  int* head_flags = nullptr;           ///< (key heads)
+  unsigned char* flags = nullptr;      ///< causal: (query rows); null: not wanted
+  const unsigned* largest = nullptr;   ///< of HalfGradients: what the partial sums are scaled with; null: nothing
   void* out = nullptr;
   float* norm = nullptr;
   int chunks = 0;
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
-  int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
-  int rows = 0;  ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int wide = 0;    ///< fragments are in the order of wide_tiles.cuh
+  int rows = 0;    ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int behind = 0;  ///< causal: partial sums are of queries, (heads, chunks), and go backwards
+  void* turned_fragments = nullptr;  ///< causal: as HalfGradients, of (key heads, chunks); null: not wanted
+  float* turned_scales = nullptr;
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
@@ -94,6 +98,7 @@ struct HalfGradients {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
+  const void* multiplicity = nullptr;  ///< as HalfArguments
   const void* grad = nullptr;
   const void* out = nullptr;
   const float* norm = nullptr;
@@ -111,9 +116,12 @@ struct HalfGradients {
   void* grad_q = nullptr;
   void* grad_k = nullptr;
   void* grad_v = nullptr;
+  float* grad_multiplicity = nullptr;  ///< as RowArguments
   int chunks = 0;
   int parts = 0;
-  int wide = 0;  ///< as HalfArguments; those of G alone are then of kD / 8 tiles
+  int rows = 0;                   ///< causal: of a chunk; then all but coefficients and gradients are by chunks
+  const float* traces = nullptr;  ///< causal: (key heads, chunks, d / 8)
+  int wide = 0;                   ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

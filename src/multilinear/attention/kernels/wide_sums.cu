@@ -17,11 +17,11 @@ constexpr int kTiles = kAll / 8, kTileVectors = 2 * kD;  // of four sums
 
 /// Copies keys from .. from + kKeys into a stage, zeros from `end` on.
 __device__ __forceinline__ void copy_keys(char* stage, const unsigned short* k, const unsigned short* v, long long from,
-                                          long long end) {
+                                          long long end, const KeyWeights& weights, bool& others) {
 #pragma unroll
   for (int part = 0; part < kKeys * (kAll / 8) / kWideThreads; ++part) {
     const int at = threadIdx.x + part * kWideThreads, key = at / (kAll / 8), vector = at % (kAll / 8);
-    const bool there = from + key < end;
+    const bool there = from + key < end && weights.keeps(from + key, others);
     const long long row = there ? from + key : 0;
     const unsigned short* source = vector < kD / 8 ? k + row * kD + 8 * vector : v + row * kDv + 8 * vector - kD;
     copy_vector(stage + vector / 8 * kBlock + 128 * key + 16 * (vector % 8 ^ key % 8), source, there);
@@ -66,8 +66,11 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
   extern __shared__ __align__(1024) char memory[];
   char* ring = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const int head = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
-  const Rows all = key_rows(a.shape, head / a.shape.key_heads, head % a.shape.key_heads);
-  if (chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  const int sequence = head / a.shape.key_heads;
+  const Rows all = key_rows(a.shape, sequence, head % a.shape.key_heads);
+  if (!a.multiplicity && chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  const KeyWeights weights(a.multiplicity, multiplicity_row(a.shape, sequence));
+  bool others = false;
   const Rows mine = chunk_of(all.count, a.chunks, chunk, kKeys);
   const unsigned short* k = static_cast<const unsigned short*>(a.k) + all.first * kD;
   const unsigned short* v = static_cast<const unsigned short*>(a.v) + all.first * kDv;
@@ -82,13 +85,14 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
     for (int i = 0; i < kColumns / 2; ++i) sums[p][i] = 0.0f;
   }
 #pragma unroll
-  for (int s = 0; s < kAhead; ++s) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end);
+  for (int s = 0; s < kAhead; ++s) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end, weights, others);
   int slot = 0, next = kAhead;
   for (int s = 0; s < stages; ++s) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
     fence_copies();
     __syncthreads();  // the stage is there, and products of the stage before the last are done in all groups
-    copy_keys(ring + next * kStage, k, v, mine.first + static_cast<long long>(s + kAhead) * kKeys, end);
+    copy_keys(ring + next * kStage, k, v, mine.first + static_cast<long long>(s + kAhead) * kKeys, end, weights,
+              others);
     const unsigned stage = shared_address(ring + slot * kStage);
     const unsigned rows = stage + (kHalves == 1 ? group * kBlock : 0), first = kHalves == 2 ? group * 32 : 0;
     begin_products();
@@ -107,6 +111,7 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
     next = next + 1 == kStages ? 0 : next + 1;
   }
   await_products<0>();
+  if (others) a.head_flags[head] = kOtherWeights;
 #pragma unroll
   for (int p = 0; p < kProducts; ++p) hold(sums[p]);
   asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -3,7 +3,8 @@
 // float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
 // CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
 // shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
-// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups), CLEBSCH_PADDED (lines of left, right and o are longer than n).
+// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups), CLEBSCH_PADDED
+// (lines of left, right and o are longer than n).
 //
 // Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
 // So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
@@ -13,6 +14,8 @@
 #endif
 #ifndef CLEBSCH_H
 // For tools that compile a file as it stands; device_fused.cpp says what a problem has.
+#undef CLEBSCH_D
+#undef CLEBSCH_DV
 #define CLEBSCH_D 128
 #define CLEBSCH_DV 128
 #define CLEBSCH_X 3
@@ -45,6 +48,17 @@ constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
 constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
+
+// Kernels for warpgroups are launched early (early_start.cuh), and wait when they need what the one before them wrote.
+#if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
+/// The kernel after this one may begin.
+__device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// What the kernel before this one wrote is there, and it reads no more.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void let_next_begin() {}
+__device__ __forceinline__ void await_kernel_before() {}
+#endif
 
 __device__ __forceinline__ float low_of_x(unsigned pair) {
 #if CLEBSCH_X == 2

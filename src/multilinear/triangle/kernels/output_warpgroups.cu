@@ -1,6 +1,7 @@
 // As output.cu, by warpgroups on the tensor cores of compute capability 9.0: rows are first operands in registers,
 // weights second operands in shared memory. fused.cuh says what this is compiled for.
-#include "multilinear/attention/kernels/wide_tiles.cuh"
+#include "cuda/kernels/early_start.cuh"
+#include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
@@ -46,8 +47,8 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[kCount], const unsig
   begin_products();
 #pragma unroll
   for (int s = 0; s < kInner / 16; ++s) {
-    multiply_group(sums, rows[s],
-                   matrix_at(matrix + s / 4 * kAllColumns * 128 + first_column * 128 + s % 4 * 32, 16), s > 0 ? 1 : 0);
+    multiply_group(sums, rows[s], matrix_at(matrix + s / 4 * kAllColumns * 128 + first_column * 128 + s % 4 * 32, 16),
+                   s > 0 ? 1 : 0);
   }
   end_products();
 }
@@ -89,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const int m = static_cast<int>(part - static_cast<long long>(batch) * parts_of_batch) * kRows;
     fetch_lines<kH>(lines, 0, a.o, batch, m, a);
   };
+  await_kernel_before();  // weights are older
   if (at < parts) fetch_o(at);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -113,6 +113,7 @@ __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) 
 /// blocks.
 extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
+  let_next_begin();
   if (blockIdx.x < kBlocks) {
     int at = blockIdx.x * 256 + threadIdx.x;
     const int lane = at % 32, g = lane / 4, t = lane % 4;

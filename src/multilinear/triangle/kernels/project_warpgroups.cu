@@ -44,8 +44,8 @@ struct Ring {
 extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt, rows_used = rows_there + 8 * kBuffers,
-                 there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
+  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
   const int group = static_cast<int>(threadIdx.x / 128), warp = static_cast<int>(threadIdx.x % 128 / 32),
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
@@ -69,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
   if (!kResident && group == 1) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
     if (warp == 0 && lane == 0) {
+      await_kernel_before();
       Ring<kStages> ring;
       for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
         for (int matrix = 0; matrix < kAllSets * kOfSet; ++matrix) {
@@ -88,10 +89,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
   } else if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     if (kResident && threadIdx.x == 0) {
+      await_kernel_before();
       for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
     }
     __syncwarp();
-    Ring<kBuffers> ring;
+    Ring<kBuffers> ring;  // x and the mask were there before the kernel that made matrices began
     for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
       const Part part(a, at);
       const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
@@ -109,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int mine = group - kOthers;
+    await_kernel_before();
     if (kResident && mine == 1) give_turn(mine);  // the first is the first's
     float first[64], second[64];
 #pragma unroll

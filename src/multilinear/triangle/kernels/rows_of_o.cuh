@@ -24,8 +24,8 @@ template <int kChunks>
 __device__ __forceinline__ void load_step(unsigned (&to)[4], const uint4* lines, int line, int s, int half) {
   const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
   const int channel = 32 * (s / 2) + 4 * (s % 2) + 8 * (r / 2) + r % 2 + 2 * (i / 2);
-  load_transposed(to,
-                  reinterpret_cast<const unsigned short*>(lines + place_of_chunk<kChunks>(line + channel, 2 * half + i % 2)));
+  load_transposed(
+      to, reinterpret_cast<const unsigned short*>(lines + place_of_chunk<kChunks>(line + channel, 2 * half + i % 2)));
 }
 
 __device__ __forceinline__ float of_quad(float x) {
@@ -128,7 +128,8 @@ __device__ __forceinline__ void gate_sums(float (&sums)[4][4], const uint4* line
 #pragma unroll
   for (int h = 0; h < 2; ++h) {  // rows g, then g + 8
     unsigned gates[4];           // of the four tiles
-    load_transposed(gates, reinterpret_cast<const unsigned short*>(lines + place_of_chunk<kChunks>(line, 2 * half + h)));
+    load_transposed(gates,
+                    reinterpret_cast<const unsigned short*>(lines + place_of_chunk<kChunks>(line, 2 * half + h)));
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       sums[n][2 * h] *= low_of(gates[n]);

@@ -1,20 +1,22 @@
 #pragma once
 // Parts of the kernels from x to left, right and gates for warpgroups (compute capability 9.0). Compiled with what
-// fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, and CLEBSCH_BUFFERS, parts of rows of x.
+// fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, and CLEBSCH_BUFFERS, parts of rows of
+// x.
 //
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
 // adjacent rows. Channels come in sets of 128: projections of 64, then their gates; or 128 gates that are stored.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
 
 static_assert(kD % 64 == 0 && kH % 32 == 0, "matrices of 64 columns, sets of 64 channels of left and right together");
 constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES;
-constexpr int kMatrix = kSetChannels * 128;          ///< bytes of 64 channels and 64 columns
-constexpr int kRowsBlock = kGroupRows * 128;         ///< bytes of the rows of x, 64 columns
-constexpr int kRowsBytes = kRowsBlock * kBlocks;     ///< all columns
-constexpr int kOfSet = 2 * kBlocks;                  ///< matrices of a set
-constexpr int kPairSets = 2 * kH / kSetChannels;     ///< sets of left and right
+constexpr int kMatrix = kSetChannels * 128;       ///< bytes of 64 channels and 64 columns
+constexpr int kRowsBlock = kGroupRows * 128;      ///< bytes of the rows of x, 64 columns
+constexpr int kRowsBytes = kRowsBlock * kBlocks;  ///< all columns
+constexpr int kOfSet = 2 * kBlocks;               ///< matrices of a set
+constexpr int kPairSets = 2 * kH / kSetChannels;  ///< sets of left and right
 constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) / (2 * kSetChannels) : 0);
 
 /// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7.
@@ -113,7 +115,8 @@ struct Kept {
 
 /// Stores a set's channels from its sums.
 __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& part, const MaskOfPart& mask,
-                                          const Kept& kept, int set, const float (&first)[64], const float (&second)[64]) {
+                                          const Kept& kept, int set, const float (&first)[64],
+                                          const float (&second)[64]) {
   const int warp = static_cast<int>(threadIdx.x % 128 / 32), g = static_cast<int>(threadIdx.x % 32 / 4),
             t = static_cast<int>(threadIdx.x % 4);
   const int local = 16 * warp + g, m = part.first + 8 * t;
@@ -127,8 +130,8 @@ __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& p
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if (kGate % (2 * kSetChannels) != 0 && channel + half * kSetChannels >= kGate) continue;
-        unsigned short* to = static_cast<unsigned short*>(a.gate) +
-                             (batch * kGate + channel + half * kSetChannels) * a.plane + m;
+        unsigned short* to =
+            static_cast<unsigned short*>(a.gate) + (batch * kGate + channel + half * kSetChannels) * a.plane + m;
         const float by = half == 0 ? of_first : of_second;
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
@@ -181,10 +184,9 @@ __device__ __forceinline__ void multiply_matrix(float (&sums)[64], unsigned weig
 
 /// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
 __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-      "r"(bytes), "r"(barrier)
-      : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 /// Arrives, and says how many bytes of copies the phase waits for besides.
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
