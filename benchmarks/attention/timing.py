@@ -57,11 +57,32 @@ def both_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> lis
     return event_times(step, repeats, 5)
 
 
-def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> int:
+def peak_memory(call: Callable, tensors: list[torch.Tensor]) -> tuple[int, int]:
+    """Bytes that a forward pass takes at most, beyond inputs and results, and a forward and backward pass, beyond
+    gradients too. `call` returns out, or out and norm."""
+
+    def size(results) -> int:
+        results = results if isinstance(results, tuple) else (results,)
+        return sum(t.untyped_storage().nbytes() for t in results)
+
     with torch.no_grad():
-        call(*tensors)
+        size(call(*tensors))
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        out = call(*tensors)
-        return torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
+        found = size(call(*tensors))
+        forward = torch.cuda.max_memory_allocated() - before - found
+    x = [t.detach().requires_grad_() for t in tensors]
+
+    def step() -> int:
+        results = call(*x)
+        out = results[0] if isinstance(results, tuple) else results
+        return size(results) + size(torch.autograd.grad(out, x, weight))
+
+    weight = torch.randn_like(tensors[0])
+    step()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    found = step()
+    return forward, torch.cuda.max_memory_allocated() - before - found

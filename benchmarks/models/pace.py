@@ -23,30 +23,37 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common  # noqa: E402
-from model_cases import diamond, model_path, save  # noqa: E402
+from model_cases import diamond, model_path, save, water  # noqa: E402
 
 from clebsch.runtime import Model  # noqa: E402
 
 #: Name -> text of CLEBSCH_CUDA_INTERACTION, of CLEBSCH_CUDA_LINEAR, orders in which it differs from others.
 VARIANTS = {
-    "before": ("integers=0,horner=0,lanes=0", "tensor=0", ("fixed", "atomic")),
-    "integers": ("integers=1,horner=0,lanes=0", "tensor=0", ("fixed",)),
-    "tensor": ("integers=0,horner=0,lanes=0", "tensor=1", ("fixed", "atomic")),
-    "both": ("integers=1,horner=0,lanes=0", "tensor=1", ("fixed",)),
-    "horner": ("integers=1,horner=1,lanes=0", "tensor=1", ("fixed", "atomic")),
-    "lanes": ("integers=1,horner=1,lanes=1", "tensor=1", ("fixed", "atomic")),
-    "horner2": ("integers=1,horner=2,lanes=1", "tensor=1", ("fixed", "atomic")),
+    "before": ("integers=0,horner=0,lanes=0,projection=0", "tensor=0", ("fixed", "atomic")),
+    "integers": ("integers=1,horner=0,lanes=0,projection=0", "tensor=0", ("fixed",)),
+    "tensor": ("integers=0,horner=0,lanes=0,projection=0", "tensor=1", ("fixed", "atomic")),
+    "both": ("integers=1,horner=0,lanes=0,projection=0", "tensor=1", ("fixed",)),
+    "horner": ("integers=1,horner=1,lanes=0,projection=0", "tensor=1", ("fixed", "atomic")),
+    "lanes": ("integers=1,horner=1,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
+    "horner2": ("integers=1,horner=2,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
+    "tables": ("projection=0", "", ("fixed", "atomic")),
+    "narrow": ("", "tensor=1", ("fixed",)),
+    "eights": ("", "eights=2", ("fixed",)),
     "default": ("", "", ("fixed", "atomic")),
 }
 #: Variants of all cases but the first.
-FEW = ("before", "both", "lanes", "default")
-#: Name -> model, cells of eight atoms along an edge, variants, whether kernels are shown one by one.
+FEW = ("before", "both", "lanes", "tables", "narrow", "eights", "default")
+#: Name -> model, cells of eight atoms along an edge (of water: molecules), variants, whether kernels are shown one by
+#: one.
 CASES = {
     "MACE-M 8000": ("mace-M", 10, tuple(VARIANTS), True),
     "NequIP-M 8000": ("nequip-M", 10, FEW, True),
     "MACE-M 64": ("mace-M", 2, FEW, False),
     "MACE-M 512": ("mace-M", 4, FEW, True),
     "carbon 8000": ("carbon-mace", 10, FEW, False),
+    "carbon 64": ("carbon-mace", 2, ("tables", "default"), False),
+    "water 8232": ("water-nequip", 14, ("tables", "default"), True),
+    "Allegro 8000": ("allegro-l2", 10, ("default",), True),
 }
 #: Relative error of the forces beyond which nothing is timed.
 LIMIT = 1e-5
@@ -152,7 +159,7 @@ def main() -> int:
             print(f"{case}: no file {path}")
             failed += 1
             continue
-        structure = diamond(options.cells or cells)
+        structure = (water if case.startswith("water") else diamond)(options.cells or cells)
         choose("before")
         exact = Model(path, device="cpu", dtype="float64", threads=torch.get_num_threads())
         graph = structure.graph(exact.r_max)

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "core/errors.h"
@@ -18,6 +19,7 @@
 #include "model/file/own_products.h"
 #include "model/file/validate.h"
 #include "model/run/extrapolation.h"
+#include "model/run/first_layer.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
 #include "model/run/op_recorder.h"
@@ -26,6 +28,7 @@
 
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/interaction/interaction.h"
+#include "cuda/interaction/projection.h"
 #endif
 
 namespace clebsch {
@@ -238,11 +241,19 @@ std::vector<at::Tensor> set_tables(Model::Impl& model, const std::vector<RadialN
 }
 
 /// Moves all tensors of the model to its device, the tables included; where a layer's kernels read splines, `splines`
-/// replace its tables. When memory does not suffice, the Error says the sizes of what was asked for.
-void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) {
+/// replace its tables, and a first layer that is projected has `first`. When memory does not suffice, the Error says
+/// the sizes of what was asked for.
+void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines,
+                    const std::optional<ProjectedLayer>& first) {
   for (std::size_t k = 0; k < splines.size(); ++k) {
     if (!splines[k].defined()) continue;
     locate_buffer(model.module, model.metadata.radial[k].module + ".table").first.setattr("table", splines[k]);
+  }
+  if (first) {
+    torch::jit::Module module = locate_buffer(model.module, first->module + ".table").first;
+    module.setattr("table", first->table);
+    module.setattr("table_index", first->table_index);
+    model.table_bytes.front() = first->table.nbytes();
   }
   const auto move = [&](const std::string& path) {
     auto [module, name] = locate_buffer(model.module, path);
@@ -255,6 +266,15 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines) 
     fail("model {}: its weights and radial tables do not fit on {}: {}", model.name, model.device.device.str(),
          plain_message(error));
   }
+}
+
+/// Whether the device's ops know projections: those of a GPU, not the CPU's on padded buffers.
+bool projects_here(const Model::Impl& model) {
+#ifdef CLEBSCH_HAS_CUDA
+  return model.device.device.is_cuda() || cuda::interaction_projects_anywhere();
+#else
+  return model.device.device.is_cuda();
+#endif
 }
 
 /// Runs the segments of the file once. What torch's interpreter throws there is of another class than Error.
@@ -333,6 +353,12 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     model->impl_->calls = recorder.calls();
     for (cuda::OpCall& call : model->impl_->calls) call.deterministic = options.deterministic;
   }
+  const std::optional<ProjectedLayer> first = [&] {
+    const RunDevice wanted = std::exchange(model->impl_->device, RunDevice{});
+    std::optional<ProjectedLayer> made = project_first_layer(*model, *model->impl_);
+    model->impl_->device = wanted;
+    return made;
+  }();
   // A step that is asked for grades runs the file's segments instead of its forward(). They are tried on the CPU, too.
   if (model->impl_->metadata.shown.training) {
     const RunDevice wanted = std::exchange(model->impl_->device, RunDevice{});
@@ -345,7 +371,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     model->impl_->reference = at::tensor(model->impl_->isolated_energies, at::kDouble).to(model->impl_->device.device);
   }
   if (model->impl_->device.padded) {
-    move_to_device(*model->impl_, splines);
+    move_to_device(*model->impl_, splines, projects_here(*model->impl_) ? first : std::nullopt);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
     if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare(options.progress);
     if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name, false);

@@ -13,6 +13,8 @@
 #include "core/errors.h"
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
+#include "cuda/interaction/projection.h"
+#include "cuda/nodes/node_linear.h"
 #include "torch/cuda_tensors.h"
 #include "torch/index_check.h"
 #include "torch/interaction_density.h"
@@ -111,9 +113,87 @@ at::Tensor run_forward(const Call& call, const at::Tensor& x) {
   return out;
 }
 
+/// The tables of a projection (ops.schema) have five dimensions.
+bool is_projected(at::TensorList radial) { return radial.size() == 5 && radial[0].dim() == 5; }
+
+struct ProjectedCall {
+  DensityProjection projection;
+  std::shared_ptr<const cuda::NodeLinear> map;
+  cuda::LinearOperands operands;  ///< of the map, without x
+  cuda::ProjectionArguments arguments;
+};
+
+/// As check(), of an interaction that is projected.
+ProjectedCall check_projected(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph,
+                              const at::Tensor& types, at::TensorList radial, int64_t layer, std::string_view text) {
+  const auto problem = cached_problem(std::string(text));
+  const cuda::Scalar scalar = scalar_of(kOp, x);
+  const at::Device device = x.device();
+  const CudaGraph g = check_cuda_graph(kOp, graph, x, layer);
+  require(can_project(*problem) && scalar == cuda::Scalar::f32 && g.row_limit,
+          "{}: expected a layer of scalars in float32 for tables of a projection, got {}", kOp, text);
+  check_on(kOp, x, "x", device, at::kFloat, {-1, problem->in1.dim()});
+  check_on(kOp, edge_vec, "edge_vec", device, at::kDouble, {g.edges, 3});
+  check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {-1, -1});
+  const int64_t type_count = radial[2].size(0);
+  check_on(kOp, radial[2], "radial's cutoffs", device, at::kDouble, {type_count, type_count});
+  check_types_on(kOp, types, device, x.size(0), type_count);
+  check_on(kOp, radial[1], "radial's table_index", device, at::kInt, {type_count, type_count});
+  const int64_t slots = radial[0].size(2), rows = radial[0].size(3);
+  ProjectedCall call;
+  call.projection = density_projection(*problem, static_cast<int>(rows - spline_rows(0)), static_cast<int>(slots));
+  check_on(kOp, radial[0], "radial's table", device, at::kFloat,
+           {1, static_cast<int64_t>(problem->paths.size()), slots, rows, problem->in1.dim()});
+  call.map = cuda::NodeLinear::make(cached_linear_problem(call.projection.linear), scalar);
+  call.operands.weight = radial[0].const_data_ptr();
+  call.operands.row_limit = g.row_limit;
+  call.operands.nodes = static_cast<int32_t>(x.size(0));
+  call.arguments.edge_vec = edge_vec.const_data_ptr<double>();
+  call.arguments.row_ptr = g.row_ptr;
+  call.arguments.senders = g.senders;
+  call.arguments.types = types.const_data_ptr<int32_t>();
+  call.arguments.slots = radial[1].const_data_ptr<int32_t>();
+  call.arguments.cutoffs = radial[2].const_data_ptr<double>();
+  call.arguments.row_limit = g.row_limit;
+  call.arguments.type_count = static_cast<int32_t>(type_count);
+  call.arguments.graph_rows = g.rows;
+  return call;
+}
+
+at::Tensor project_forward(ProjectedCall call, const at::Tensor& x, int64_t out_dim) {
+  const at::TensorOptions options = x.options().requires_grad(false);
+  at::Tensor sums = at::empty({x.size(0), call.projection.width()}, options);
+  at::Tensor out = at::empty({x.size(0), out_dim}, options);
+  const cuda::Stream stream = current_stream(x.device());
+  call.arguments.sums = sums.mutable_data_ptr<float>();
+  cuda::Projection::make(call.projection)->forward(call.arguments, stream);
+  call.operands.x = sums.const_data_ptr();
+  call.map->run(call.operands, false, out.mutable_data_ptr(), nullptr, stream);
+  return out;
+}
+
+at::Tensor project_backward(ProjectedCall call, const at::Tensor& grad_out, const at::Tensor& edge_vec,
+                            int64_t out_dim) {
+  check_on(kOp, grad_out, "grad_out", edge_vec.device(), at::kFloat, {call.operands.nodes, out_dim});
+  at::Tensor grad_sums =
+      at::empty({grad_out.size(0), call.projection.width()}, grad_out.options().requires_grad(false));
+  at::Tensor grad = at::empty(edge_vec.sizes(), edge_vec.options().requires_grad(false));
+  const cuda::Stream stream = current_stream(edge_vec.device());
+  call.operands.x = grad_out.const_data_ptr();
+  call.map->run(call.operands, true, grad_sums.mutable_data_ptr(), nullptr, stream);
+  call.arguments.grad_sums = grad_sums.const_data_ptr<float>();
+  call.arguments.grad_edge_vec = grad.mutable_data_ptr<double>();
+  cuda::Projection::make(call.projection)->backward(call.arguments, stream);
+  return grad;
+}
+
 at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph, const at::Tensor& types,
                         at::TensorList radial, int64_t layer, std::string_view text) {
   const c10::DeviceGuard device_guard(x.device());
+  if (is_projected(radial)) {
+    return project_forward(check_projected(x, edge_vec, graph, types, radial, layer, text), x,
+                           cached_problem(std::string(text))->out.dim());
+  }
   return run_forward(check(x, edge_vec, graph, types, radial, layer, text), x);
 }
 
@@ -150,6 +230,12 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
                         at::TensorList graph, const at::Tensor& types, at::TensorList radial, int64_t layer,
                         std::string_view text, Mask mask) {
   const c10::DeviceGuard device_guard(x.device());
+  if (is_projected(radial)) {
+    require(!mask[0], "{}: features that a projection takes from types have no gradient", kOp);
+    if (!mask[1]) return {};
+    return {at::Tensor(), project_backward(check_projected(x, edge_vec, graph, types, radial, layer, text), grad_out,
+                                           edge_vec, cached_problem(std::string(text))->out.dim())};
+  }
   return run_backward(check(x, edge_vec, graph, types, radial, layer, text), grad_out, x, edge_vec, mask);
 }
 

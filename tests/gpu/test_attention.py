@@ -69,6 +69,15 @@ def test_offsets_and_multiplicity(dtype, device):
     compare(q, k, v, multiplicity, offsets, 0.01, bound=5e-3 if dtype == torch.bfloat16 else 1e-3)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "d"), [(torch.float16, 64), (torch.bfloat16, 128), (torch.float16, 32)])
+def test_masks_of_keys(dtype, d, causal, device):
+    """Multiplicities 0 and 1 stay on 16-bit tensor cores; the gradient of the multiplicities too."""
+    q, k, v = tensors(2, 4, 2, 700, 700, d, d, dtype, device)
+    mask = (torch.arange(1400, device=device).view(2, 700) % 3 > 0).to(dtype)
+    compare(q, k, v, mask, eps=0.01, bound=6e-3 if dtype == torch.bfloat16 else 1e-3, causal=causal)
+
+
 @pytest.mark.parametrize("dtype", list(ERROR))
 @pytest.mark.parametrize(
     ("d", "dv", "rows"), [(8, 16, 333), (64, 64, 1000), (128, 128, 600), (96, 32, 300), (80, 256, 70)]

@@ -148,6 +148,27 @@ TEST(EmulatedModel, PlainInBothPrecisions) {
   check("plain", Dtype::float32);
 }
 
+/// Sets CLEBSCH_CUDA_INTERACTION while it lives.
+struct InteractionOption {
+  explicit InteractionOption(const char* text) { setenv("CLEBSCH_CUDA_INTERACTION", text, 1); }
+  ~InteractionOption() { unsetenv("CLEBSCH_CUDA_INTERACTION"); }
+};
+
+TEST(EmulatedModel, FirstLayerProjected) {
+  std::size_t bytes = 0;
+  for (const char* option : {"projection=0", "projection=1"}) {
+    SCOPED_TRACE(option);
+    const InteractionOption set(option);
+    check("uniform", Dtype::float32);
+    check_parts("uniform", Dtype::float32);
+    check("uniform", Dtype::float64);  // as without
+    const Redirection redirection;
+    const std::size_t now = load("uniform", Dtype::float32, "cpu:padded")->tables().front().bytes;
+    EXPECT_NE(now, bytes);
+    bytes = now;
+  }
+}
+
 TEST(EmulatedModel, ParityAndRepulsion) { check("parity", Dtype::float64); }
 
 /// Densities beside the messages; the contraction stays on the CPU (emulated_symmetric_contraction_test).

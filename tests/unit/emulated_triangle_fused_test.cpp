@@ -288,7 +288,15 @@ TEST(EmulatedTriangle, PlansOfOtherShapes) {
   EXPECT_TRUE(fused_plan(usual, kFloat32, kBrain, kNoMask, hopper)->in_resident);
   EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->in_resident);
   EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, workstation)->row_warps, 2);
-  EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper)->in_high, 2);
+  EXPECT_EQ(fused_plan({1, 64, 352, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper)->in_high, 2);
+  // Warpgroups take columns of x in matrices of 64; weights are in shared memory, or matrices of them in a ring.
+  const auto narrow = fused_plan(usual, kFloat32, kBrain, kNoMask, hopper);
+  EXPECT_TRUE(narrow->warpgroups && narrow->in_resident && narrow->stages == 16 && narrow->buffers == 2);
+  const auto middle = fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper);
+  EXPECT_TRUE(middle->warpgroups && !middle->in_resident && middle->stages == 4 && middle->buffers == 2);
+  const auto wide = fused_plan({1, 64, 768, 128, 768, false, true}, kFloat32, kHalf, kNoMask, hopper);
+  EXPECT_TRUE(wide->warpgroups && !wide->in_resident && wide->stages == 4 && wide->buffers == 1);
+  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->warpgroups);
   EXPECT_FALSE(fused_plan({1, 64, 48, 128, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan({1, 64, 128, 288, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan(usual, kFloat32, kTf32, kNoMask, hopper));

@@ -9,6 +9,7 @@
 #include "core/radial/radial_spline.h"
 #include "cuda/emit/fixed_point.h"
 #include "cuda/emit/reductions.h"
+#include "cuda/interaction/projection.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/plan/environment.h"
 #include "cuda/plan/plan_text.h"
@@ -68,6 +69,7 @@ CompiledInteraction compile_interaction(const Problem& problem, Scalar scalar,
 }
 
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits) {
+  if (call.slots > 0) return projection_jobs(call, limits);
   std::optional<InteractionOutputs> wanted;
   const bool density = call.op.find("_density") != std::string::npos;
   std::string label = call.op;
@@ -102,6 +104,14 @@ bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar
   const int asked = schedule_options(kVariable).spline;
   return asked < 0 ? tables > 1 && scalar == Scalar::f32 : asked > 0;
 }
+
+bool interaction_projects(const Problem& problem, int64_t tables, int pieces, int slots, Scalar scalar) {
+  const bool able = scalar == Scalar::f32 && tables == 1 && problem.radial && !problem.radial->density &&
+                    can_project(problem) && schedule_options(kVariable).projection != 0;
+  return able && projection_fits(density_projection(problem, pieces, slots));
+}
+
+bool interaction_projects_anywhere() { return schedule_options(kVariable).projection > 0; }
 
 std::shared_ptr<const Interaction> Interaction::make(const std::shared_ptr<const Problem>& problem, Scalar scalar,
                                                      bool splines, bool density) {

@@ -5,6 +5,7 @@
 #include "core/radial/radial_table.h"
 #include "cuda/emit/emit_common.h"
 #include "cuda/emit/harmonics_source.h"
+#include "cuda/emit/spline_source.h"
 #include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
@@ -57,6 +58,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("};");
   w.blank();
   write_group_barrier(w, schedule_);
+  w.text(embedded_source("early_start.cuh"));
   w.text(embedded_source("table_place.cuh"));
   w.blank();
   if (fixed_point_) {
@@ -283,23 +285,14 @@ void InteractionEdges::basis(SourceWriter& w) const {
 }
 
 void InteractionEdges::spline_basis(SourceWriter& w) const {
-  const auto number = [&](double value) { return literal(value, schedule_.scalar); };
   // A number of the spline stands at the place that its table row has modulo 6, so that a warp keeps it in one register
   // from piece to piece.
   w.line("real* h = row + {};", components_);
   w.line("const int turn = first_row % {};", kSplineOrder);
   for (int derivative = 0; derivative <= (backward() ? 1 : 0); ++derivative) {
     for (int i = 0; i < kSplineOrder; ++i) {
-      // Horner's scheme; lines below the first knot take 1, t, t^2 instead.
-      std::string sum;
-      for (int k = kSplineOrder - 1; k >= derivative; --k) {
-        const double value = static_cast<double>(kSplinePieces[i][k]) * (derivative ? k : 1) / kSplineScale;
-        sum = sum.empty() ? number(value) : fmt::format("{} + t * ({})", number(value), sum);
-      }
-      const char* const below[2][3] = {{"1", "t", "t * t"}, {"0", "1", "t + t"}};
-      const std::string line = i < kSplineStart ? below[derivative][i] : "0";
-      w.line("h[{0} + (turn + {1} < {2} ? turn + {1} : turn + {3})] = piece < 0 ? {4} : {5};",
-             derivative * kSplineOrder, i, kSplineOrder, i - kSplineOrder, line, sum);
+      w.line("h[{0} + (turn + {1} < {2} ? turn + {1} : turn + {3})] = {4};", derivative * kSplineOrder, i, kSplineOrder,
+             i - kSplineOrder, spline_function(i, derivative, "piece < 0", schedule_.scalar));
     }
   }
   w.text("if (!(t == t)) h[turn] = t;");

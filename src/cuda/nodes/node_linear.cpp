@@ -18,15 +18,20 @@ bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide) {
   bool wanted = wide;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
-    require(item.name == "tensor", "{}: expected tensor=0 or tensor=1, got '{}'", kVariable, item.text);
-    wanted = item.value != 0;
+    require(item.name == "tensor" || item.name == "eights",
+            "{}: expected tensor=0, tensor=1 or, of wide tiles on tensor cores, eights=1 or eights=2, got '{}'",
+            kVariable, item.text);
+    if (item.name == "tensor") wanted = item.value != 0;
   }
   return wanted && scalar == Scalar::f32 && limits.arch >= 80;
 }
 
 CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide, bool tensor,
                               const DeviceLimits& limits, const CubinCache& cache) {
-  const LinearTiling tiling = linear_tiling(scalar, wide, tensor);
+  LinearTiling tiling = linear_tiling(scalar, wide, tensor);
+  for (const EnvironmentItem& item : environment_items(kVariable)) {
+    if (wide && tensor && item.name == "eights" && item.value > 0) tiling.at_once = item.value;
+  }
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
   return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
           compile_fixed("group_rows", limits.arch, cache)};

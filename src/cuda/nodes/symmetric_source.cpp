@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/emit/source_writer.h"
+#include "cuda/kernels/embedded_source.h"
 #include "cuda/nodes/horner_tree.h"
 
 namespace clebsch::cuda {
@@ -55,12 +56,14 @@ class Emitter {
     w_.line("typedef {} real;", scalar_name(schedule_.scalar));
     w_.line("typedef long long int64;");
     w_.text(tangent() ? kDualNumber : kPlainNumber);
+    w_.text(embedded_source("early_start.cuh"));
     w_.blank();
   }
 
   void signature() {
     w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}({}) {{", 32 * schedule_.warps,
             schedule_.min_blocks, symmetric_entry(schedule_.pass), parameters(SymmetricArguments{schedule_.pass}));
+    w_.text("start_early();");
   }
 
   void prologue() {

@@ -14,13 +14,21 @@ struct Name {
 };
 
 constexpr Name kNames[] = {
-    {"units", &ScheduleOptions::units},         {"receivers", &ScheduleOptions::receivers_per_block},
-    {"blocks", &ScheduleOptions::min_blocks},   {"prefetch", &ScheduleOptions::prefetch},
-    {"tile", &ScheduleOptions::tile},           {"code", &ScheduleOptions::code},
-    {"ahead", &ScheduleOptions::ahead},         {"hoist", &ScheduleOptions::hoist},
-    {"registers", &ScheduleOptions::registers}, {"stages", &ScheduleOptions::stages},
-    {"spline", &ScheduleOptions::spline},       {"integers", &ScheduleOptions::integers},
-    {"horner", &ScheduleOptions::horner},       {"lanes", &ScheduleOptions::lanes},
+    {"units", &ScheduleOptions::units},
+    {"receivers", &ScheduleOptions::receivers_per_block},
+    {"blocks", &ScheduleOptions::min_blocks},
+    {"prefetch", &ScheduleOptions::prefetch},
+    {"tile", &ScheduleOptions::tile},
+    {"code", &ScheduleOptions::code},
+    {"ahead", &ScheduleOptions::ahead},
+    {"hoist", &ScheduleOptions::hoist},
+    {"registers", &ScheduleOptions::registers},
+    {"stages", &ScheduleOptions::stages},
+    {"spline", &ScheduleOptions::spline},
+    {"integers", &ScheduleOptions::integers},
+    {"horner", &ScheduleOptions::horner},
+    {"lanes", &ScheduleOptions::lanes},
+    {"projection", &ScheduleOptions::projection},
 };
 
 }  // namespace
@@ -36,8 +44,7 @@ ScheduleOptions parse_schedule_options(const std::string& source, const std::str
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return item.name == n.name; });
     require(found != std::end(kNames),
             "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages, spline, "
-            "integers, "
-            "horner or lanes, got '{}'",
+            "integers, horner, lanes or projection, got '{}'",
             source, item.name);
     options.*found->option = item.value;
   }

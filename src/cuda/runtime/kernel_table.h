@@ -20,6 +20,7 @@ struct OpCall {
   std::vector<bool> mask;     ///< of a derivative: which gradients are wanted; else empty
   bool deterministic = true;  ///< the graph has its transpose
   bool splines = false;       ///< of an interaction: it reads its tables as splines
+  int pieces = 0, slots = 0;  ///< of an interaction that is projected (cuda/interaction/projection.h); else 0
   std::string plan = {};      ///< of an interaction or convolution: plan_text(); "": the environment's
 };
 
@@ -77,6 +78,8 @@ std::vector<KernelJob> edge_forces_jobs(const OpCall& call, const DeviceLimits& 
 std::vector<KernelJob> edge_embedding_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& limits);
+/// Of an interaction that is projected.
+std::vector<KernelJob> projection_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> gate_jobs(const OpCall& call, const DeviceLimits& limits);

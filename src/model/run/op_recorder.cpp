@@ -14,9 +14,16 @@
 #include "cuda/interaction/interaction.h"
 
 namespace clebsch {
+
+/// What the callback of the recorder in charge adds to.
+struct RecordedOps {
+  static std::vector<cuda::OpCall>& calls(OpRecorder& recorder) { return recorder.calls_; }
+  static std::vector<OpRecorder::FirstInput>& first_inputs(OpRecorder& recorder) { return recorder.first_inputs_; }
+};
+
 namespace {
 
-thread_local std::vector<cuda::OpCall>* recording = nullptr;
+thread_local OpRecorder* recording = nullptr;
 
 cuda::Scalar scalar_of(at::ScalarType type) { return type == at::kFloat ? cuda::Scalar::f32 : cuda::Scalar::f64; }
 
@@ -30,7 +37,8 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
   cuda::OpCall call;
   call.op = schema.name().substr(schema.name().find("::") + 2);
   call.scalar = cuda::Scalar::f64;
-  int64_t tables = 0;  // of an interaction
+  int64_t tables = 0, layer = -1;  // of an interaction
+  at::Tensor x;
   const auto& arguments = schema.arguments();
   // In TorchScript `inputs` is the interpreter's whole stack; the arguments of the op are its last entries.
   if (inputs.size() < arguments.size()) return;
@@ -38,6 +46,8 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i].name();
     if (name == "problem") call.problem = inputs[i].toStringRef();
+    if (name == "layer") layer = inputs[i].toInt();
+    if (name == "x") x = inputs[i].toTensor();
     if (name == "x" || name == "grad_harmonics") call.scalar = scalar_of(inputs[i].toTensor().scalar_type());
     if (name == "weights" && inputs[i].isTensorList()) {
       const auto weights = inputs[i].toTensorVector();
@@ -69,7 +79,10 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
     call.splines = problem->radial && cuda::interaction_splines(tables, *problem->radial, call.scalar);
   }
   const auto alike = [&](const cuda::OpCall& other) { return same(call, other); };
-  if (std::none_of(recording->begin(), recording->end(), alike)) recording->push_back(std::move(call));
+  if (layer == 0 && (call.op == "interaction" || call.op == "interaction_density"))
+    RecordedOps::first_inputs(*recording).push_back({call.problem, x.detach()});
+  std::vector<cuda::OpCall>& calls = RecordedOps::calls(*recording);
+  if (std::none_of(calls.begin(), calls.end(), alike)) calls.push_back(std::move(call));
 }
 
 std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) {
@@ -90,7 +103,7 @@ std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) 
 OpRecorder::OpRecorder()
     : handle_(at::addThreadLocalCallback(
           at::RecordFunctionCallback(record).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
-  recording = &calls_;
+  recording = this;
 }
 
 OpRecorder::~OpRecorder() {

@@ -3,22 +3,25 @@
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/triangle/device_fused.h"
 #include "multilinear/triangle/kernels/gradients.h"
 #include "multilinear/triangle/row_sums.h"
 
 namespace clebsch::triangle {
 namespace {
 
+constexpr int kAlignment = 1024;  // of images for warpgroups
+
 /// Bytes of shared memory of a block.
 int64_t output_shared(const Shape& shape) {
   const int64_t images = int64_t{shape.out} * (shape.d + shape.hidden) * 2;
   const int64_t planes = int64_t{2} * shape.hidden * kGradientRows * 2, sums = int64_t{2} * shape.out * 4;
-  return images + kGradientWarps * (planes + sums);
+  return kAlignment + images + kGradientWarps * (planes + sums);
 }
 int64_t input_shared(const Shape& shape) {
   const int64_t image = int64_t{4 * shape.hidden + shape.out} * shape.d * 2;
   const int64_t ring = int64_t{std::min(kGradientRing, 2 * shape.hidden / 32)} * 32 * kGradientRows * 2;
-  return image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
+  return kAlignment + image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
 }
 
 struct GradientKernels {
@@ -26,10 +29,16 @@ struct GradientKernels {
   cuda::KernelOf<FoldArguments> matrices, norms;
 };
 
+bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
+  return has_warpgroups(limits) && shape.out % 64 == 0;
+}
+
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
-  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int arch = limits.arch;
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : gradient_sources()) requests.push_back({name, composed_source(name, problem)});
+  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
+    requests.push_back({name, composed_source(name, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
@@ -47,7 +56,10 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
 
 }  // namespace
 
-std::vector<std::string> gradient_sources() { return {"fold_gradients", "output_gradients", "input_gradients"}; }
+std::vector<std::string> gradient_sources(bool warpgroups) {
+  if (warpgroups) return {"fold_gradients", "output_gradients_warpgroups", "input_gradients_warpgroups"};
+  return {"fold_gradients", "output_gradients", "input_gradients"};
+}
 
 bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimits& limits) {
   const Shape& shape = given.shape;

@@ -54,17 +54,10 @@ __device__ __forceinline__ unsigned pack(float x, float y) {
   return pair;
 }
 
-__device__ __forceinline__ float unpack(unsigned bits) {
-#if CLEBSCH_NUMBER == 2
-  float value;
-  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
-  return value;
-#else
-  return __uint_as_float(bits << 16);
-#endif
-}
+#if CLEBSCH_NUMBER >= 2
 __device__ __forceinline__ float low_of(unsigned pair) { return unpack(pair & 0xffffu); }
 __device__ __forceinline__ float high_of(unsigned pair) { return unpack(pair >> 16); }
+#endif
 
 __device__ __forceinline__ unsigned part_of(const uint4& vector, int part) {
   return part == 0 ? vector.x : part == 1 ? vector.y : part == 2 ? vector.z : vector.w;

@@ -1,0 +1,68 @@
+#include "core/radial/density_projection.h"
+
+#include "core/errors.h"
+#include "core/math/coupling.h"
+#include "core/radial/radial_spline.h"
+
+namespace clebsch {
+namespace {
+
+/// C[0][m][m] of scalars times harmonics of degree l, the same for every m.
+double scalar_coupling(int l) { return wigner_3j(0, l, l).front().value; }
+
+}  // namespace
+
+int DensityProjection::pieces() const { return rows - static_cast<int>(spline_rows(0)); }
+
+bool can_project(const Problem& problem) {
+  const std::size_t degrees = static_cast<std::size_t>(problem.lmax_in2) + 1;
+  if (problem.in1.size() != 1 || problem.in1[0].ir.l != 0 || problem.in2.size() != degrees) return false;
+  if (problem.paths.size() != degrees || problem.out.size() != degrees) return false;
+  for (std::size_t l = 0; l < degrees; ++l) {
+    const Path& path = problem.paths[l];
+    const int at = static_cast<int>(l);
+    const bool own = path.in1 == 0 && path.in2 == at && path.out == at && path.mode == Connection::uvu && path.weighted;
+    if (!own || problem.in2[l].ir.l != at || problem.out[l].ir.l != at) return false;
+  }
+  return true;
+}
+
+DensityProjection density_projection(const Problem& problem, int pieces, int slots) {
+  require(
+      can_project(problem) && pieces >= kProjectionPieces && pieces % kProjectionPieces == 0 && slots >= 1,
+      "density projection: expected scalars to every degree, pieces in multiples of {} and senders of some kind, got "
+      "{}, {} pieces and {} kinds",
+      kProjectionPieces, problem.str(), pieces, slots);
+  DensityProjection made;
+  made.slots = slots;
+  made.rows = static_cast<int>(spline_rows(pieces));
+  made.lmax = problem.lmax_in2;
+  std::vector<MulIrrep> in;
+  for (const MulIrrep& block : problem.out.blocks()) in.push_back({int64_t{slots} * made.rows, block.ir});
+  made.linear = fmt::format("linear in={} out={}", Irreps(in).str(), problem.out.str());
+  return made;
+}
+
+std::vector<double> projection_weight(const Problem& problem, const DensityProjection& projection,
+                                      const std::vector<double>& spline, const std::vector<double>& features) {
+  const std::size_t channels = static_cast<std::size_t>(problem.in1[0].mul), rows = projection.rows;
+  const std::size_t columns = static_cast<std::size_t>(problem.weight_count), slots = projection.slots;
+  require(spline.size() == rows * columns && features.size() == slots * channels,
+          "density projection: expected {} numbers of the spline and {} of features, got {} and {}", rows * columns,
+          slots * channels, spline.size(), features.size());
+  std::vector<double> weight;
+  weight.reserve(problem.paths.size() * slots * rows * channels);
+  for (const Path& path : problem.paths) {
+    const double scale = path.coefficient * scalar_coupling(problem.in2[path.in2].ir.l);
+    const std::size_t first = static_cast<std::size_t>(path.weight_offset);
+    for (std::size_t s = 0; s < slots; ++s) {
+      for (std::size_t j = 0; j < rows; ++j) {
+        for (std::size_t u = 0; u < channels; ++u)
+          weight.push_back(scale * features[s * channels + u] * spline[j * columns + first + u]);
+      }
+    }
+  }
+  return weight;
+}
+
+}  // namespace clebsch

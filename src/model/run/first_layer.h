@@ -1,0 +1,26 @@
+#pragma once
+// A first layer whose senders' features follow from their types: on a GPU its interaction is projected
+// (core/radial/density_projection.h).
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "model/model.h"
+
+namespace clebsch {
+
+/// What stands for a layer's tables on a GPU (ops.schema).
+struct ProjectedLayer {
+  std::string module;      ///< where they lie
+  at::Tensor table;        ///< (1, paths, slots, spline rows, channels) float32
+  at::Tensor table_index;  ///< (T,T) int32: the slot of the second type, -1 for pairs that are not in use
+};
+
+/// Looks whether the first layer of a model with tables can be projected: its problem, and by two evaluations on the
+/// CPU that the features which it reads are the same for equal types and have no gradient. If so, the calls in
+/// Model::Impl::calls become those of a projection, for GPUs. None where it cannot, also where the evaluations fail,
+/// which whoever evaluates the model next reports.
+std::optional<ProjectedLayer> project_first_layer(Model& model, Model::Impl& impl);
+
+}  // namespace clebsch
