@@ -47,7 +47,9 @@ def compare(q, k, v, multiplicity=None, offsets=None, eps=0.0, bound=None, gradi
 
 
 @pytest.mark.parametrize("dtype", list(ERROR))
-@pytest.mark.parametrize(("d", "dv"), [(8, 16), (32, 40), (64, 64), (128, 128), (96, 32), (80, 256)])
+@pytest.mark.parametrize(
+    ("d", "dv"), [(8, 16), (32, 40), (64, 64), (128, 128), (64, 128), (128, 64), (96, 32), (80, 256)]
+)
 def test_sizes_and_groups(dtype, d, dv, device):
     compare(*tensors(2, 4, 2, 333, 1025, d, dv, dtype, device))
 
@@ -125,6 +127,17 @@ def test_flagged_queries(dtype, device):
     k = low_rank(5000, 64, 8, 1e-2, dtype, device)
     _, _, w = torch.linalg.svd(k[0, 0].double(), full_matrices=False)
     q[0, 0, ::2] = ((q[0, 0, ::2].double() @ w[8:].T) @ w[8:]).to(dtype)
+    compare(q, k, v, bound=2 * ERROR[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("d", [64, 128])
+def test_flagged_heads_beside_others(d, dtype, device):
+    """Of two key heads with two heads each one is flagged: its partial sums lie in results of its own alone."""
+    q, k, v = tensors(2, 4, 2, 3000, 3000, d, d, dtype, device)
+    k[1, 0] = low_rank(3000, d, 8, 1e-2, dtype, device)[0, 0]
+    _, _, w = torch.linalg.svd(k[1, 0].double(), full_matrices=False)
+    q[1, 0, ::3] = ((q[1, 0, ::3].double() @ w[8:].T) @ w[8:]).to(dtype)
     compare(q, k, v, bound=2 * ERROR[dtype])
 
 

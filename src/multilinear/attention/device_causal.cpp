@@ -100,9 +100,9 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   };
   const size_t partial = take(int64_t{a.shape.heads} * chunks * sums_of(shape));
   const Terms before = take_terms(), behind = take_terms();
-  const size_t traces = take(states * shape.d / 8), largest = take(heads * 3);
+  const size_t traces = take(states * shape.d / 8), largest = take(heads * 4);
   memory = allocate(bytes);
-  cuda::zero_async(at<char>(memory, largest), static_cast<size_t>(heads) * 12, stream);
+  cuda::zero_async(at<char>(memory, largest), static_cast<size_t>(heads) * 16, stream);
 
   HalfArguments sums;
   sums.shape = a.shape;
@@ -113,7 +113,7 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   sums.chunks = chunks;
   sums.partial = at<float>(memory, partial);
   sums.traces = at<float>(memory, traces);
-  sums.head_flags = at<int>(memory, largest) + 2 * heads;
+  sums.head_flags = at<int>(memory, largest) + 3 * heads;
   sums.largest = at<unsigned>(memory, largest);
   HalfGradients rows;
   rows.shape = a.shape;

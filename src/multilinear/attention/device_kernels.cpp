@@ -26,6 +26,7 @@ Kernels* load(const KernelShape& shape) {
   };
   auto kernels = std::make_unique<Kernels>();
   auto found = entries("exact_sums", {"sums_of_keys", "sums_of_queries", "add_chunks", "causal_add", "coefficients"});
+  for (size_t at = 0; at < 2; ++at) found[at].take_shared_memory(kExactSumBytes);
   kernels->sums_of_keys = found[0];
   kernels->sums_of_queries = found[1];
   kernels->add_chunks = found[2];
@@ -70,11 +71,12 @@ Kernels* load(const KernelShape& shape) {
   }
   kernels->wide = takes_wide_kernels(shape, limits);
   if (kernels->wide) {
-    found = entries("wide_sums", {"wide_sums", "wide_sums_of_two", "wide_sums_of_four"});
-    for (cuda::Kernel& kernel : found) kernel.take_shared_memory(wide_sum_bytes(shape));
-    kernels->wide_sums = found[0];
-    kernels->wide_sums_of_two = found[1];
-    kernels->wide_sums_of_four = found[2];
+    found = entries("wide_sums", {"wide_sums", "wide_sums_of_two", "wide_sums_of_four", "wide_query_sums",
+                                  "wide_query_sums_of_two", "wide_query_sums_of_four"});
+    for (size_t at = 0; at < found.size(); ++at) {
+      found[at].take_shared_memory(wide_sum_bytes(shape));
+      (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
+    }
     kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
     kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});

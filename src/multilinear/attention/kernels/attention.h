@@ -78,7 +78,10 @@ struct HalfArguments {
   float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
   int* head_flags = nullptr;           ///< (key heads)
   unsigned char* flags = nullptr;      ///< causal: (query rows); null: not wanted
-  const unsigned* largest = nullptr;   ///< of HalfGradients: what the partial sums are scaled with; null: nothing
+  const void* grad = nullptr;          ///< wide_query_sums: as HalfGradients, as are the coefficients
+  const float* coefficients = nullptr;
+  int coefficient_step = 2;
+  const unsigned* largest = nullptr;  ///< of HalfGradients: what the partial sums are scaled with; null: nothing
   void* out = nullptr;
   float* norm = nullptr;
   int chunks = 0;
@@ -106,7 +109,7 @@ struct HalfGradients {
   const double* sums = nullptr;      ///< as HalfArguments, of the keys; of the queries in half_split
   float* coefficients = nullptr;     ///< c1, c2 of a query row
   int coefficient_step = 2;          ///< floats from a row's to the next
-  unsigned* largest = nullptr;       ///< (key heads, 2): bits of the largest |c1 q| and |c2 / c1^2|
+  unsigned* largest = nullptr;       ///< (key heads, 3): bits of the largest |c1 q|, |c2 / c1^2| and |c2 q|
   int* head_flags = nullptr;         ///< (key heads)
   float* partial = nullptr;          ///< as HalfArguments
   const void* fragments = nullptr;   ///< of [G, M], or of their gradients

@@ -70,8 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) causal_half_split(HalfArgument
   float factor = 1.0f;
   if (a.behind) {
     const int flags = causal_chunk(a.shape, a.rows, slot).sequence * a.shape.key_heads + key_head;
-    factor = 1.0f / row_power(a.largest + 2 * flags);
-    if (tile < kD / 8) factor *= factor / form_power(a.largest + 2 * flags);
+    factor = sum_factor(a.largest + 3 * flags, tile < kD / 8, false);
   }
   const int inner = turned < 0 ? kD : kDv;
   float most = 0.0f;

@@ -32,16 +32,6 @@ extern "C" __global__ void __launch_bounds__(256) causal_half_coefficients(HalfG
                        chunk.sequence * a.shape.key_heads + key_head, flagged, of_warps);
 }
 
-/// Eight bytes to shared memory, asynchronously; zeros unless `there`.
-__device__ __forceinline__ void copy_pair(void* to, const void* from, bool there) {
-  constexpr int kBytes = 8;
-  const int bytes = there ? kBytes : 0;
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "n"(kBytes), "r"(bytes)
-      : "memory");
-}
-
 /// With P_ij = c1_i g_i . v_j + c2_i q_i . k_j and W_ij = c1_i q_i . k_j, over the pairs j <= i of a chunk, and sums
 /// [G, M] before it and [S, D] behind it:
 ///   dq_i = c1_i M g_i + c2_i G q_i + sum_j P_ij k_j,

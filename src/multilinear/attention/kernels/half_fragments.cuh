@@ -18,6 +18,17 @@ __device__ __forceinline__ float form_power(const unsigned* largest) {
   return power_to(4, __uint_as_float(largest[1]));
 }
 
+/// Of wide_query_sums, which scales queries by c1 and by c2: the largest |c2 s q| is 2^13 to 2^14.
+__device__ __forceinline__ float square_power(const unsigned* largest) {
+  return power_to(13, __uint_as_float(largest[2]));
+}
+/// What sums of queries, scaled by these powers, are to be multiplied with; of_form: those of G.
+__device__ __forceinline__ float sum_factor(const unsigned* largest, bool of_form, bool wide) {
+  const float factor = 1.0f / row_power(largest);
+  if (!of_form) return factor;
+  return wide ? 1.0f / square_power(largest) : factor * (factor / form_power(largest));
+}
+
 /// The column of a place (0 to 7) of a tile.
 __device__ __forceinline__ int column_of(int tile, int place) {
   return 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;

@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   const int place = of_values ? blockIdx.x : blockIdx.x - turned, head = place / (kD / 8), tile = place % (kD / 8);
   const int inner = of_values ? kDv : kD;
   if (!of_values && tile == 0 && threadIdx.x == 0) {
-    a.largest[2 * head] = a.largest[2 * head + 1] = 0;
+    for (int i = 0; i < 3; ++i) a.largest[3 * head + i] = 0;
     a.head_flags[head] = 0;
   }
   const double* sums = a.sums + static_cast<long long>(head) * kD * kAll;

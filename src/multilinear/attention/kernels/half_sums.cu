@@ -188,8 +188,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradi
   RowFactors factors;
   factors.coefficients = a.coefficients + a.coefficient_step * all.first;
   factors.step = a.coefficient_step;
-  factors.by = row_power(a.largest + 2 * place);
-  factors.by_form = form_power(a.largest + 2 * place);
+  factors.by = row_power(a.largest + 3 * place);
+  factors.by_form = form_power(a.largest + 3 * place);
   sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
                      static_cast<const unsigned short*>(a.q) + all.first * kD,
                      static_cast<const unsigned short*>(a.grad) + all.first * kDv,
@@ -205,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) causal_half_query_sums(Ha
   RowFactors factors;
   factors.coefficients = a.coefficients + a.coefficient_step * all.first;
   factors.step = a.coefficient_step;
-  factors.by = row_power(a.largest + 2 * place);
-  factors.by_form = form_power(a.largest + 2 * place);
+  factors.by = row_power(a.largest + 3 * place);
+  factors.by_form = form_power(a.largest + 3 * place);
   sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
                      static_cast<const unsigned short*>(a.q) + all.first * kD,
                      static_cast<const unsigned short*>(a.grad) + all.first * kDv, {chunk.first, chunk.count}, factors,
@@ -239,11 +239,7 @@ extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArgum
     for (int r = 0; r < 4; ++r) parts[group * kD * 8 + 4 * vector + r] = sum[r];
   }
   __syncthreads();
-  double factor = 1.0;
-  if (a.largest) {
-    factor = 1.0 / row_power(a.largest + 2 * head);
-    if (tile < kD / 8) factor *= factor / form_power(a.largest + 2 * head);
-  }
+  const double factor = a.largest ? sum_factor(a.largest + 3 * head, tile < kD / 8, a.wide) : 1.0f;
   float most = 0.0f;
   for (int at = threadIdx.x; at < kD * 8; at += threads) {
     double sum = 0.0;
