@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
     unsigned x[kD / 16][4];
-    load_x(x, inverse, a, tile.row, mask, static_cast<operand*>(a.x_normal) + (row - g) * kD);
+    load_x(x, inverse, a, tile.row, mask, a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr);
     float grad_x[kD / 2];
     clear(grad_x);
 #pragma unroll 1

@@ -16,14 +16,14 @@ constexpr int kNumbersAt = kLinesAt + kGroups4 * kLinesBytes;
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
 template <int kChannels>
 __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* channels, int batch, int m,
-                                            const FusedArguments& a) {
+                                            const FusedArguments& a, long long stride) {
   const int thread = threadIdx.x % 128, chunk = thread % 8;
   const bool there = m + 8 * chunk < a.rows;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
-                               (static_cast<long long>(batch) * kChannels + thread / 8) * a.plane +
+                               (static_cast<long long>(batch) * kChannels + thread / 8) * stride +
                                (there ? m + 8 * chunk : 0);
 #pragma unroll
-  for (int channel = 0; channel < kChannels; channel += 16, from += 16 * a.plane) {
+  for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
     copy_vector(lines + place_of_chunk<kRows / 8>(line + channel + thread / 8, chunk), from, there);
   }
 }
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   const auto fetch_o = [&](long long part) {
     const int batch = static_cast<int>(part / parts_of_batch);
     const int m = static_cast<int>(part - static_cast<long long>(batch) * parts_of_batch) * kRows;
-    fetch_lines<kH>(lines, 0, a.o, batch, m, a);
+    fetch_lines<kH>(lines, 0, a.o, batch, m, a, a.plane_of_o);
   };
   await_kernel_before();  // weights are older
   if (at < parts) fetch_o(at);
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const int part_first = static_cast<int>(at - static_cast<long long>(batch) * parts_of_batch) * kRows;
     const int own = part_first + 16 * warp + g;
     if (kStored) {
-      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a);
+      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a, a.plane);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
     unsigned gates[kStored ? 1 : kGate / 16][4];  // of 16 columns each, as a first operand has them
