@@ -97,7 +97,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
       unsigned x[kHigh][kSteps][4], o[kHigh][kHSteps][4];
 #pragma unroll
       for (int i = 0; i < kHigh && !kStored; ++i) {
-        load_rows(x[i], a, tile.row_of_tile(a, 16 * (part + i) + g), tile.row_of_tile(a, 16 * (part + i) + 8 + g), t);
+        RowsOfX rows;
+        rows.read(a, tile.row_of_tile(a, 16 * (part + i) + g), tile.row_of_tile(a, 16 * (part + i) + 8 + g), t);
+        rows.get(x[i], a.eps);
       }
       unsigned gates[kHigh][kHSteps][4];  // before the projection
       if (kBefore && !kStored) {
