@@ -65,4 +65,22 @@ std::vector<double> projection_weight(const Problem& problem, const DensityProje
   return weight;
 }
 
+std::vector<double> projection_weight_and(const Problem& problem, const DensityProjection& projection,
+                                          const std::vector<double>& weight, const std::vector<double>& next) {
+  const std::size_t channels = static_cast<std::size_t>(problem.in1[0].mul), blocks = problem.out.size();
+  const std::size_t rows = static_cast<std::size_t>(projection.slots) * static_cast<std::size_t>(projection.rows);
+  require(weight.size() == blocks * rows * channels && next.size() == blocks * channels * channels,
+          "density projection: expected {} and {} weights, got {} and {}", blocks * rows * channels,
+          blocks * channels * channels, weight.size(), next.size());
+  std::vector<double> both(weight.size(), 0.0);
+  for (std::size_t k = 0; k < blocks * rows; ++k) {
+    const double* matrix = &next[k / rows * channels * channels];
+    for (std::size_t u = 0; u < channels; ++u) {
+      for (std::size_t v = 0; v < channels; ++v)
+        both[k * channels + v] += weight[k * channels + u] * matrix[u * channels + v];
+    }
+  }
+  return both;
+}
+
 }  // namespace clebsch

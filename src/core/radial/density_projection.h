@@ -46,4 +46,9 @@ DensityProjection density_projection(const Problem& problem, int pieces, int slo
 std::vector<double> projection_weight(const Problem& problem, const DensityProjection& projection,
                                       const std::vector<double>& spline, const std::vector<double>& features);
 
+/// The weight of the same map and then another from problem.out to itself, one matrix for every block, whose weight is
+/// `next` (core/problem/node_problem.h).
+std::vector<double> projection_weight_and(const Problem& problem, const DensityProjection& projection,
+                                          const std::vector<double>& weight, const std::vector<double>& next);
+
 }  // namespace clebsch

@@ -18,5 +18,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
 /// Names of the CUDA files, which are compiled as composed_source says; those for warpgroups take out as multiples
 /// of 64.
 std::vector<std::string> gradient_sources(bool warpgroups);
+/// That for sums of weights by warpgroups, for d, hidden and out of 128.
+constexpr const char* kWeightGradients = "weight_gradients_warpgroups";
 
 }  // namespace clebsch::triangle

@@ -98,27 +98,47 @@ __device__ __forceinline__ uint4 vector_of(const unsigned (&parts)[4]) {
   return all;
 }
 
-/// Eight numbers of x from element `at` on, a multiple of 8.
-__device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long long at) {
+/// Eight numbers of x, from an element that is a multiple of 8, as they are read.
+struct Eight {
 #if CLEBSCH_X == 1
-  const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + at);
-  const float4 a = __ldg(from), b = __ldg(from + 1);
-  v[0] = a.x;
-  v[1] = a.y;
-  v[2] = a.z;
-  v[3] = a.w;
-  v[4] = b.x;
-  v[5] = b.y;
-  v[6] = b.z;
-  v[7] = b.w;
+  float4 low, high;
 #else
-  const uint4 a = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    v[2 * r] = low_of_x(part_of(a, r));
-    v[2 * r + 1] = high_of_x(part_of(a, r));
-  }
+  uint4 all;
 #endif
+
+  __device__ __forceinline__ void load(const void* x, long long at) {
+#if CLEBSCH_X == 1
+    const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + at);
+    low = __ldg(from);
+    high = __ldg(from + 1);
+#else
+    all = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
+#endif
+  }
+  __device__ __forceinline__ void get(float (&v)[8]) const {
+#if CLEBSCH_X == 1
+    v[0] = low.x;
+    v[1] = low.y;
+    v[2] = low.z;
+    v[3] = low.w;
+    v[4] = high.x;
+    v[5] = high.y;
+    v[6] = high.z;
+    v[7] = high.w;
+#else
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      v[2 * r] = low_of_x(part_of(all, r));
+      v[2 * r + 1] = high_of_x(part_of(all, r));
+    }
+#endif
+  }
+};
+
+__device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long long at) {
+  Eight eight;
+  eight.load(x, at);
+  eight.get(v);
 }
 
 /// Rows of d numbers, each over kLanes adjacent lanes, to (x - mean) / deviation: mean and variance one after the

@@ -24,6 +24,7 @@ struct FusedArguments {
   float left_factor = 1.0f;    ///< 2^-left_exponent
   long long pitch = 0;         ///< of left, right, o and gate
   long long plane = 0;         ///< numbers of a channel: n pitch
+  long long plane_of_o = 0;    ///< of a channel of o: more where lines beyond n are written too
   const void* x = nullptr;     ///< (batch, n, n, d)
   const void* mask = nullptr;  ///< (batch, n, n)
   void* left = nullptr;        ///< (batch, hidden, n, pitch) in 16 bits, as right and o

@@ -128,6 +128,15 @@ __device__ __forceinline__ void store_columns(operand* to, const float (&sums)[4
                              sums[2][2 * h + 1], sums[3][2 * h], sums[3][2 * h + 1]});
 }
 
+/// Asks for a warp's tile of rows of `row_bytes` to be in the L2 cache when they are read.
+__device__ __forceinline__ void ask_for_tile(const void* tensor, long long first, int row_bytes) {
+  constexpr int kLine = 128;
+  const char* from = static_cast<const char*>(tensor) + first * row_bytes;
+  for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < kGradientRows * row_bytes; at += 32 * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  }
+}
+
 /// x to normalised rows, which also go to `normal` unless that is null, and 1 / deviation. Masked rows that have no
 /// norm count as zeros.
 __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], const GradientArguments& a,

@@ -2,15 +2,10 @@
 // Parts of the kernels to the gradient of x, the same for warps and for warpgroups.
 #include "multilinear/triangle/kernels/gradients.cuh"
 
-/// Of a warp's tile and 32 channels of left or right: `planes` has their gradients, as rows, z and gate what projection
-/// and gate are made of. Stores the gradients of both, adds their sums over rows to `sums` (null: not wanted), and
-/// gives them as first operands.
-__device__ __forceinline__ void projection_gradients(const GradientArguments& a, const unsigned (&planes)[2][4],
-                                                     float scale, const float (&mask)[2], float (&z)[4][4],
-                                                     float (&gate)[4][4], float (&of_mask)[2], unsigned (&of_z)[2][4],
-                                                     unsigned (&of_gate)[2][4], long long row, int group, float* sums) {
-  const int t = threadIdx.x % 4;
-  float z_sums[8], gate_sums[8];
+/// Of a warp's tile and 32 channels of left or right: `planes` has their gradients, as rows; z and gate are what
+/// projection and gate are made of, and become the gradients of both.
+__device__ __forceinline__ void to_gradients(const unsigned (&planes)[2][4], float scale, const float (&mask)[2],
+                                             float (&z)[4][4], float (&gate)[4][4], float (&of_mask)[2]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
 #pragma unroll
@@ -25,6 +20,23 @@ __device__ __forceinline__ void projection_gradients(const GradientArguments& a,
         z[j][2 * h + e] = mask[h] * of_value;
         gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
       }
+    }
+  }
+}
+
+/// The same; adds their sums over rows to `sums` (null: not wanted), stores the gradients unless a.grad_projections is
+/// null, and gives them as first operands.
+__device__ __forceinline__ void projection_gradients(const GradientArguments& a, const unsigned (&planes)[2][4],
+                                                     float scale, const float (&mask)[2], float (&z)[4][4],
+                                                     float (&gate)[4][4], float (&of_mask)[2], unsigned (&of_z)[2][4],
+                                                     unsigned (&of_gate)[2][4], long long row, int group, float* sums) {
+  const int t = threadIdx.x % 4;
+  to_gradients(planes, scale, mask, z, gate, of_mask);
+  float z_sums[8], gate_sums[8];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
       pair_of(of_z, 0, j, h) = pack2(z[j][2 * h], z[j][2 * h + 1]);
       pair_of(of_gate, 0, j, h) = pack2(gate[j][2 * h], gate[j][2 * h + 1]);
     }
@@ -36,6 +48,7 @@ __device__ __forceinline__ void projection_gradients(const GradientArguments& a,
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    if (!a.grad_projections) continue;
     operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
     store_columns<true>(to, z, h);
     store_columns<true>(to + 2 * kHidden, gate, h);

@@ -43,13 +43,18 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   for (; first < tiles; first += step) {
     const GradientTile tile(a, tile_at(first));
     const bool next = first + step < tiles, counts = first + warp % 4 < tiles;
-    if (next) planes_of_next = GradientTile(a, tile_at(first + step)).planes;
+    if (next) {
+      const GradientTile after(a, tile_at(first + step));
+      planes_of_next = after.planes;
+      ask_for_tile(a.x, after.row, kD * static_cast<int>(sizeof(number)));
+      ask_for_tile(a.grad_gates, after.row, kOut * 2);
+    }
     const long long row = tile.row - a.first_row + g;
     float mask[2], inverse[2], of_mask[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
     unsigned x[kD / 16][4];
-    load_x(x, inverse, a, tile.row, mask, static_cast<operand*>(a.x_normal) + (row - g) * kD);
+    load_x(x, inverse, a, tile.row, mask, a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr);
     float grad_x[kD / 2];
     clear(grad_x);
 #pragma unroll 1

@@ -12,9 +12,8 @@ constexpr int kHigh = CLEBSCH_HIGH;
 /// Starts to copy a tile's channels, 32 rows each, to lines from `line` on.
 template <int kChannels>
 __device__ __forceinline__ void fetch(uint4* lines, int line, const void* channels, const Tile& tile,
-                                      const FusedArguments& a) {
+                                      const FusedArguments& a, long long stride) {
   const int lane = threadIdx.x % 32, chunk = lane % 4;
-  const long long stride = a.plane;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(tile.batch) * kChannels + lane / 4) * stride;
   const bool there = tile.m < a.rows;
@@ -82,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   }
   const long long tiles = Tile::count(a), step = static_cast<long long>(gridDim.x) * kWarps;
   long long at = static_cast<long long>(blockIdx.x) * kWarps + warp;
-  if (at < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at), a);
+  if (at < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at), a, a.plane_of_o);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
@@ -90,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   for (; at < tiles; at += step) {
     const Tile tile(a, at);
     if (kStored) {
-      fetch<kGate>(lines, kH, a.gate, tile, a);
+      fetch<kGate>(lines, kH, a.gate, tile, a, a.plane);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
 #pragma unroll 1
@@ -98,7 +97,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
       unsigned x[kHigh][kSteps][4], o[kHigh][kHSteps][4];
 #pragma unroll
       for (int i = 0; i < kHigh && !kStored; ++i) {
-        load_rows(x[i], a, tile.row_of_tile(a, 16 * (part + i) + g), tile.row_of_tile(a, 16 * (part + i) + 8 + g), t);
+        RowsOfX rows;
+        rows.read(a, tile.row_of_tile(a, 16 * (part + i) + g), tile.row_of_tile(a, 16 * (part + i) + 8 + g), t);
+        rows.get(x[i], a.eps);
       }
       unsigned gates[kHigh][kHSteps][4];  // before the projection
       if (kBefore && !kStored) {
@@ -127,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
         __syncwarp();
         if (at + step < tiles) {
           const Tile next(a, at + step);
-          fetch<kH>(lines, 0, a.o, next, a);
+          fetch<kH>(lines, 0, a.o, next, a, a.plane_of_o);
           if (!kStored && !kWideOut) ask_for_rows(a, next);  // of 32-bit rows it costs more than it saves
         }
         asm volatile("cp.async.commit_group;" ::: "memory");

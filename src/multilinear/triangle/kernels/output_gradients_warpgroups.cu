@@ -47,6 +47,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
     const bool counts = first + warp % 4 < tiles;
     uint4* here = planes + turn * kPlanes;
     fetch(planes + (turn ^ 1) * kPlanes, first + step);
+    if (first + step < tiles) {
+      const long long after = GradientTile(a, tile_at(first + step)).row;
+      ask_for_tile(a.x, after, kD * static_cast<int>(sizeof(number)));
+      ask_for_tile(a.grad, after, kOut * static_cast<int>(sizeof(number)));
+    }
     float mask[2], inverse_x[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);

@@ -6,6 +6,8 @@
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
+/// Rows of x in 16 bits are read while the part before is stored; more registers are not there.
+constexpr bool kAhead = !kStored && !kWideOut;
 constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; numbers.
@@ -16,23 +18,22 @@ constexpr int kNumbersAt = kLinesAt + kGroups4 * kLinesBytes;
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
 template <int kChannels>
 __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* channels, int batch, int m,
-                                            const FusedArguments& a) {
+                                            const FusedArguments& a, long long stride) {
   const int thread = threadIdx.x % 128, chunk = thread % 8;
   const bool there = m + 8 * chunk < a.rows;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
-                               (static_cast<long long>(batch) * kChannels + thread / 8) * a.plane +
+                               (static_cast<long long>(batch) * kChannels + thread / 8) * stride +
                                (there ? m + 8 * chunk : 0);
 #pragma unroll
-  for (int channel = 0; channel < kChannels; channel += 16, from += 16 * a.plane) {
+  for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
     copy_vector(lines + place_of_chunk<kRows / 8>(line + channel + thread / 8, chunk), from, there);
   }
 }
 
 /// Asks for a part's rows of x to be in the L2 cache when they are read; by a warpgroup.
-__device__ __forceinline__ void ask_for_rows(const FusedArguments& a, long long part, int parts_of_batch) {
+__device__ __forceinline__ void ask_for_rows(const FusedArguments& a, int part, int parts_of_batch) {
   constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
-  const int batch = static_cast<int>(part / parts_of_batch);
-  const int m = static_cast<int>(part - static_cast<long long>(batch) * parts_of_batch) * kRows;
+  const int batch = part / parts_of_batch, m = (part - batch * parts_of_batch) * kRows;
   const long long first = row_of_x(a, batch, m), last = row_of_x(a, batch, m + kRows - 1);
   const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
   for (int at = static_cast<int>(threadIdx.x % 128) * kLine; at < (last - first + 1) * kRowBytes; at += 128 * kLine) {
@@ -83,13 +84,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   }
   const unsigned of_p = shared_address(base), of_g = of_p + kPBytes;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
-  const long long parts = a.shape.batch * parts_of_batch, step = static_cast<long long>(gridDim.x) * kGroups4;
-  long long at = static_cast<long long>(blockIdx.x) * kGroups4 + group;
-  const auto fetch_o = [&](long long part) {
-    const int batch = static_cast<int>(part / parts_of_batch);
-    const int m = static_cast<int>(part - static_cast<long long>(batch) * parts_of_batch) * kRows;
-    fetch_lines<kH>(lines, 0, a.o, batch, m, a);
+  const int parts = static_cast<int>(a.shape.batch) * parts_of_batch;  // fewer than 2^31
+  const int step = static_cast<int>(gridDim.x) * kGroups4;
+  int at = static_cast<int>(blockIdx.x) * kGroups4 + group;
+  const auto first_of = [&](int part, int& batch) {
+    batch = part / parts_of_batch;
+    return (part - batch * parts_of_batch) * kRows;
   };
+  const auto fetch_o = [&](int part) {
+    int batch;
+    const int m = first_of(part, batch);
+    fetch_lines<kH>(lines, 0, a.o, batch, m, a, a.plane_of_o);
+  };
+  RowsOfX ahead;
+  const auto read_x = [&](int part) {
+    int batch;
+    const int own = first_of(part, batch) + 16 * warp + g;
+    ahead.read(a, row_of_x(a, batch, own), row_of_x(a, batch, own + 8), t);
+  };
+  if (kAhead && at < parts) read_x(at);
   await_kernel_before();  // weights are older
   if (at < parts) fetch_o(at);
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -98,17 +111,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   __syncthreads();
 #pragma unroll 1
   for (; at < parts; at += step) {
-    const int batch = static_cast<int>(at / parts_of_batch);
-    const int part_first = static_cast<int>(at - static_cast<long long>(batch) * parts_of_batch) * kRows;
-    const int own = part_first + 16 * warp + g;
+    int batch;
+    const int part_first = first_of(at, batch), own = part_first + 16 * warp + g;
     if (kStored) {
-      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a);
+      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a, a.plane);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
     unsigned gates[kStored ? 1 : kGate / 16][4];  // of 16 columns each, as a first operand has them
     if (!kStored) {
       unsigned x[kSteps][4];
-      load_rows(x, a, row_of_x(a, batch, own), row_of_x(a, batch, own + 8), t);
+      if (!kAhead) read_x(at);
+      ahead.get(x, a.eps);
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
         float z[kGateColumns / 2];
@@ -134,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
     if (at + step < parts) {
       fetch_o(at + step);
-      if (!kStored && !kWideOut) ask_for_rows(a, at + step, parts_of_batch);  // of 32-bit rows it costs more
+      if (kAhead) ask_for_rows(a, at + step, parts_of_batch);  // of 32-bit rows it costs more
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
     normalise_steps(o, a.eps_of_o);
@@ -151,6 +164,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
       multiply_rows<kH, kOut>(sums, o, of_p, c * kColumns);
+      if (kAhead && c == 0) read_x(min(at + step, parts - 1));
       await_products<0>();
       hold(sums);
 #pragma unroll

@@ -47,7 +47,9 @@ __device__ __forceinline__ Row in_row(const FusedArguments& a, int group, int ha
 __device__ __forceinline__ Row set_row(const FusedArguments& a, int set, int half, int row) {
   constexpr int kPairSets = 2 * kH / kSetChannels;
   if (set >= kPairSets) return gate_row(a, kSetChannels * (2 * (set - kPairSets) + half) + row);
-  return in_row(a, 4 * set + row / 16, half, row % 16);
+  Row of_group = in_row(a, 4 * set + row / 16, half, row % 16);
+  of_group.factor = 0.5f;  // of the projection too: 2 x sigmoid(2 z) = x + x tanh(z)
+  return of_group;
 }
 
 /// With the gate before the projection the norm's weights act between them.

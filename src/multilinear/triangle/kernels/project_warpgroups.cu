@@ -7,9 +7,10 @@
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kResident ? 1 : 2;
 static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
 constexpr int kThreads = 128 * (kOthers + kConsumers), kLanes = kD <= 128 ? 4 : 8;
-constexpr int kAtOnce = kD <= 128 ? 2 : 1, kRowsAtOnce = kAtOnce * 32 / kLanes;
+using Rows = RowsAhead<kLanes>;
 /// Registers of a thread, which sum up to a multiprocessor's.
-constexpr int kLoaderRegisters = 24, kProducerRegisters = 104, kConsumerRegisters = kResident ? 200 : 192;
+constexpr int kLoaderRegisters = 24, kProducerRegisters = kResident ? 104 : 120,
+              kConsumerRegisters = kResident ? 200 : 184;
 // What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used.
 constexpr int kRowsAt = kStages * kMatrix, kBarriersAt = kRowsAt + kBuffers * kRowsBytes;
 constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 15) / 16 * 16;
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     fence_copies();
   }
   __syncthreads();
-  const long long parts = Part::count(a);
+  const int parts = Part::count(a), blocks = static_cast<int>(gridDim.x);
   const char* const weights = static_cast<const char*>(a.in_fragments);
   const auto fetch = [&](int stage, int matrix) {
     barrier_expect(there + 8 * stage, kMatrix);
@@ -71,19 +72,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     if (warp == 0 && lane == 0) {
       await_kernel_before();
       Ring<kStages> ring;
-      for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
+      for (int at = blockIdx.x; at < parts; at += blocks) {
         for (int matrix = 0; matrix < kAllSets * kOfSet; ++matrix) {
           barrier_wait(used + 8 * ring.at, ring.parity ^ 1);  // the ring begins as used
           fetch(ring.at, matrix);
           ring.next();
         }
-      }
-    } else if (warp == 1) {
-      Ring<kBuffers> ring;
-      for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
-        barrier_wait(rows_there + 8 * ring.at, ring.parity);
-        ring.next();
-        if (at + gridDim.x < parts) ask_for_part(a, Part(a, at + gridDim.x));
       }
     }
   } else if (group == 0) {
@@ -93,16 +87,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
     }
     __syncwarp();
-    Ring<kBuffers> ring;  // x and the mask were there before the kernel that made matrices began
-    for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
-      const Part part(a, at);
+    // x and the mask were there before the kernel that made matrices began. Rows are read ahead of their norms.
+    Ring<kBuffers> ring;
+    Rows ahead;
+    if (static_cast<int>(blockIdx.x) < parts) ahead.read(a, Part(a, blockIdx.x), 32 * warp);
+    for (int at = blockIdx.x; at < parts; at += blocks) {
+      const Part part(a, at), next(a, min(at + blocks, parts - 1));
       const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
+      ask_for_part(a, next);
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
-      if (kKeeps) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
+      unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
 #pragma unroll 1
-      for (int first = 32 * warp; first < 32 * warp + 32; first += kRowsAtOnce) {
-        write_rows<kLanes, kAtOnce>(a, part, base + kRowsAt + ring.at * kRowsBytes, first);
+      for (int first = 32 * warp; first < 32 * warp + 32; first += Rows::kAtOnce) {
+        float v[Rows::kUnits][8];
+        ahead.get(v);
+        if (first + Rows::kAtOnce < 32 * warp + 32) {
+          ahead.read(a, part, first + Rows::kAtOnce);
+        } else {
+          ahead.read(a, next, 32 * warp);
+        }
+        Rows::write(to, first, v, a.eps);
       }
+      if (kKeeps) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
       fence_copies();
       __syncwarp();
       if (lane == 0) barrier_arrive(rows_there + 8 * ring.at);
@@ -112,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int mine = group - kOthers;
     await_kernel_before();
-    if (kResident && mine == 1) give_turn(mine);  // the first is the first's
+    if (mine == 1) give_turn(mine);  // the first is the first's
     float first[64], second[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) first[i] = second[i] = 0.0f;
@@ -120,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     Ring<kStages> stages;  // at the first set of the part
     int begin = mine;
     bool waits = true;
-    for (long long at = blockIdx.x; at < parts; at += gridDim.x) {
+    for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at);
       const MaskOfPart& mask = *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes);
       Kept kept;
@@ -130,6 +136,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       if (!kResident && begin == 1) stages.skip_set();
 #pragma unroll 1
       for (int set = begin; set < kAllSets; set += 2) {
+        // The turn also keeps a warpgroup from waiting for matrices that come later than the next: a barrier tells a
+        // phase from the one before it alone.
         if (kResident) {
           if (waits) {
             for (int stage = 0; stage < kOfSet; ++stage) barrier_wait(there + 8 * (set * kOfSet + stage), 0);
@@ -146,6 +154,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
           give_turn(mine);
         } else {
           unsigned last = 0;
+          await_turn(mine);
 #pragma unroll 1
           for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -163,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
               stages.next();
             }
           }
+          give_turn(mine);
           await_products<0>();
           if (lane == 0) barrier_arrive(last);
         }

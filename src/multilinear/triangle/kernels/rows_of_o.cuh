@@ -62,23 +62,32 @@ __device__ __forceinline__ void normalise_steps(unsigned (&o)[kHSteps][4], float
   }
 }
 
-/// Two rows of x as steps of operands.
-__device__ __forceinline__ void load_rows(unsigned (&x)[kSteps][4], const FusedArguments& a, long long low,
-                                          long long high, int t) {
+/// Two rows of x: as they are read, and as steps of operands.
+struct RowsOfX {
+  Eight eights[2][kD / 32];
+
+  __device__ __forceinline__ void read(const FusedArguments& a, long long low, long long high, int t) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const long long row = h == 0 ? low : high;
-    float v[kD / 32][8];
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
-    normalise<kD / 32, 4>(v, kD / 32, a.eps);
-#pragma unroll
-    for (int u = 0; u < kD / 32; ++u) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) x[2 * u + r / 2][h + 2 * (r % 2)] = pack(v[u][2 * r], v[u][2 * r + 1]);
+      for (int u = 0; u < kD / 32; ++u) eights[h][u].load(a.x, (h == 0 ? low : high) * kD + 32 * u + 8 * t);
     }
   }
-}
+  __device__ __forceinline__ void get(unsigned (&x)[kSteps][4], float eps) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float v[kD / 32][8];
+#pragma unroll
+      for (int u = 0; u < kD / 32; ++u) eights[h][u].get(v[u]);
+      normalise<kD / 32, 4>(v, kD / 32, eps);
+#pragma unroll
+      for (int u = 0; u < kD / 32; ++u) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) x[2 * u + r / 2][h + 2 * (r % 2)] = pack(v[u][2 * r], v[u][2 * r + 1]);
+      }
+    }
+  }
+};
 
 __device__ __forceinline__ void store_columns(const FusedArguments& a, long long row, int c, int t,
                                               const float (&sums)[4][4], int h) {

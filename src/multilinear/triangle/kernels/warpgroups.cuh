@@ -22,54 +22,59 @@ constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) /
 /// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7.
 __device__ __forceinline__ int row_of_place(int place) { return 8 * (place % 8 / 2) + 2 * (place / 8) + place % 2; }
 
-/// A part of 128 rows of a batch.
+/// A part of 128 rows of a batch. There are fewer than 2^31.
 struct Part {
   int batch = 0, first = 0;
-  __device__ __forceinline__ Part(const FusedArguments& a, long long part) {
+  __device__ __forceinline__ Part(const FusedArguments& a, int part) {
     const int parts = (a.rows + kGroupRows - 1) / kGroupRows;
-    batch = static_cast<int>(part / parts);
-    first = static_cast<int>(part - static_cast<long long>(batch) * parts) * kGroupRows;
+    batch = part / parts;
+    first = (part - batch * parts) * kGroupRows;
   }
-  static __device__ __forceinline__ long long count(const FusedArguments& a) {
-    return a.shape.batch * ((a.rows + kGroupRows - 1) / kGroupRows);
+  static __device__ __forceinline__ int count(const FusedArguments& a) {
+    return static_cast<int>(a.shape.batch) * ((a.rows + kGroupRows - 1) / kGroupRows);
   }
 };
 
-/// Reads and norms kAtOnce times as many rows of x as a warp takes at once, kLanes lanes a row, from place `first` of
-/// the part's places on, and writes them as columns of second operands.
-template <int kLanes, int kAtOnce>
-__device__ __forceinline__ void write_rows(const FusedArguments& a, const Part& part, unsigned char* to, int first) {
-  constexpr int kUnits = kD / 8 / kLanes, kRowsOfWarp = 32 / kLanes;
+/// As many rows of x as a warp takes at once, kLanes lanes a row: read, and later normed and written as columns of
+/// second operands.
+template <int kLanes>
+struct RowsAhead {
+  static constexpr int kUnits = kD / 8 / kLanes, kAtOnce = 32 / kLanes;
   static_assert(kUnits * kLanes * 8 == kD && kLanes % 4 == 0, "whole units");
-  const int lane = threadIdx.x % 32, of_row = lane % kLanes;
-  // Of four lanes a row, two rows are written at once: in different halves of the banks.
-  const int own = kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
-  float v[kAtOnce][kUnits][8];
-#pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) {
-    const int place = first + kRowsOfWarp * i + own;
+  Eight eights[kUnits];
+
+  /// The lane's place among the rows: of four lanes a row, two rows are written at once, in different halves of the
+  /// banks.
+  static __device__ __forceinline__ int own() {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
+  }
+  /// Places of the part from `first` on.
+  __device__ __forceinline__ void read(const FusedArguments& a, const Part& part, int first) {
+    const int place = first + own();
     const long long row = row_of_x(a, part.batch, part.first + place / 32 * 32 + row_of_place(place % 32));
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load_eight(v[i][u], a.x, row * kD + 8 * (kLanes * u + of_row));
+    for (int u = 0; u < kUnits; ++u) eights[u].load(a.x, row * kD + 8 * (kLanes * u + threadIdx.x % kLanes));
   }
+  __device__ __forceinline__ void get(float (&v)[kUnits][8]) const {
 #pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) {
-    const int place = first + kRowsOfWarp * i + own;
-    normalise<kUnits, kLanes>(v[i], kUnits, a.eps);
+    for (int u = 0; u < kUnits; ++u) eights[u].get(v[u]);
+  }
+  static __device__ __forceinline__ void write(unsigned char* to, int first, float (&v)[kUnits][8], float eps) {
+    const int place = first + own();
+    normalise<kUnits, kLanes>(v, kUnits, eps);
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      const int chunk = kLanes * u + of_row;
-      uint4 packed;
-      packed.x = pack(v[i][u][0], v[i][u][1]);
-      packed.y = pack(v[i][u][2], v[i][u][3]);
-      packed.z = pack(v[i][u][4], v[i][u][5]);
-      packed.w = pack(v[i][u][6], v[i][u][7]);
-      *reinterpret_cast<uint4*>(to + chunk / 8 * kRowsBlock + place * 128 + (chunk % 8 ^ place % 8) * 16) = packed;
+      const int chunk = kLanes * u + static_cast<int>(threadIdx.x % kLanes);
+      const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                 pack(v[u][6], v[u][7])};
+      *reinterpret_cast<uint4*>(to + chunk / 8 * kRowsBlock + place * 128 + (chunk % 8 ^ place % 8) * 16) =
+          vector_of(pairs);
     }
   }
-}
+};
 
-/// Asks for a part's rows of x to be in the L2 cache when they are read; by a warp.
+/// Asks for a part's rows of x to be in the L2 cache when they are read; by a warpgroup.
 __device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part& part) {
   constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
   const long long first = row_of_x(a, part.batch, part.first),
@@ -77,7 +82,7 @@ __device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part
   const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
   const int bytes = static_cast<int>(last - first + 1) * kRowBytes;
 #pragma unroll 2
-  for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < bytes; at += 32 * kLine) {
+  for (int at = static_cast<int>(threadIdx.x % 128) * kLine; at < bytes; at += 128 * kLine) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
   }
 }
@@ -97,19 +102,19 @@ struct MaskOfPart {
 };
 constexpr int kMaskBytes = kMask == kNumberMask ? sizeof(MaskOfPart) : 16;
 
-/// Which of a lane's rows 32 q + 8 t + r are kept: bit 8 q + r.
+/// All bits of the numbers of a lane's rows that are kept: of rows 32 q + 8 t + 2 n and the next at 4 q + n.
 struct Kept {
-  unsigned bits = 0;
+  unsigned pairs[16];
   __device__ __forceinline__ void read(const MaskOfPart& mask) {
     if (!kKeeps) return;
-    bits = 0;
-    const unsigned t = threadIdx.x % 4;
 #pragma unroll
-    for (int q = 0; q < 4; ++q) bits |= (mask.kept[q] >> 8 * t & 0xffu) << 8 * q;
-  }
-  /// All bits of the numbers of rows 32 q + 8 t + r and the next that are kept.
-  __device__ __forceinline__ unsigned pair(int q, int r) const {
-    return (bits >> (8 * q + r) & 1u) * 0xffffu | (bits >> (8 * q + r + 1) & 1u) * 0xffff0000u;
+    for (int q = 0; q < 4; ++q) {
+      const unsigned bits = mask.kept[q] >> 8 * (threadIdx.x % 4);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        pairs[4 * q + n] = (bits >> 2 * n & 1u) * 0xffffu | (bits >> (2 * n + 1) & 1u) * 0xffff0000u;
+      }
+    }
   }
 };
 
@@ -151,14 +156,18 @@ __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& p
     const bool of_left = channel < kH;
     unsigned short* to = static_cast<unsigned short*>(of_left ? a.left : a.right) +
                          (batch * kH + (of_left ? channel : channel - kH)) * a.plane + m;
-    const float factor = of_left ? 0.5f * a.left_factor : 0.5f;
+    const float factor = of_left ? a.left_factor : 1.0f;  // 0.5 is in the weights (prepare.cu)
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       unsigned pairs[4];
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         const int at = 16 * q + 4 * n + 2 * h;
-        float x = (first[at] + of_first) * factor, y = (first[at + 1] + of_first) * factor;
+        float x = first[at] + of_first, y = first[at + 1] + of_first;
+        if (CLEBSCH_NUMBER == 2) {
+          x *= factor;
+          y *= factor;
+        }
         x += x * tanh_near(second[at] + of_second);
         y += y * tanh_near(second[at + 1] + of_second);
         if (kMask == kNumberMask) {
@@ -167,7 +176,7 @@ __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& p
           y *= by.y;
         }
         pairs[n] = pack(x, y);
-        if (kKeeps) pairs[n] &= kept.pair(q, 2 * n);
+        if (kKeeps) pairs[n] &= kept.pairs[4 * q + n];
       }
       if (m + 32 * q < a.rows) *reinterpret_cast<uint4*>(to + 32 * q) = vector_of(pairs);
     }
