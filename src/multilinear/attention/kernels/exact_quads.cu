@@ -32,13 +32,16 @@ struct QuadRows {
     }
   }
 
-  /// sums += rows, each times its factor, times the columns in shared memory. Tile n has the columns 8 t + 2 n + r of
-  /// lanes t, and step (c, part) takes the inner places 32 c + 8 t + 2 part + r. Rows are read again for all columns,
-  /// from the first level's cache: registers hold the sums.
+  /// sums += rows, each times its factor, times the columns in shared memory; of the first `last` runs of 32
+  /// inner places, those before `twice` counted twice. Tile n
+  /// has the columns 8 t + 2 n + r of lanes t, and step (c, part) takes the inner places 32 c + 8 t + 2 part + r. Rows
+  /// are read again for all columns, from the first level's cache: registers hold the sums.
   __device__ __forceinline__ void multiply(double (&sums)[kHigh][4][4], const double2* columns,
-                                           const double (&factors)[kLaneRows]) const {
+                                           const double (&factors)[kLaneRows], int last = kColumns / 32,
+                                           int twice = 0) const {
 #pragma unroll 1
-    for (int c = 0; c < kColumns / 32; ++c) {
+    for (int c = 0; c < last; ++c) {
+      const double by = c < twice ? 2.0 : 1.0;
       Eight rows[kLaneRows];
 #pragma unroll
       for (int h = 0; h < kLaneRows; ++h) rows[h] = x[h][4 * c];
@@ -49,7 +52,7 @@ struct QuadRows {
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
           for (int r = 0; r < 4; ++r)
-            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * factors[2 * i + r % 2];
+            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * (factors[2 * i + r % 2] * by);
         }
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
@@ -158,7 +161,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_rows_of_que
       fetch_columns<kD, false>(columns, gram, 32 * c);
       __syncthreads();
       double sums[kHigh][4][4] = {};
-      q.multiply(sums, columns + lane, ones);
+      // G is symmetric: what is beside its diagonal in blocks of 32 counts twice, and is read once.
+      q.multiply(sums, columns + lane, ones, c + 1, c);
       q.add_products(form, c, sums);
 #pragma unroll
       for (int h = 0; h < kLaneRows; ++h) {
