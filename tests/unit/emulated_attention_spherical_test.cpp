@@ -168,6 +168,7 @@ TEST(EmulatedAttention, CausalSixteenBits) {
   causal({kBfloat16, 3, 1, 1, 32, 32, 290, 0, false, false, {0, 0, 33, 290}}, 5e-2);
   causal({kFloat16, 1, 1, 1, 32, 32, 70, 0, false, true}, 6e-3);
   causal({kFloat16, 1, 1, 1, 32, 32, 300, 0, false, true}, 6e-3);
+  causal({kFloat16, 1, 1, 1, 96, 64, 60, 0}, 6e-3);
   causal({kFloat16, 2, 4, 2, 32, 32, 550, 0, false, false, {0, 280, 550}}, 6e-3);
 }
 

@@ -203,9 +203,12 @@ void device_causal_backward(const KernelShape& shape, RowArguments a, const Allo
   kernels->coefficients.launch(int64_t{a.shape.sequences} * a.shape.heads, parts_for(a.shape, a.shape.queries, 64), 128,
                                stream, a);
   chunk_sums(*kernels, shape, sums_of_chunks(a, false), stream);
-  kernels->causal_gradients_of_queries.launch(int64_t{a.shape.heads} * a.chunks, tiles, 128, stream, a);
+  const auto launch_rows = [&](const auto& kernel, int64_t places) {
+    kernel.launch(places, a.head_flags ? std::min(tiles, parts_where_flagged(places)) : tiles, 128, stream, a);
+  };
+  launch_rows(kernels->causal_gradients_of_queries, int64_t{a.shape.heads} * a.chunks);
   chunk_sums(*kernels, shape, sums_of_chunks(a, true), stream);
-  kernels->causal_gradients_of_keys.launch(int64_t{a.shape.key_heads} * a.chunks, tiles, 128, stream, a);
+  launch_rows(kernels->causal_gradients_of_keys, int64_t{a.shape.key_heads} * a.chunks);
 }
 
 }  // namespace clebsch::attention

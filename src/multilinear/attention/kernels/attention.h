@@ -95,7 +95,8 @@ struct HalfArguments {
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
-/// [s t c2 / c1 q, grad], s and t powers of two of the key head that bring numbers into the range of a half.
+/// [s t c2 / c1 q, grad], s and t powers of two of the key head that bring numbers into the range of a half; in
+/// wide_query_sums those of c1 s q times grad and of c2 u q times q.
 struct HalfGradients {
   Shape shape;
   const void* q = nullptr;

@@ -12,7 +12,7 @@ constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll /
 constexpr int kHigh = kAll <= 128 ? 2 : 1, kWarpRows = 16 * kHigh, kBlockRows = kRowWarps * kWarpRows;
 constexpr int kVectors = 4 * (kD / 16) * 32;
 /// Rows of 16-byte reads by quads, and those of ldmatrix, begin in different banks.
-constexpr int kKeys = kStageRows, kStrideK = kD + (kD % 64 == 0 ? 32 : 0), kStrideV = kDv + 8;
+constexpr int kKeys = 32, kStrideK = kD + (kD % 64 == 0 ? 32 : 0), kStrideV = kDv + 8;
 constexpr int kStage = kKeys * (kStrideK + kStrideV);  // 16-bit numbers
 constexpr int kBytes = 4 * kStage > 32 * kVectors ? 4 * kStage : 32 * kVectors;
 
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
   unsigned short* stages = reinterpret_cast<unsigned short*>(memory);
   const KeyWeights weights(a.multiplicity, multiplicity_row(a.shape, chunk.sequence) + chunk.first);
   const auto copy = [&](int slot, int from) {
-    copy_stage<kD, kDv, kStrideK, kStrideV>(stages + slot * kStage, k, v, from, count, weights);
+    copy_stage<kKeys, kD, kDv, kStrideK, kStrideV>(stages + slot * kStage, k, v, from, count, weights);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   copy(0, 0);
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) causal_half_rows(HalfA
     if (key >= row + kWarpRows) continue;
     const unsigned short* keys = stages + stage * kStage;
     float scores[kHigh][kKeys / 8][4];
-    products_with_stage<kD, kHigh, kStrideK>(scores, q, keys);
+    products_with_stage<kStrideK>(scores, q, keys);
 #pragma unroll
     for (int i = 0; i < kHigh; ++i) {
 #pragma unroll

@@ -3,11 +3,8 @@
 // memory, and these, as two 16-bit terms each, times rows in shared memory. Compiled with CLEBSCH_D and CLEBSCH_DV.
 #include "multilinear/attention/kernels/half_fragments.cuh"
 
-/// Rows of a stage in shared memory.
-constexpr int kStageRows = 32;
-
 /// Copies rows from .. from + kStageRows of two tensors into a stage, zeros from `count` on and for weights of zero.
-template <int kLeft, int kRight, int kLeftStride, int kRightStride>
+template <int kStageRows, int kLeft, int kRight, int kLeftStride, int kRightStride>
 __device__ __forceinline__ void copy_stage(unsigned short* stage, const unsigned short* left,
                                            const unsigned short* right, int from, int count,
                                            const KeyWeights& weights) {
@@ -47,12 +44,12 @@ __device__ __forceinline__ void transpose_quad(float (&x)[4], int t) {
 }
 
 /// Products of rows of a warp with those of a stage: of tile n those 8 n + 2 t + r of lanes t.
-template <int kInner, int kHigh, int kStride>
-__device__ __forceinline__ void products_with_stage(float (&products)[kHigh][kStageRows / 8][4],
+template <int kStride, int kInner, int kHigh, int kAcross>
+__device__ __forceinline__ void products_with_stage(float (&products)[kHigh][kAcross][4],
                                                     const HalfRows<kInner, kHigh>& x, const unsigned short* stage) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int n = 0; n < kStageRows / 8; ++n) {
+  for (int n = 0; n < kAcross; ++n) {
     const uint4* of_row = reinterpret_cast<const uint4*>(stage + (8 * n + g) * kStride) + t;
 #pragma unroll
     for (int i = 0; i < kHigh; ++i) {
@@ -96,8 +93,8 @@ struct ScaledSums {
   }
 
   /// Adds weights (which are scaled) times rows of a stage.
-  template <int kStride>
-  __device__ __forceinline__ void add(float (&weights)[kHigh][kStageRows / 8][4], const unsigned short* rows) {
+  template <int kStride, int kAcross>
+  __device__ __forceinline__ void add(float (&weights)[kHigh][kAcross][4], const unsigned short* rows) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kHigh; ++i) {
@@ -105,7 +102,7 @@ struct ScaledSums {
       for (int h = 0; h < 2; ++h) {
         float most = 0.0f;
 #pragma unroll
-        for (int n = 0; n < kStageRows / 8; ++n)
+        for (int n = 0; n < kAcross; ++n)
           most = fmaxf(most, fmaxf(fabsf(weights[i][n][2 * h]), fabsf(weights[i][n][2 * h + 1])));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
@@ -119,14 +116,14 @@ struct ScaledSums {
           sums[i][n][2 * h + 1] *= by;
         }
 #pragma unroll
-        for (int n = 0; n < kStageRows / 8; ++n) {
+        for (int n = 0; n < kAcross; ++n) {
           weights[i][n][2 * h] *= up;
           weights[i][n][2 * h + 1] *= up;
         }
       }
     }
 #pragma unroll
-    for (int step = 0; step < kStageRows; step += 16) {
+    for (int step = 0; step < 8 * kAcross; step += 16) {
       unsigned high[kHigh][4], low[kHigh][4];
 #pragma unroll
       for (int i = 0; i < kHigh; ++i) {

@@ -12,6 +12,7 @@ constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll /
 constexpr int kWarpRows = 16, kBlockRows = kRowWarps * kWarpRows;
 constexpr int kVectorsD = 4 * (kD / 16) * 32, kVectorsDv = 4 * (kDv / 16) * 32;
 constexpr int kSlot = kVectorsD > kVectorsDv ? kVectorsD : kVectorsDv;
+constexpr int kStageRows = kAll > 128 ? 16 : 32;  // as registers hold
 constexpr int kStrideD = kD + 8, kStrideDv = kDv + 8, kStage = kStageRows * (kStrideD + kStrideDv);
 constexpr int kBytes = 4 * kStage > 32 * kSlot ? 4 * kStage : 32 * kSlot;
 
@@ -81,10 +82,10 @@ __device__ __forceinline__ void gradients(const HalfGradients& a) {
   const auto copy = [&](int step) {
     const int at = from + step % steps * kStageRows;
     const long long other = kOfKeys ? first_query(key_head * group + step / steps) : first_key;
-    copy_stage<kD, kDv, kStrideD, kStrideDv>(stages + step % 2 * kStage,
-                                             static_cast<const unsigned short*>(kOfKeys ? a.q : a.k) + other * kD,
-                                             static_cast<const unsigned short*>(kOfKeys ? a.grad : a.v) + other * kDv,
-                                             at, count, kOfKeys ? KeyWeights() : weights);
+    copy_stage<kStageRows, kD, kDv, kStrideD, kStrideDv>(
+        stages + step % 2 * kStage, static_cast<const unsigned short*>(kOfKeys ? a.q : a.k) + other * kD,
+        static_cast<const unsigned short*>(kOfKeys ? a.grad : a.v) + other * kDv, at, count,
+        kOfKeys ? KeyWeights() : weights);
     if (kOfKeys && threadIdx.x < kStageRows) {
       const bool inside = at + static_cast<int>(threadIdx.x) < count;
       copy_pair(factors[step % 2] + threadIdx.x,
@@ -102,8 +103,8 @@ __device__ __forceinline__ void gradients(const HalfGradients& a) {
     if (kOfKeys ? at + kStageRows <= row : at >= row + kWarpRows) continue;
     const unsigned short *left = stages + step % 2 * kStage, *right = left + kStageRows * kStrideD;
     float scores[1][kStageRows / 8][4], dots[1][kStageRows / 8][4];
-    products_with_stage<kD, 1, kStrideD>(scores, x, left);
-    products_with_stage<kDv, 1, kStrideDv>(dots, y, right);
+    products_with_stage<kStrideD>(scores, x, left);
+    products_with_stage<kStrideDv>(dots, y, right);
 #pragma unroll
     for (int n = 0; n < kStageRows / 8; ++n) {
 #pragma unroll
@@ -121,8 +122,8 @@ __device__ __forceinline__ void gradients(const HalfGradients& a) {
         }
       }
     }
-    of_chunk.template add<kStrideD>(dots, left);
-    if (kOfKeys) of_values.template add<kStrideDv>(scores, right);
+    of_chunk.add<kStrideD>(dots, left);
+    if (kOfKeys) of_values.add<kStrideDv>(scores, right);
   }
   of_chunk.finish();
   if (kOfKeys) of_values.finish();
