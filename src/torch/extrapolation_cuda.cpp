@@ -1,5 +1,5 @@
-// clebsch::extrapolation on CUDA tensors: one kernel, from the last layer's features to a number a row; for many features
-// of pooled elements cuBLAS's product, which has the tensor cores for double precision.
+// clebsch::extrapolation on CUDA tensors: one kernel, from the last layer's features to a number a row; for many
+// features of pooled elements cuBLAS's product, which has the tensor cores for double precision.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
