@@ -54,7 +54,7 @@ def alone(points: list[dict], p: dict, atoms: float) -> dict | None:
 def sizes(points: list[dict], where: dict) -> str:
     """The table of sizes: ms a step on one GPU and on several, speed-up and efficiency, memory of a GPU."""
     out = [f"{of(where)}; `benchmarks/md/gpu_ranks.py`, points on one GPU two at a time, each on a GPU of its own:", ""]
-    out += ["| model, atoms | GPUs | ms a step | katom-steps/s | x one GPU, same atoms | of one GPU, its share of the atoms "
+    out += ["| model, atoms | GPUs | ms a step | katom-steps/s | x one GPU with as many | of one GPU with its share "
             "| MB of a GPU | error of forces |"]  # fmt: skip
     out += ["|---|---|---|---|---|---|---|---|"]
     shown = set()

@@ -86,9 +86,11 @@ def run(point: Point, style: engine.Style, comm: str, exact: engine.Outcome, arg
     gpus = args.gpus
     if point.weak and gpus > 1:
         copies = (copies[0], copies[1], copies[2] * gpus)
-    steps = 20 if point.large else args.steps  # with one new list
+    # Large ones: with one new list.
+    steps = 10 if point.atoms >= 1000000 else 20 if point.large else args.steps
     warm = 2 if point.large else max(10, steps // 5)
     plan = engine.Plan(case, base, copies, style, "float32", steps=steps, warm=warm, seconds=args.run_seconds)
+    plan.rebuild = min(plan.rebuild, steps)
     plan.ranks, plan.comm, plan.phases = gpus, comm, args.phases
     args.logs = args.out / "logs" / comm / str(gpus)
     args.logs.mkdir(parents=True, exist_ok=True)

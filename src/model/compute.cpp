@@ -333,6 +333,13 @@ const Metadata& Model::metadata() const { return impl_->metadata.shown; }
 Dtype Model::dtype() const { return impl_->dtype; }
 const std::vector<double>& Model::isolated_energies() const { return impl_->isolated_energies; }
 std::string Model::device() const { return impl_->device.device.str(); }
+bool Model::has_messages() const {
+#ifdef CLEBSCH_HAS_CUDA
+  if (cuda::has_plan_messages()) return true;
+#endif
+  return !impl_->messages.empty();
+}
+
 std::vector<std::string> Model::take_messages() {
   std::vector<std::string> messages = std::exchange(impl_->messages, {});
 #ifdef CLEBSCH_HAS_CUDA

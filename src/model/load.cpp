@@ -253,6 +253,10 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines,
     torch::jit::Module module = locate_buffer(model.module, first->module + ".table").first;
     module.setattr("table", first->table);
     module.setattr("table_index", first->table_index);
+    if (!first->folded.empty()) {
+      auto [owner, name] = locate_buffer(model.module, first->folded);
+      owner.setattr(name, at::empty({0}, owner.attr(name).toTensor().options()));
+    }
     model.table_bytes.front() = first->table.nbytes();
   }
   const auto move = [&](const std::string& path) {

@@ -216,6 +216,7 @@ class Model {
   std::string device() const;  ///< "cpu", "cuda:0"
   /// What the user may want to know since the last call, e.g. that buffers have grown; the library itself never prints.
   std::vector<std::string> take_messages();
+  bool has_messages() const;
   RunReport last_run() const;
   /// Milliseconds a step of the model takes on its device, without transfers: the last graph again, `repeats` times.
   double time_device(int repeats);

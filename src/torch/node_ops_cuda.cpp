@@ -59,12 +59,12 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
     require(weight.size(0) >= 1 && weight.size(0) < 1024, "{}: expected weights of 1 to 1023 types, got {}", op,
             weight.size(0));
     o.type_count = static_cast<int32_t>(weight.size(0));
+    if (o.type_count > 1) o.types = pointer(types);  // of one type no rows need to be grouped
   } else {
     check_on(op, weight, "weight", x.device(), x.scalar_type(), {problem->weight_count});
   }
   o.x = x.const_data_ptr();
   o.weight = weight.const_data_ptr();
-  o.types = pointer(types);
   o.row_limit = pointer(limit);
   o.nodes = static_cast<int32_t>(x.size(0));
   const auto kernels = cuda::NodeLinear::make(problem, scalar);
@@ -118,13 +118,22 @@ class NodeLinear : public torch::autograd::Function<NodeLinear> {
   }
 };
 
+/// A loader empties the weight of a map that a projection before it has taken in (model/run/first_layer.h).
+bool is_folded(const at::Tensor& weight, std::string_view text) {
+  if (weight.numel() != 0) return false;
+  const auto problem = cached_linear_problem(std::string(text));
+  return problem->weight_count > 0 && problem->in == problem->out;
+}
+
 at::Tensor linear_cuda(const at::Tensor& x, const at::Tensor& weight, at::TensorList graph, int64_t layer,
                        std::string_view text) {
+  if (is_folded(weight, text)) return x;
   return multiply(x, weight, {}, row_limit("linear (cuda)", graph, x, layer), std::string(text), false);
 }
 
 at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, at::TensorList graph, int64_t layer,
                            std::string_view text) {
+  if (is_folded(weight, text)) return x;
   const Optional limit = or_none(row_limit("linear (cuda)", graph, x, layer));
   return NodeLinear::apply(x, weight, Optional(), limit, std::string(text), false);
 }

@@ -40,6 +40,7 @@ MODELS = {
     "nequip splines": ("small-nequip", "float32", {INTERACTION: "spline=1"}, {}),
     "nequip fp64 pieces": ("small-nequip", "float64", {INTERACTION: "spline=0"}, {}),
     "nequip fp64 splines": ("small-nequip", "float64", {INTERACTION: "spline=1"}, {}),
+    "nequip projected": ("plain-nequip", "float32", {INTERACTION: "projection=1"}, {}),
     "nequip atomic sums": ("small-nequip", "float32", {}, {"deterministic": False}),
     "nequip without tables": ("small-nequip", "float64", {}, {"radial": "exact"}),
     "mace": ("small-mace", "float32", {}, {}),

@@ -24,9 +24,15 @@ from test_sampling import factors
 from test_triangle import a_mask, check, pairs, weights
 
 pytestmark = pytest.mark.sanitize
-#: Of linear attention: mma.sync, wgmma (both sizes of a head), loops.
-KINDS = {"half": (32, 32, torch.float16), "wide": (64, 64, torch.bfloat16), "wider": (128, 128, torch.float16),
-         "single": (24, 8, torch.float32), "double": (8, 40, torch.float64)}  # fmt: skip
+#: Of linear attention: mma.sync, wgmma (both sizes of a head), loops, products of double precision by tensor cores.
+KINDS = {
+    "half": (32, 32, torch.float16),
+    "wide": (64, 64, torch.bfloat16),
+    "wider": (128, 128, torch.float16),
+    "single": (24, 8, torch.float32),
+    "products": (32, 64, torch.float32),
+    "double": (8, 40, torch.float64),
+}
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
@@ -41,12 +47,18 @@ def test_linear_attention(kind, causal, device):
     compare_attention(q, k, v, multiplicity, offsets, 0.1, bound=bound, causal=causal)
 
 
+@pytest.mark.parametrize("keys", [200, 600])
+def test_clusters_of_blocks(keys, device):
+    """Two blocks, or four, add their sums of keys."""
+    compare_attention(*attention_tensors(1, 2, 1, 20, keys, 64, 64, torch.float16, device), bound=1e-3)
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
 @pytest.mark.parametrize("d", [32, 64])
 def test_flagged_queries(d, causal, device):
     """Queries whose sums cancel in 32 bits are done again in double precision."""
-    q, _, v = attention_tensors(1, 1, 1, 80, 80, d, d, torch.float16, device)
-    k = low_rank(80, d, 8, 1e-2, torch.float16, device)
+    q, _, v = attention_tensors(1, 1, 1, 48, 48, d, d, torch.float16, device)
+    k = low_rank(48, d, 8, 1e-2, torch.float16, device)
     _, _, w = torch.linalg.svd(k[0, 0].double(), full_matrices=False)
     q[0, 0, ::2] = ((q[0, 0, ::2].double() @ w[8:].T) @ w[8:]).half()
     compare_attention(q, k, v, eps=1e-4, bound=2e-3, causal=causal)
@@ -97,6 +109,7 @@ def test_graph_attention(dtype, normalise, device):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32x3", "ieee"])
 @pytest.mark.parametrize("shape", [(2, 3, 32, 32, 32), (1, 17, 64, 32, 64), (1, 16, 128, 128, 128), (1, 9, 256, 64, 96),
+                                   (1, 8, 160, 32, 32),
                                    (1, 8, 48, 80, 16)], ids=str)  # fmt: skip
 def test_triangle(shape, precision, device):
     """The fused kernels for narrow and wide rows, the composed ones, and products by all of cuBLAS's ways."""
@@ -112,6 +125,14 @@ def test_triangle(shape, precision, device):
 )
 def test_gradients_of_triangle(precision, n, width, device):
     compare_update(precision, device, n, width, width, width)
+
+
+def test_sampling_of_numbers_out_of_range(device):
+    """Columns are scaled by their range before they are multiplied."""
+    u = factors((60, 50), 4)
+    u[0] *= 1e150
+    u[1][:, 2] *= 1e-150
+    compare_draws(KhatriRaoSampler(u), KhatriRaoSampler([v.to(device) for v in u]), 64, seed=1)
 
 
 @pytest.mark.parametrize("columns", [3, 34, 50, 70, 100, 133])

@@ -1,7 +1,8 @@
 """Processes of lmp that take one input after the other.
 
 A rank of lmp spends 0.6 s of processor time on starting torch and reading a model, and next to none on 60 atoms. So by
-day inputs that need no process of their own share one, with `clear` between them. By night and by hand each has its own.
+day inputs that need no process of their own share one, with `clear` between them. By night, and by hand, each has its
+own.
 """
 
 import atexit

@@ -155,17 +155,18 @@ struct InteractionOption {
 };
 
 TEST(EmulatedModel, FirstLayerProjected) {
-  std::size_t bytes = 0;
-  for (const char* option : {"projection=0", "projection=1"}) {
-    SCOPED_TRACE(option);
-    const InteractionOption set(option);
-    check("plain", Dtype::float32);
-    check_parts("plain", Dtype::float32);
-    check("plain", Dtype::float64);  // as without
-    const Redirection redirection;
-    const std::size_t now = load("plain", Dtype::float32, "cpu:padded")->tables().front().bytes;
-    EXPECT_NE(now, bytes);
-    bytes = now;
+  for (const char* name : {"uniform", "mace_uniform"}) {  // the second folds a linear map
+    std::size_t bytes = 0;
+    for (const char* option : {"projection=0", "projection=1"}) {
+      SCOPED_TRACE(std::string(name) + " " + option);
+      const InteractionOption set(option);
+      check(name, Dtype::float32);
+      check_parts(name, Dtype::float32);
+      const Redirection redirection;
+      const std::size_t now = load(name, Dtype::float32, "cpu:padded")->tables().front().bytes;
+      EXPECT_NE(now, bytes);
+      bytes = now;
+    }
   }
 }
 

@@ -25,6 +25,7 @@ MODELS = {
     "graded_by_element": ("tiny_model.py", "grade=2"),
     "allegro": ("tiny_allegro.py",),
     "mace": ("tiny_mace.py",),
+    "mace_uniform": ("tiny_mace.py", "uniform=1"),
     # Of the tests in Python.
     "small": ("tiny_model.py", "lmax=1"),
     "three_layers": ("tiny_model.py", "dtype=float64", "layers=3", "lmax=1"),

@@ -1,6 +1,6 @@
-"""Writes a small random MACE model file with density blocks in the exporter's form: tiny_mace.py OUT.pt [seed=1].
+"""Writes a small random MACE model file in the exporter's form: tiny_mace.py OUT.pt [seed=1] [uniform=1].
 
-Two types, r_max 4.0, four different cutoffs, two layers; weights are random.
+Two types, r_max 4.0, two layers; weights are random. Four different cutoffs and density blocks; with uniform neither.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHANNELS = 5
 PRODUCT = "symmetric in=5x0e+5x1o out=5x0e+5x1o terms=0,0.0,1.1,2.2,3.3;1,0.1;2,0.2;3,0.3"
 
 
-def describe(seed: int = 1) -> D.Description:
+def describe(seed: int = 1, uniform: int = 0) -> D.Description:
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -60,7 +60,7 @@ def describe(seed: int = 1) -> D.Description:
                 coefficients=invariant(),
                 product=diagonal(hidden, out, normal),
                 self_connection=None if k == 0 else diagonal(irreps, out, normal, types=2),
-                density=D.Density(radial(1, True), alpha=0.7, beta=1.3),
+                density=None if uniform else D.Density(radial(1, True), alpha=0.7, beta=1.3),
             )
         )
         irreps = out
@@ -70,7 +70,7 @@ def describe(seed: int = 1) -> D.Description:
         type_names=["O", "H"],
         atomic_numbers=[8, 1],
         r_max=4.0,
-        pair_cutoffs=torch.tensor(CUTOFFS, dtype=torch.float64),
+        pair_cutoffs=torch.full((2, 2), 4.0).double() if uniform else torch.tensor(CUTOFFS, dtype=torch.float64),
         embedding=normal(2, CHANNELS),
         layers=layers,
         readout=D.ProductReadout(torch.cat([normal(CHANNELS), torch.zeros(3 * CHANNELS).double(), normal(1)]), None),

@@ -8,13 +8,13 @@
 //   kStages                        steps that shared memory holds
 //   kWarpRows, kWarpColumns        a warp's part of the tile: multiples of 16, and 16 or 32
 //   kAlignedX                      rows of x and its terms' places are multiples of four numbers
+//   kAtOnce                        eights of k whose products are under way together
 //   kStore                         numbers that one store moves: rows of out and tiles' places are multiples of it
 //   weight_aligned[]               of every term: 1 where places and strides of its weights are multiples of four
 //
 // Which lane has which k and column of a fragment is free, as long as both operands agree. A lane takes k = 2 t and
 // 2 t + 1 of eight, so that one access brings both of x. Of the weight one access brings both k of a column where k is
 // the fastest index, else the same k of the lane's column in every fragment.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
 
@@ -60,7 +60,6 @@ __device__ __forceinline__ int turned(int row, int k) {
 
 /// Grid: (groups of kRows rows, column tiles).
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(NodeLinearArguments a) {
-  start_early();
   // Copies of four numbers, or of one.
   constexpr int kNumbersX = kRows * kDepth / kThreads, kNumbersW = kColumns * kDepth / kThreads;
   // Rows of k with four numbers more than columns: lanes of two neighbouring k read 16 bytes each without conflicts.
@@ -162,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
     // All have left the step before, whose place the next copies take.
     fetch(stage == 0 ? kStages - 1 : stage - 1);
     if (warp_column < columns) {
-#pragma unroll 1
+#pragma unroll kAtOnce
       for (int k = 0; k < kDepth; k += 8) {
         unsigned big_w[kFragments][2], small_w[kFragments][2];
         if (kWeightByRow) {

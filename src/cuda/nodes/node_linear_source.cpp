@@ -85,7 +85,7 @@ void write_tables(SourceWriter& w, const std::vector<ColumnTile>& tiles) {
 LinearTiling linear_tiling(Scalar scalar, bool wide, bool tensor) {
   // A warp has 8 thread_rows by 4 thread_columns.
   if (tensor && scalar == Scalar::f32)
-    return wide ? LinearTiling{128, 64, 16, 4, 8, 3} : LinearTiling{32, 32, 32, 2, 4, 4};
+    return wide ? LinearTiling{128, 64, 16, 4, 8, 3, 1} : LinearTiling{32, 32, 32, 2, 4, 4, 4};
   if (!wide) return {32, 32, 16, 2, 4};
   return scalar == Scalar::f32 ? LinearTiling{128, 64, 8, 8, 8} : LinearTiling{64, 64, 8, 4, 8};
 }
@@ -110,8 +110,8 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
   w.line("constexpr int kRows = {}, kColumns = {}, kDepth = {}, kThreads = {};", tiling.rows, tiling.columns,
          tiling.depth, threads);
   if (tiling.stages > 0) {
-    w.line("constexpr int kStages = {}, kWarpRows = {}, kWarpColumns = {};", tiling.stages, 8 * tiling.thread_rows,
-           4 * tiling.thread_columns);
+    w.line("constexpr int kStages = {}, kAtOnce = {}, kWarpRows = {}, kWarpColumns = {};", tiling.stages,
+           tiling.at_once, 8 * tiling.thread_rows, 4 * tiling.thread_columns);
     write_alignment(w, parts, in_row, out_row, problem.weight_count);
   } else {
     w.line("constexpr int kThreadRows = {}, kThreadColumns = {}, kAcross = {}, kDown = {}, kVector = {};",

@@ -12,6 +12,9 @@ namespace clebsch::cuda {
 struct LinearTiling {
   int rows, columns, depth, thread_rows, thread_columns;
   int stages = 0;  ///< on tensor cores: steps whose operands shared memory holds, 0: not on tensor cores
+  /// On tensor cores, eights of input channels whose products are under way together: warps of narrow tiles are few, so
+  /// what hides the latency of their products must come from themselves.
+  int at_once = 1;
   int threads() const { return rows / thread_rows * (columns / thread_columns); }
 };
 

@@ -104,6 +104,12 @@ std::string plan_text(const char* option, Scalar scalar, const std::string& prob
   return entry->second;
 }
 
+bool has_plan_messages() {
+  InProcess& state = in_process();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return !state.messages.empty();
+}
+
 std::vector<std::string> take_plan_messages() {
   InProcess& state = in_process();
   const std::lock_guard<std::mutex> lock(state.mutex);

@@ -55,5 +55,6 @@ std::string plan_text(const char* option, Scalar scalar, const std::string& prob
 
 /// What plan_text() had to say since the last call: files that it did not use.
 std::vector<std::string> take_plan_messages();
+bool has_plan_messages();
 
 }  // namespace clebsch::cuda

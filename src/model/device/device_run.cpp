@@ -11,6 +11,7 @@
 
 #include "core/errors.h"
 #include "model/device/device_scope.h"
+#include "model/device/start_copy.h"
 #include "model/run/extrapolation.h"
 #include "model/run/guarded.h"
 #include "torch/index_check.h"
@@ -142,6 +143,12 @@ void DeviceRun::evaluate(bool gradients) {
   // Outputs are detached: the graph behind them, which torch keeps for gradients, would hold every layer's features.
   for (const auto& output : made->outputs) made->outputs.insert_or_assign(output.key(), output.value().detach());
   last_ = std::move(made);
+  if (from_points_) fetch_results();  // of a recorded step, one launch does all
+}
+
+void DeviceRun::fetch_results() {
+  start_copy(staged_results_, results_);
+  if (from_points_) points_->fetch();
 }
 
 void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,
@@ -349,9 +356,7 @@ void DeviceRun::compute(const PairListView& list, int64_t version, const GraphVi
 
 void DeviceRun::run_to_the_end(const Request& request, const Exchanging& with) {
   run(wants_gradient(request), with);
-  staged_results_.copy_(results_, true);
-  if (from_points_) points_->fetch_found();
-  if (from_points_ && points_->virials().defined()) points_->fetch_virials();
+  if (!from_points_ || with.exchange) fetch_results();
   if (request.atom_virial || request.centroid_virial) {
     extra_virials(request);
     if (!staged_extra_.defined())

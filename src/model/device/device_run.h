@@ -79,7 +79,9 @@ class DeviceRun {
   void take_energies(const at::Tensor& energy);
   /// Forces and virial into results_; undefined: nothing depends on the edge vectors.
   void take_gradient(const at::Tensor& gradient);
-  /// Forward, gradient, and the results that every step wants, into results_.
+  /// Starts the transfer of results_ and of what the points have found.
+  void fetch_results();
+  /// Forward, gradient, and the results that every step wants, into results_; of a step from points their transfer too.
   void evaluate(bool gradients);
   /// Forces, virials of dE/d edge_vec on the device; null: not wanted.
   void sum_on_device(const at::Tensor& gradient, double* forces, double* virial, double* atom_virial,

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model/device/start_copy.h"
+
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/edges/edge_finder.h"
 #include "torch/cuda_tensors.h"
@@ -89,8 +91,6 @@ void PointBuffers::upload(const PairListView& list, const PointsView& points) {
   std::copy_n(cell, 9, staged);
   std::copy_n(points.positions, count, staged + 9);
   at_ = {staged + 9, staged};
-  if (on_gpu_)
-    positions_.narrow(0, 0, list.n_points + 3).copy_(staged_positions_.narrow(0, 0, list.n_points + 3), true);
 }
 
 void PointBuffers::upload(const SystemsView& systems, const PairSearch& search) {
@@ -109,11 +109,15 @@ void PointBuffers::upload(const SystemsView& systems, const PairSearch& search) 
 }
 
 void PointBuffers::upload(const SystemsView& systems) {
-  const int64_t cells = 3 * capacity_.systems, last = cells + systems.atoms;
+  const int64_t cells = 3 * capacity_.systems;
   double* staged = staged_positions_.mutable_data_ptr<double>();
   std::copy_n(systems.cells, 9 * int64_t{systems.count}, staged);
   std::copy_n(systems.positions, 3 * int64_t{systems.atoms}, staged + 3 * cells);
-  positions_.narrow(0, 0, last).copy_(staged_positions_.narrow(0, 0, last), true);
+}
+
+void PointBuffers::fetch() {
+  start_copy(staged_found_, found_);
+  if (virials_.defined()) start_copy(staged_virials_, virials_);
 }
 
 void PointBuffers::find_edges(const DeviceBuffers& graph, int threads) {
@@ -122,6 +126,7 @@ void PointBuffers::find_edges(const DeviceBuffers& graph, int threads) {
     return;
   }
 #ifdef CLEBSCH_HAS_CUDA
+  start_copy(positions_, staged_positions_);
   cuda::EdgeFinderOperands o;
   o.pair_ptr = pair_ptr_.const_data_ptr<int32_t>();
   o.neighbours = pairs_.const_data_ptr<int32_t>();

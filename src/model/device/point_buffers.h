@@ -27,27 +27,26 @@ class PointBuffers {
 
   bool holds(const PointCapacity& need, int64_t rows) const;
   const PointCapacity& capacity() const { return capacity_; }
-  /// Copy into the staging areas and start the transfers on torch's current stream; the last ones must have ended. On
-  /// the CPU nothing is copied: list and points must live until the step is done.
+  /// Copy into the staging areas and start the transfers on torch's current stream, those of positions with the next
+  /// find_edges(); the last ones must have ended. On the CPU nothing is copied: list and points must live until the
+  /// step is done.
   void upload(const PairListView& list);
   void upload(const PairListView& list, const PointsView& points);
   /// The same of systems on a GPU: the pairs of a search, which writes them here, then positions and cells.
   void upload(const SystemsView& systems, const PairSearch& search);
   void upload(const SystemsView& systems);
-  /// Rows, senders and vectors of the step's edges, into the graph's tensors. Asynchronous, no host synchronisation: it
-  /// can be recorded. On the CPU `threads` work.
+  /// Rows, senders and vectors of the step's edges, into the graph's tensors, from the positions in the staging area.
+  /// Asynchronous, no host synchronisation: it can be recorded. On the CPU `threads` work.
   void find_edges(const DeviceBuffers& graph, int threads);
-  /// Starts the transfer of the number of edges; valid after a synchronisation. More than the graph has room for: the
-  /// rows beyond were cut off.
-  void fetch_found() { staged_found_.copy_(found_, true); }
+  /// Starts the transfers of the number of edges and of the systems' virials; it can be recorded.
+  void fetch();
+  /// Edges, valid after a synchronisation. More than the graph has room for: the rows beyond were cut off.
   int64_t found() const { return *staged_found_.const_data_ptr<int32_t>(); }
 
   /// (systems + 1) the first row of each system, and (systems, 6) for what its virial will be; undefined for one
   /// system.
   const at::Tensor& system_rows() const { return system_rows_; }
   const at::Tensor& virials() const { return virials_; }
-  /// As fetch_found().
-  void fetch_virials() { staged_virials_.copy_(virials_, true); }
   const double* fetched_virials() const { return staged_virials_.const_data_ptr<double>(); }
 
  private:

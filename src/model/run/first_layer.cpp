@@ -3,9 +3,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
 #include <algorithm>
 
 #include "core/graph.h"
+#include "core/problem/node_problem.h"
 #include "core/radial/density_projection.h"
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
@@ -67,6 +71,59 @@ bool same_for_equal_types(const at::Tensor& x, int64_t types) {
 }
 
 #ifdef CLEBSCH_HAS_CUDA
+torch::jit::Module module_at(torch::jit::Module module, const std::string& path) {
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    module = module.attr(path.substr(begin, end - begin)).toModule();
+    begin = end + 1;
+  }
+  return module;
+}
+
+/// The attribute that a value was read from; "" for another value.
+std::string attribute_of(const torch::jit::Value* value) {
+  const torch::jit::Node* node = value->node();
+  return node->kind() == c10::prim::GetAttr ? node->s(c10::attr::name) : "";
+}
+
+int reads_of(const torch::jit::Module& module, const std::string& attribute) {
+  int count = 0;
+  for (torch::jit::Function* method : module.type()->methods()) {
+    for (const torch::jit::Node* node : torch::jit::toGraphFunction(*method).graph()->nodes())
+      count += node->kind() == c10::prim::GetAttr && node->s(c10::attr::name) == attribute;
+  }
+  return count;
+}
+
+/// The weight, by its whole name, of the clebsch::linear of the same layer that alone reads what the first layer's
+/// interaction returns, if it maps `out` to itself; else "".
+std::string following_map(const Model::Impl& impl, const Irreps& out) {
+  static const auto linear = c10::Symbol::fromQualString("clebsch::linear");
+  static const auto interaction = c10::Symbol::fromQualString("clebsch::interaction");
+  const std::string& path = impl.metadata.radial.front().module;
+  const std::size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return "";
+  const std::string parent = path.substr(0, dot), name = path.substr(dot + 1);
+  const torch::jit::Module module = module_at(impl.module, parent);
+  const auto inner = module_at(impl.module, path).get_method("forward").graph();
+  if (inner->outputs().size() != 1 || inner->outputs()[0]->node()->kind() != interaction) return "";
+  const auto graph = module.get_method("forward").graph();
+  for (const torch::jit::Node* node : graph->nodes()) {
+    if (node->kind() != c10::prim::CallMethod || attribute_of(node->input(0)) != name) continue;
+    if (node->outputs().size() != 1 || node->output()->uses().size() != 1) return "";
+    const torch::jit::Use use = node->output()->uses()[0];
+    if (use.user->kind() != linear || use.offset != 0) return "";
+    const std::string weight = attribute_of(use.user->input(1));
+    const auto layer = torch::jit::toIValue(use.user->input(3)), text = torch::jit::toIValue(use.user->input(4));
+    const bool known = !weight.empty() && layer && layer->isInt() && layer->toInt() == 0 && text && text->isString();
+    if (!known || reads_of(module, weight) != 1 || use.user->input(1)->uses().size() != 1) return "";
+    const auto problem = cached_linear_problem(text->toStringRef());
+    const bool own = problem->in == out && problem->out == out && problem->maps.size() == out.size();
+    return own ? parent + "." + weight : "";
+  }
+  return "";
+}
+
 ProjectedLayer project(const Model::Impl& impl, const Problem& problem, const DensityProjection& projection,
                        const std::vector<int64_t>& types, const at::Tensor& features) {
   const RadialLayer& layer = impl.radial.front();
@@ -75,12 +132,25 @@ ProjectedLayer project(const Model::Impl& impl, const Problem& problem, const De
   const std::vector<double> spline = radial_spline(table, pieces, problem.weight_count);
   const at::Tensor wide = features.narrow(0, 0, static_cast<int64_t>(types.size())).to(at::kDouble).contiguous();
   const double* from = wide.const_data_ptr<double>();
-  const std::vector<double> weight =
+  std::vector<double> weight =
       projection_weight(problem, projection, spline, std::vector<double>(from, from + wide.numel()));
   ProjectedLayer made;
+  made.folded = following_map(impl, problem.out.simplify());
+  if (!made.folded.empty()) {
+    const std::size_t dot = made.folded.rfind('.');
+    const at::Tensor next = module_at(impl.module, made.folded.substr(0, dot))
+                                .attr(made.folded.substr(dot + 1))
+                                .toTensor()
+                                .to(at::kDouble)
+                                .contiguous();
+    const double* values = next.const_data_ptr<double>();
+    weight = projection_weight_and(problem, projection, weight, std::vector<double>(values, values + next.numel()));
+  }
   made.module = impl.metadata.radial.front().module;
+  const std::vector<double> differences = projection_differences(problem, projection, weight);
+  weight.insert(weight.end(), differences.begin(), differences.end());
   made.table =
-      at::empty({1, static_cast<int64_t>(problem.paths.size()), projection.slots, projection.rows, problem.in1.dim()},
+      at::empty({3, static_cast<int64_t>(problem.paths.size()), projection.slots, projection.rows, problem.in1.dim()},
                 at::TensorOptions().dtype(at::kFloat));
   std::transform(weight.begin(), weight.end(), made.table.mutable_data_ptr<float>(),
                  [](double v) { return static_cast<float>(v); });

@@ -26,6 +26,7 @@ Kernels* load(const KernelShape& shape) {
   };
   auto kernels = std::make_unique<Kernels>();
   auto found = entries("exact_sums", {"sums_of_keys", "sums_of_queries", "add_chunks", "causal_add", "coefficients"});
+  for (size_t at = 0; at < 2; ++at) found[at].take_shared_memory(kExactSumBytes);
   kernels->sums_of_keys = found[0];
   kernels->sums_of_queries = found[1];
   kernels->add_chunks = found[2];
@@ -44,7 +45,9 @@ Kernels* load(const KernelShape& shape) {
   kernels->causal_gradients_of_keys = found[2];
   kernels->half = takes_half_kernels(shape, arch);
   if (kernels->half) {
-    found = entries("half_sums", {"half_sums", "half_add", "half_query_sums", "causal_half_sums"});
+    found = entries("half_sums",
+                    {"half_sums", "half_add", "half_query_sums", "causal_half_sums", "causal_half_query_sums"});
+    kernels->causal_half_query_sums = found[4];
     kernels->half_query_sums = found[2];
     kernels->causal_half_sums = found[3];
     kernels->half_sums = found[0];
@@ -54,6 +57,11 @@ Kernels* load(const KernelShape& shape) {
     kernels->causal_half_add = found[0];
     kernels->causal_half_split = found[1];
     kernels->causal_half_rows = found[2];
+    found = entries("half_causal_gradients",
+                    {"causal_half_coefficients", "causal_half_query_gradients", "causal_half_key_gradients"});
+    kernels->causal_half_coefficients = found[0];
+    kernels->causal_half_query_gradients = found[1];
+    kernels->causal_half_key_gradients = found[2];
     found =
         entries("half_gradients", {"half_split", "half_coefficients", "half_query_gradients", "half_key_gradients"});
     kernels->split = found[0];
@@ -63,11 +71,12 @@ Kernels* load(const KernelShape& shape) {
   }
   kernels->wide = takes_wide_kernels(shape, limits);
   if (kernels->wide) {
-    found = entries("wide_sums", {"wide_sums", "wide_sums_of_two", "wide_sums_of_four"});
-    for (cuda::Kernel& kernel : found) kernel.take_shared_memory(wide_sum_bytes(shape));
-    kernels->wide_sums = found[0];
-    kernels->wide_sums_of_two = found[1];
-    kernels->wide_sums_of_four = found[2];
+    found = entries("wide_sums", {"wide_sums", "wide_sums_of_two", "wide_sums_of_four", "wide_query_sums",
+                                  "wide_query_sums_of_two", "wide_query_sums_of_four"});
+    for (size_t at = 0; at < found.size(); ++at) {
+      found[at].take_shared_memory(wide_sum_bytes(shape));
+      (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
+    }
     kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
     kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
@@ -105,7 +114,7 @@ std::vector<std::string> device_sources(const KernelShape& shape, const cuda::De
   std::vector<std::string> names{"exact_sums", takes_quad_kernels(shape, limits.arch) ? "exact_quads" : "exact_rows",
                                  "causal_rows"};
   if (takes_half_kernels(shape, limits.arch))
-    names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal"});
+    names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal", "half_causal_gradients"});
   if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
   return names;
 }

@@ -12,11 +12,14 @@ struct Kernels {
   cuda::KernelOf<SumArguments> sums_of_keys, sums_of_queries, add_chunks, causal_add;
   cuda::KernelOf<RowArguments> rows_of_queries, coefficients, gradients_of_queries, gradients_of_keys;
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
-  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows, wide_sums, wide_sums_of_two, wide_sums_of_four;
+  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
+  cuda::KernelOf<HalfArguments> wide_sums[3], wide_query_sums[3];  // clusters of 1, 2 and 4 blocks
   cuda::KernelOf<HalfArguments> wide_rows;
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;
+  cuda::KernelOf<HalfGradients> causal_half_coefficients, causal_half_query_sums, causal_half_query_gradients,
+      causal_half_key_gradients;
   bool half = false, wide = false, quads = false;
 };
 
@@ -45,9 +48,11 @@ inline int64_t parts_for(const Shape& shape, int64_t rows, int64_t tile) {
 
 inline int64_t sums_of(const KernelShape& kernels) { return int64_t{kernels.d} * (kernels.d + kernels.dv); }
 inline int tiles_of(const KernelShape& kernels) { return (kernels.d + 63) / 64 * ((kernels.d + kernels.dv + 63) / 64); }
+/// Shared memory of exact_sums.cu: two stages of 32 rows of 128 numbers.
+constexpr unsigned kExactSumBytes = 65536;
 /// Rows of a block of exact_quads.cu or exact_rows.cu.
 inline int exact_rows(const KernelShape& kernels, bool quads) {
-  if (quads) return 64;
+  if (quads) return 128;
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }

@@ -1,5 +1,7 @@
 #include "multilinear/attention/device_spherical.h"
 
+#include <numeric>
+
 #include "multilinear/attention/device_kernels.h"
 
 namespace clebsch::attention {
@@ -46,6 +48,26 @@ Room room_of(const KernelShape& shape, void* data, int64_t rows, int columns) {
 
 int64_t key_rows(const Shape& shape) { return (shape.offsets ? 1 : shape.sequences) * shape.key_heads * shape.keys; }
 
+/// Chunks of a key head's rows for kernels of 16-bit numbers: `wanted` for each of `heads` heads. Blocks of a cluster
+/// add their sums, and where a head has no other cluster all is done then: where `clustered`, which pays for few heads
+/// and for large ones.
+struct HalfChunks {
+  int cluster = 1, partials = 1;  ///< blocks of a cluster, and what they leave for half_add
+  int unit = 1;                   ///< partials are a multiple of it: heads have as many chunks each
+  bool added = false;
+
+  HalfChunks(const Kernels& kernels, int wanted, int heads, bool clustered) {
+    if (kernels.wide && clustered) {
+      if (wanted >= 4) wanted -= wanted % 4;
+      const int all = wanted * heads;
+      cluster = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
+    }
+    partials = wanted * heads / cluster;
+    unit = heads / std::gcd(heads, cluster);
+    added = kernels.wide && partials == 1;
+  }
+};
+
 }  // namespace
 
 void device_forward(const KernelShape& shape, RowArguments a, double* sums, const Allocate& allocate,
@@ -62,7 +84,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   exact.sums = sums;
   const Room out = room_of(shape, a.out, query_rows(a.shape), shape.dv);  // outputs are written last
   const int64_t parts = parts_for(a.shape, a.shape.queries, exact_rows(shape, kernels->quads));
-  if (!kernels->half || a.multiplicity) {
+  if (!kernels->half) {
     exact_sums(*kernels, shape, exact, false, out, allocate, stream);
     kernels->rows_of_queries.launch(heads, parts, 128, stream, a);
     return;
@@ -73,6 +95,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
   half.sums = sums;
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
@@ -82,13 +105,10 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
   // multiprocessor.
   const bool fills = kernels->wide && shape.d + shape.dv > 128;
-  int wanted = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
-  // Blocks of a cluster add their sums, and where a head has no other all is done then.
-  const int cluster = !kernels->wide ? 1 : wanted >= 4 ? 4 : wanted >= 2 ? 2 : 1;
-  wanted /= cluster;
-  const bool added = kernels->wide && wanted == 1;
-  const Partial partial(out, added ? 0 : one * 4, wanted, 1, allocate);
-  half.chunks = partial.chunks * cluster;
+  const bool few = key_heads < 16 || fills;
+  const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, few ? 2 : 1), 1, few);
+  const Partial partial(out, chunks.added ? 0 : one * 4, chunks.partials, 1, allocate);
+  half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
   const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
@@ -97,15 +117,13 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.scales = at<float>(small, fragments);
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
+  if (a.multiplicity) cuda::zero_async(half.head_flags, flags, stream);
   if (kernels->wide) {
-    const auto& kernel = cluster == 4   ? kernels->wide_sums_of_four
-                         : cluster == 2 ? kernels->wide_sums_of_two
-                                        : kernels->wide_sums;
-    kernel.launch(key_heads * half.chunks, 256, stream, half);
+    kernels->wide_sums[chunks.cluster / 2].launch(key_heads * half.chunks, 256, stream, half);
   } else {
     kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
   }
-  if (!added) {
+  if (!chunks.added) {
     half.chunks = partial.chunks;
     kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
   }
@@ -134,6 +152,8 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
+  half.grad_multiplicity = static_cast<float*>(a.grad_multiplicity);
   half.grad = a.grad;
   half.out = a.out;
   half.norm = static_cast<const float*>(a.norm);
@@ -141,55 +161,75 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.grad_q = a.grad_q;
   half.grad_k = a.grad_k;
   half.grad_v = a.grad_v;
-  // Partial sums lie where gradients of keys go, and coefficients where their queries' gradients go.
-  const Partial room(
-      room_of(shape, a.grad_k, key_rows(a.shape), shape.d), static_cast<size_t>(key_heads * sums_of(shape)) * 4,
-      static_cast<int>(group) * chunks_for(key_heads * group, a.shape.queries, 128, key_heads < 16 ? 2 : 1),
-      static_cast<int>(group), allocate);
-  half.chunks = room.chunks;
-  half.partial = static_cast<float*>(room.memory ? room.memory.get() : a.grad_k);
+  // Partial sums lie where gradients of keys go, coefficients where their queries' gradients go, and terms of the keys'
+  // sums, which gradients of queries take, where gradients of values go.
+  const auto one = static_cast<size_t>(key_heads * sums_of(shape)) * 4;
+  const bool few = key_heads < 16 || (kernels.wide && shape.d + shape.dv > 128);
+  const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, few ? 2 : 1),
+                          static_cast<int>(group), few);
+  const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d), chunks.added ? 0 : one, chunks.partials,
+                        chunks.unit, allocate);
+  half.chunks = partial.chunks * chunks.cluster;
+  half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : a.grad_k);
   half.coefficients = static_cast<float*>(a.grad_q);
   half.coefficient_step = shape.d / 2;
-  HalfArguments add;
-  add.shape = a.shape;
-  add.sums = gradient_sums;
-  half.wide = add.wide = kernels.wide ? 1 : 0;
-  add.chunks = half.chunks;
-  add.partial = half.partial;
+  half.wide = kernels.wide ? 1 : 0;
   size_t bytes = 0;
-  const auto take = [&](int64_t count, size_t size) {
+  const auto take = [&](int64_t count) {
     const size_t begin = bytes;
-    bytes += (static_cast<size_t>(count) * size + 255) / 256 * 256;
+    bytes += (static_cast<size_t>(count) * 4 + 255) / 256 * 256;
     return begin;
   };
-  const size_t fragments = take(key_heads * sums_of(shape), 4), turned = take(key_heads * shape.d * shape.dv, 4),
-               scales = take(key_heads * tiles, 4), turned_scales = take(key_heads * shape.d / 8, 4),
-               traces = take(key_heads * shape.d / 8, 4), largest = take(key_heads * 2, 4), flags = take(key_heads, 4);
+  const size_t fragments = take(key_heads * sums_of(shape)), turned = take(key_heads * shape.d * shape.dv),
+               scales = take(key_heads * tiles), turned_scales = take(key_heads * shape.d / 8);
+  const Room terms = room_of(shape, a.grad_v, key_rows(a.shape), shape.dv);
+  const Memory of_keys = terms.bytes >= bytes ? Memory(Memory(), terms.data) : allocate(bytes);
+  const size_t traces = take(key_heads * shape.d / 8), largest = take(key_heads * 3), flags = take(key_heads);
   memory = allocate(bytes);
-  half.fragments = add.fragments = at<char>(memory, fragments);
-  half.turned_fragments = at<char>(memory, turned);
-  half.scales = add.scales = at<float>(memory, scales);
-  half.turned_scales = at<float>(memory, turned_scales);
-  add.traces = at<float>(memory, traces);
+  const auto set_terms = [&](const Memory& of) {
+    half.fragments = at<char>(of, fragments);
+    half.turned_fragments = at<char>(of, turned);
+    half.scales = at<float>(of, scales);
+    half.turned_scales = at<float>(of, turned_scales);
+  };
   half.largest = at<unsigned>(memory, largest);
-  add.largest = half.largest;
   half.head_flags = at<int>(memory, flags);
+  HalfArguments sums;
+  sums.shape = a.shape;
+  sums.q = a.q;
+  sums.grad = a.grad;
+  sums.coefficients = half.coefficients;
+  sums.coefficient_step = half.coefficient_step;
+  sums.largest = half.largest;
+  sums.partial = half.partial;
+  sums.sums = gradient_sums;
+  sums.fragments = at<char>(memory, fragments);
+  sums.scales = at<float>(memory, scales);
+  sums.traces = at<float>(memory, traces);
+  sums.chunks = half.chunks;
+  sums.wide = half.wide;
 
   half.sums = a.sums;
+  set_terms(of_keys);
   kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
   half.parts = 3 * chunks_for(heads, a.shape.queries, 192, 1);  // six blocks fit on a multiprocessor
   kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
-  kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
   const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
   if (kernels.wide) {
+    kernels.wide_query_sums[chunks.cluster / 2].launch(key_heads * half.chunks, 256, stream, sums);
     half.parts = chunks_for(heads, a.shape.queries, 128, 2);  // a block fills a multiprocessor
     kernels.wide_query_gradients.launch(heads * half.parts, 256, stream, half);
   } else {
+    kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
     kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
   }
-  kernels.half_add.launch(key_heads * tiles, add_threads(add.chunks), stream, add);
+  if (!chunks.added) {
+    sums.chunks = partial.chunks;
+    kernels.half_add.launch(key_heads * tiles, add_threads(sums.chunks), stream, sums);
+  }
   half.sums = gradient_sums;
+  set_terms(memory);
   kernels.split.launch(key_heads * (shape.d / 8), 256, stream, half);
   if (kernels.wide) {
     half.parts = chunks_for(key_heads, a.shape.keys, 128, 2);
@@ -222,7 +262,7 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   const int tile = exact_rows(shape, kernels->quads);
   int64_t query_parts = parts_for(a.shape, a.shape.queries, tile), key_parts = parts_for(a.shape, a.shape.keys, tile);
   Memory memory;
-  if (kernels->half && !a.multiplicity) {
+  if (kernels->half) {
     a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
     // What follows returns at once for heads without flagged queries; all gradients of the others are made again.
     query_parts = std::min(query_parts, parts_where_flagged(heads));

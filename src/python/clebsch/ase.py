@@ -104,14 +104,20 @@ class ClebschCalculator(Calculator):
         told = {"dtype": self._elements.dtype, "radial": radial, "threads": threads or 0, "device": str(device)}
         self.parameters.update({"model": self._elements.path, "skin": skin, "types": dict(types or {}), **told})
         self._held = Atoms()
+        self._views: tuple[torch.Tensor, ...] = ()
         self._numbers = np.empty(0, dtype=np.int64)
         self._types, self._starts = torch.empty(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
 
     def __copy__(self) -> ClebschCalculator:
         """With a model of its own, which loads its file again."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements), _held=Atoms(), atoms=None, results={})
+        other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements), _held=Atoms(), _views=(), atoms=None)
+        other.results = {}
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The views would no longer be of the memory that is held.
+        return self.__dict__ | {"_held": Atoms(), "_views": ()}
 
     def set(self, **kwargs: Any) -> dict[str, Any]:
         """A calculator stays what it was made as; TypeError for any parameter."""
@@ -142,18 +148,25 @@ class ClebschCalculator(Calculator):
             changed.append("cell")
         return changed if _same(held.pbc, atoms.pbc) else [*changed, "pbc"]
 
-    def _hold(self, atoms: Atoms) -> None:
-        """Copies what check_state compares with. ASE's own copy takes momenta and constraints along, in each step."""
+    def _hold(self, atoms: Atoms, changes: Sequence[str]) -> None:
+        """Copies what check_state compares with, as far as it has changed. ASE's own copy takes momenta and constraints
+        along, in each step."""
         held = self._held
-        if len(held) != len(atoms):
+        if len(held) != len(atoms) or not self._views:
             numbers, positions = atoms.arrays["numbers"], atoms.arrays["positions"]
-            self._held = Atoms(numbers=numbers, positions=positions, cell=atoms.cell, pbc=atoms.pbc)
+            self._held = held = Atoms(numbers=numbers, positions=positions, cell=atoms.cell, pbc=atoms.pbc)
+            # Of memory that stays: a step makes no tensor of its own.
+            arrays = held.arrays["positions"], held.cell.array[None], held.pbc[None]
+            self._views = tuple(torch.from_numpy(array) for array in arrays)
         else:
             for name in ("positions", "numbers"):
-                held.arrays[name][:] = atoms.arrays[name]
-            held.cell.array[:] = atoms.cell.array
-            held.pbc[:] = atoms.pbc
-        self.atoms = self._held  # which reset() takes away
+                if name in changes:
+                    held.arrays[name][:] = atoms.arrays[name]
+            if "cell" in changes:
+                held.cell.array[:] = atoms.cell.array
+            if "pbc" in changes:
+                held.pbc[:] = atoms.pbc
+        self.atoms = held  # which reset() takes away
 
     def _closest(self, atoms: Atoms) -> str:
         """The pair that has come closest, for the message of a step that failed."""
@@ -176,7 +189,7 @@ class ClebschCalculator(Calculator):
     ) -> None:
         self.results = {}  # those of other atoms, should this fail
         if atoms is not None:
-            self._hold(atoms)
+            self._hold(atoms, system_changes)
         atoms = self.atoms
         wanted = set(properties)
         gradients = not wanted.isdisjoint(_FORCE_PROPERTIES)
@@ -190,21 +203,36 @@ class ClebschCalculator(Calculator):
             self._starts = torch.tensor([0, len(numbers)], dtype=torch.int32)
             self._numbers = numbers.copy()
         try:
-            result = self.model.compute_systems(
-                torch.from_numpy(np.ascontiguousarray(atoms.arrays["positions"], dtype=np.float64)),
-                torch.from_numpy(atoms.cell.array[None]),
-                torch.from_numpy(atoms.pbc[None]),
-                self._starts,
-                self._types,
-                skin=self._skin,
-                forces=gradients,
-                virial=gradients and volume > 0,
-                atom_virial="stresses" in wanted,
-                outputs=["extrapolation"] if graded else [],
-            )
+            if graded or "stresses" in wanted:
+                self._calculate_more(wanted, graded, gradients, volume)
+            else:
+                self._calculate(gradients, volume)
         except ClebschError as error:
             closest = self._closest(atoms) if "too close" in str(error) else ""
             raise ClebschError(f"{error}{closest}") from None
+
+    def _calculate(self, gradients: bool, volume: float) -> None:
+        """What a step of dynamics asks for."""
+        found = self.model.step_of_system(*self._views, self._starts, self._types, skin=self._skin, gradients=gradients)
+        energy, end = float(found[0]), 7 + len(self._numbers)
+        self.results = {"energy": energy, "free_energy": energy, "energies": found[7:end]}
+        if gradients:
+            self.results["forces"] = found[end:].reshape(-1, 3)
+            if volume > 0:
+                self.results["stress"] = found[1:7][VOIGT] / -volume
+
+    def _calculate_more(self, wanted: set[str], graded: bool, gradients: bool, volume: float) -> None:
+        """With results of atoms that need passes of their own."""
+        result = self.model.compute_systems(
+            *self._views,
+            self._starts,
+            self._types,
+            skin=self._skin,
+            forces=gradients,
+            virial=gradients and volume > 0,
+            atom_virial="stresses" in wanted,
+            outputs=["extrapolation"] if graded else [],
+        )
         energy = float(result["energy"])
         self.results = {"energy": energy, "free_energy": energy, "energies": result["atomic_energy"].numpy()}
         if gradients:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import library
@@ -270,6 +271,31 @@ class Model:
             )
         )
 
+    def step_of_system(
+        self,
+        positions: Tensor,
+        cells: Tensor,
+        periodic: Tensor,
+        starts: Tensor,
+        types: Tensor,
+        *,
+        skin: float,
+        gradients: bool,
+    ) -> NDArray[np.float64]:
+        """compute_systems of one system, for steps of small systems: fewer objects are made.
+
+        Returns [energy, virial (6), atomic energies (N), with `gradients` forces (3 N)] in one array, units and order
+        as of compute_systems; without, the virial is zero.
+        """
+        try:
+            numbers = self._model.step_of_system(positions, cells, periodic, starts, types, skin, gradients).numpy()
+        except RuntimeError as error:
+            self._tell()
+            raise ClebschError(_message(error)) from None
+        if numbers[0]:
+            self._tell()
+        return numbers[1:]
+
     @property
     def feature_covariance(self) -> Tensor:
         """Covariance of the training set's features, (1, d, d) of all elements or (T, d, d); (0) without a grade."""
@@ -286,8 +312,11 @@ class Model:
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
         finally:
-            for message in self._model.take_messages():
-                _log.warning("%s", message)
+            self._tell()
+
+    def _tell(self) -> None:
+        for message in self._model.take_messages():
+            _log.warning("%s", message)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:

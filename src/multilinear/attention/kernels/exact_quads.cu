@@ -1,5 +1,5 @@
 // As exact_rows.cu, for numbers of 16 and 32 bits and head sizes that are multiples of 32: 32 columns of a
-// matrix at a time are in shared memory in the order in which lanes read them, a warp has 16 rows. Compiled with
+// matrix at a time are in shared memory in the order in which lanes read them, a warp has 32 rows. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
@@ -9,21 +9,23 @@
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
-constexpr int kInner = kD > kDv ? kD : kDv, kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+constexpr int kInner = kD > kDv ? kD : kDv, kWarps = 4, kThreads = 32 * kWarps;
+/// Row tiles of a warp, and rows of a lane.
+constexpr int kHigh = 2, kLaneRows = 2 * kHigh, kWarpRows = 16 * kHigh, kRows = kWarpRows * kWarps;
 
 /// Columns 8 unit .. 8 unit + 7 of a row.
 struct alignas(16) Eight {
   number x[8];
 };
 
-/// Rows g and g + 8 of a warp's 16, g = lane / 4; lane t = lane % 4 of the four has columns 32 c + 8 t .. + 7.
+/// Rows g, g + 8 and so on of a warp, g = lane / 4; lane t = lane % 4 of the four has columns 32 c + 8 t .. + 7.
 template <int kColumns>
 struct QuadRows {
-  const Eight* x[2];
+  const Eight* x[kLaneRows];
 
-  __device__ __forceinline__ QuadRows(const void* tensor, const long long (&rows)[2]) {
+  __device__ __forceinline__ QuadRows(const void* tensor, const long long (&rows)[kLaneRows]) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       x[h] = reinterpret_cast<const Eight*>(static_cast<const number*>(tensor) + rows[h] * kColumns) +
              static_cast<int>(threadIdx.x % 4);
     }
@@ -32,23 +34,41 @@ struct QuadRows {
   /// sums += rows, each times its factor, times the columns in shared memory. Tile n has the columns 8 t + 2 n + r of
   /// lanes t, and step (c, part) takes the inner places 32 c + 8 t + 2 part + r. Rows are read again for all columns,
   /// from the first level's cache: registers hold the sums.
-  __device__ __forceinline__ void multiply(double (&sums)[4][4], const double2* columns,
-                                           const double (&factors)[2]) const {
+  __device__ __forceinline__ void multiply(double (&sums)[kHigh][4][4], const double2* columns,
+                                           const double (&factors)[kLaneRows]) const {
 #pragma unroll 1
     for (int c = 0; c < kColumns / 32; ++c) {
-      const Eight rows[2] = {x[0][4 * c], x[1][4 * c]};
+      Eight rows[kLaneRows];
+#pragma unroll
+      for (int h = 0; h < kLaneRows; ++h) rows[h] = x[h][4 * c];
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
-        double a[4];
+        double a[kHigh][4];
 #pragma unroll
-        for (int r = 0; r < 4; ++r) a[r] = to_double(rows[r % 2].x[2 * part + r / 2]) * factors[r % 2];
+        for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+          for (int r = 0; r < 4; ++r)
+            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * factors[2 * i + r % 2];
+        }
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
           const double2 pair = columns[((4 * c + part) * 4 + n) * 32];
           const double b[2] = {pair.x, pair.y};
-          multiply_large_tile(sums[n], a, b);
+#pragma unroll
+          for (int i = 0; i < kHigh; ++i) multiply_large_tile(sums[i][n], a[i], b);
         }
       }
+    }
+  }
+
+  /// Products of the numbers in columns 32 c .. 32 c + 31 with sums at the same places, added to a lane's rows.
+  __device__ __forceinline__ void add_products(double (&to)[kLaneRows], int c,
+                                               const double (&sums)[kHigh][4][4]) const {
+#pragma unroll
+    for (int h = 0; h < kLaneRows; ++h) {
+      const Eight mine = x[h][4 * c];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[h] += to_double(mine.x[i]) * sums[h / 2][i / 2][h % 2 * 2 + i % 2];
     }
   }
 };
@@ -79,32 +99,32 @@ __device__ __forceinline__ double of_quad(double x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/// The block's tile of rows of a head: a lane's two rows.
+/// The block's tile of rows of a head: a lane's rows.
 struct TileRows {
-  long long at[2];
-  bool there[2];
+  long long at[kLaneRows];
+  bool there[kLaneRows];
 
   __device__ __forceinline__ TileRows(Rows all, long long from) {
     const int g = threadIdx.x % 32 / 4, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const long long row = from + 16 * warp + 8 * h + g;
+    for (int h = 0; h < kLaneRows; ++h) {
+      const long long row = from + kWarpRows * warp + 8 * h + g;
       there[h] = row < all.count;
       at[h] = all.first + (there[h] ? row : 0);
     }
   }
 
   /// A lane's eight columns of 32 c .. 32 c + 31.
-  __device__ __forceinline__ void store(void* tensor, int columns, int c, const double (&sums)[4][4],
-                                        const double (&factors)[2]) const {
+  __device__ __forceinline__ void store(void* tensor, int columns, int c, const double (&sums)[kHigh][4][4],
+                                        const double (&factors)[kLaneRows]) const {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       if (!there[h]) continue;
       Eight x;
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        x.x[2 * n] = to_number(sums[n][2 * h] * factors[h]);
-        x.x[2 * n + 1] = to_number(sums[n][2 * h + 1] * factors[h]);
+        x.x[2 * n] = to_number(sums[h / 2][n][h % 2 * 2] * factors[h]);
+        x.x[2 * n + 1] = to_number(sums[h / 2][n][h % 2 * 2 + 1] * factors[h]);
       }
       reinterpret_cast<Eight*>(static_cast<number*>(tensor) + at[h] * columns)[4 * c + threadIdx.x % 4] = x;
     }
@@ -112,7 +132,7 @@ struct TileRows {
 };
 
 /// Outputs and norms. Grid: sequences x heads, tiles; a block takes every `gridDim.y`-th tile of its head.
-extern "C" __global__ void __launch_bounds__(kThreads) quad_rows_of_queries(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_rows_of_queries(RowArguments a) {
   __shared__ __align__(16) double2 columns[kD * 16];
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
@@ -120,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_rows_of_queries(RowA
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int lane = threadIdx.x % 32;
-  const double ones[2] = {1.0, 1.0};
+  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
   double trace = 0.0;
   for (int i = lane; i < kD; i += 32) trace += __ldg(gram + i * kAll + i);
   for (int bits = 16; bits > 0; bits /= 2) trace += __shfl_xor_sync(0xffffffffu, trace, bits);
@@ -128,27 +148,24 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_rows_of_queries(RowA
        from += static_cast<long long>(gridDim.y) * kRows) {
     const TileRows rows(all, from);
     const QuadRows<kD> q(a.q, rows.at);
-    double form[2] = {}, square[2] = {}, inverse[2];
+    double form[kLaneRows] = {}, square[kLaneRows] = {}, inverse[kLaneRows];
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
       __syncthreads();
       fetch_columns<kD, false>(columns, gram, 32 * c);
       __syncthreads();
-      double sums[4][4] = {};
+      double sums[kHigh][4][4] = {};
       q.multiply(sums, columns + lane, ones);
-      const Eight mine[2] = {q.x[0][4 * c], q.x[1][4 * c]};
+      q.add_products(form, c, sums);
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int h = 0; h < kLaneRows; ++h) {
+        const Eight mine = q.x[h][4 * c];
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const double x = to_double(mine[r / 2].x[2 * n + r % 2]);
-          form[r / 2] += sums[n][r] * x;
-          square[r / 2] += x * x;
-        }
+        for (int i = 0; i < 8; ++i) square[h] += to_double(mine.x[i]) * to_double(mine.x[i]);
       }
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       double z = of_quad(form[h]);
       const double squares = of_quad(square[h]);
       if (z <= kNothing * trace * squares) z = 0.0;
@@ -161,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_rows_of_queries(RowA
       __syncthreads();
       fetch_columns<kD, false>(columns, gram, kD + 32 * c);
       __syncthreads();
-      double sums[4][4] = {};
+      double sums[kHigh][4][4] = {};
       q.multiply(sums, columns + lane, ones);
       rows.store(a.out, kDv, c, sums, inverse);
     }
@@ -169,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_rows_of_queries(RowA
 }
 
 /// dq = c1 grad M^T + c2 q G. Grid as quad_rows_of_queries. Coefficients of a row may lie where its gradient goes.
-extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_queries(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_queries(RowArguments a) {
   __shared__ __align__(16) double2 columns[kInner * 16];
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
@@ -177,13 +194,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_queries
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int lane = threadIdx.x % 32;
-  const double ones[2] = {1.0, 1.0};
+  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
   for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
        from += static_cast<long long>(gridDim.y) * kRows) {
     const TileRows rows(all, from);
-    double c1[2], c2[2];
+    double c1[kLaneRows], c2[kLaneRows];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < kLaneRows; ++h) {
       const double* of_row = a.coefficients + rows.at[h] * a.coefficient_step;
       c1[h] = of_row[0];
       c2[h] = of_row[1];
@@ -192,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_queries
     const QuadRows<kDv> grad(a.grad, rows.at);
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
-      double sums[4][4] = {};
+      double sums[kHigh][4][4] = {};
       __syncthreads();
       fetch_columns<kDv, true>(columns, gram + kD, 32 * c);
       __syncthreads();
@@ -208,29 +225,29 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_queries
 
 /// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM. Grid: sequences x key heads,
 /// tiles.
-extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_keys(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_keys(RowArguments a) {
   __shared__ __align__(16) double2 columns[kInner * 16];
   const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;
   if (a.head_flags && !a.head_flags[blockIdx.x]) return;
   const double* gram = a.gradient_sums + static_cast<long long>(blockIdx.x) * kD * kAll;
   const Rows all = key_rows(a.shape, sequence, key_head);
   const int lane = threadIdx.x % 32;
-  const double ones[2] = {1.0, 1.0};
+  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
   const number* weights = static_cast<const number*>(a.multiplicity);
   if (weights) weights += multiplicity_row(a.shape, sequence) - all.first;
   for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
        from += static_cast<long long>(gridDim.y) * kRows) {
     const TileRows rows(all, from);
-    double weight[2] = {1.0, 1.0}, of_weight[2] = {};
+    double weight[kLaneRows] = {1.0, 1.0, 1.0, 1.0}, of_weight[kLaneRows] = {};
     if (weights) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) weight[h] = to_double(weights[rows.at[h]]);
+      for (int h = 0; h < kLaneRows; ++h) weight[h] = to_double(weights[rows.at[h]]);
     }
     const QuadRows<kD> k(a.k, rows.at);
     const QuadRows<kDv> v(a.v, rows.at);
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
-      double sums[4][4] = {};
+      double sums[kHigh][4][4] = {};
       __syncthreads();
       fetch_columns<kDv, true>(columns, gram + kD, 32 * c);
       __syncthreads();
@@ -240,17 +257,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_keys(Ro
       __syncthreads();
       k.multiply(sums, columns + lane, weight);
       rows.store(a.grad_k, kD, c, sums, weight);
-      if (!a.grad_multiplicity) continue;
-      const Eight mine[2] = {k.x[0][4 * c], k.x[1][4 * c]};
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-#pragma unroll
-        for (int r = 0; r < 4; ++r) of_weight[r / 2] += to_double(mine[r / 2].x[2 * n + r % 2]) * sums[n][r];
-      }
+      if (a.grad_multiplicity) k.add_products(of_weight, c, sums);
     }
     if (a.grad_multiplicity) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < kLaneRows; ++h) {
         const double sum = of_quad(of_weight[h]);
         if (lane % 4 == 0 && rows.there[h])
           static_cast<real*>(a.grad_multiplicity)[rows.at[h]] = static_cast<real>(sum);
@@ -258,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quad_gradients_of_keys(Ro
     }
 #pragma unroll 1
     for (int c = 0; c < kDv / 32; ++c) {
-      double sums[4][4] = {};
+      double sums[kHigh][4][4] = {};
       __syncthreads();
       fetch_columns<kD, false>(columns, gram, kD + 32 * c);
       __syncthreads();

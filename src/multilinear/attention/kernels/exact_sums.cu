@@ -10,9 +10,9 @@
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
-/// A block has 64 x 64 of the sums and takes 16 rows at a time, half of them in each group of four warps; a warp has 32
+/// A block has 64 x 64 of the sums and takes 32 rows at a time, half of them in each group of four warps; a warp has 32
 /// x 32.
-constexpr int kBlock = 64, kSteps = 16, kThreads = 256, kLine = 2 * kBlock;
+constexpr int kBlock = 64, kSteps = 32, kThreads = 256, kLine = 2 * kBlock;
 constexpr int kAcross = (kAll + kBlock - 1) / kBlock, kTiles = (kD + kBlock - 1) / kBlock * kAcross;
 
 /// Numbers that a thread reads at once: 16 bytes, or less where rows are not multiples of them.
@@ -23,6 +23,7 @@ struct alignas(kUnit * sizeof(number)) Unit {
 };
 constexpr int kUnits = kBlock / kUnit;                 // of a row, on the left or on the right
 constexpr int kEach = kSteps * 2 * kUnits / kThreads;  // of a stage for a thread
+constexpr int kWaiting = kEach > 4 ? 1 : 2;            // stages that wait in registers: as many as these hold
 static_assert(kEach >= 1 && kBlock % kUnit == 0, "a stage is a whole number of units for every thread");
 
 // A stage in shared memory: lines of a row's left and right columns. The first numbers of all units come first, then
@@ -71,35 +72,42 @@ struct SumTile {
     }
   }
 
-  __device__ __forceinline__ void write(double* stage, const Waiting& from) const {
+  /// Part `part` of kParts of what waits, into a stage.
+  static constexpr int kParts = 8, kNumbers = kEach * kUnit;
+  __device__ __forceinline__ void write(double* stage, const Waiting& from, int part) const {
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) {
+    for (int i = 0; i < kNumbers; ++i) {
+      if (i * kParts / kNumbers != part) continue;
+      const int e = i / kUnit, u = i % kUnit;
       const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
       const int side = unit / kUnits, shift = shift_of(step) ^ 8 * side;
-      double* line = stage + step * kLine + side * kBlock;
-#pragma unroll
-      for (int u = 0; u < kUnit; ++u)
-        line[(u * kUnits + unit % kUnits) ^ shift] = to_double(from.unit[e].x[u]) * from.factor[e];
+      stage[step * kLine + side * kBlock + ((u * kUnits + unit % kUnits) ^ shift)] =
+          to_double(from.unit[e].x[u]) * from.factor[e];
     }
   }
 
-  __device__ __forceinline__ void multiply(const double* stage) {
+  /// Multiplies a stage; between the products the next one is written, which the tensor cores leave time for.
+  __device__ __forceinline__ void multiply(const double* stage, double* next, const Waiting& from) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const double* line = stage + (warp / 4 * 8 + t) * kLine;
-    const double *of_rows = line + warp / 2 % 2 * 32, *of_columns = line + kBlock + warp % 2 * 32;
     const int shift = shift_of(t), places[2] = {g ^ shift, (g + 8) ^ shift};
-    double a[2][4];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int half = 0; half < 2; ++half) {
+      const double* line = stage + (warp / 4 * 16 + half * 8 + t) * kLine;
+      const double *of_rows = line + warp / 2 % 2 * 32, *of_columns = line + kBlock + warp % 2 * 32;
+      double a[2][4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) a[i][r] = of_rows[r / 2 * 4 * kLine + 16 * i + places[r % 2]];
-    }
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const double* at = of_columns + j / 2 * 16 + places[1 - j % 2];
-      const double b[2] = {at[0], at[4 * kLine]};
-      multiply_large_tile(sums[0][j], a[0], b);
-      multiply_large_tile(sums[1][j], a[1], b);
+        for (int r = 0; r < 4; ++r) a[i][r] = of_rows[r / 2 * 4 * kLine + 16 * i + places[r % 2]];
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const double* at = of_columns + j / 2 * 16 + places[1 - j % 2];
+        const double b[2] = {at[0], at[4 * kLine]};
+        multiply_large_tile(sums[0][j], a[0], b);
+        multiply_large_tile(sums[1][j], a[1], b);
+        write(next, from, 4 * half + j);
+      }
     }
   }
 
@@ -133,7 +141,8 @@ struct SumTile {
 
 template <bool kOfQueries>
 __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
-  __shared__ double stages[2][kSteps * kLine];
+  extern __shared__ __align__(16) double2 memory[];
+  double* const stages[2] = {&memory->x, &memory->x + kSteps * kLine};
   const int tile = blockIdx.x % kTiles, chunk = blockIdx.x / kTiles % a.chunks, place = blockIdx.x / kTiles / a.chunks;
   const int group = a.shape.heads / a.shape.key_heads;
   int sequence = place / a.shape.key_heads, key_head = place % a.shape.key_heads, runs = 1, head = key_head;
@@ -167,19 +176,22 @@ __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
     const auto read = [&](Waiting& to, long long row) {
       sums.read<kOfQueries>(to, first, second, factors, a.coefficient_step, of_sequence, row, end);
     };
-    Waiting waiting[2];  // one stage does not take as long as memory needs to answer
-    read(waiting[0], mine.first);
-    read(waiting[1], mine.first + kSteps);
+    Waiting waiting[kWaiting];  // one stage does not take as long as memory needs to answer
+#pragma unroll
+    for (int w = 0; w < kWaiting; ++w) read(waiting[w], mine.first + w * kSteps);
+#pragma unroll
+    for (int part = 0; part < SumTile::kParts; ++part) sums.write(stages[0], waiting[0], part);
+    read(waiting[0], mine.first + kWaiting * kSteps);
+    __syncthreads();
     for (long long row = mine.first; row < end; row += 2 * kSteps) {
 #pragma unroll
       for (int stage = 0; stage < 2; ++stage) {
-        sums.write(stages[stage], waiting[stage]);
-        __syncthreads();  // nobody is still in the other stage when it is written next
-        read(waiting[stage], row + (2 + stage) * kSteps);
-        sums.multiply(stages[stage]);
+        Waiting& next = waiting[(1 - stage) % kWaiting];
+        sums.multiply(stages[stage], stages[1 - stage], next);
+        read(next, row + (1 + kWaiting + stage) * kSteps);
+        __syncthreads();
       }
     }
-    __syncthreads();
   }
   const long long size = kD * kAll;
   sums.store(
@@ -201,6 +213,8 @@ extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
   const int lane = threadIdx.x % 32;
   for (long long at = static_cast<long long>(blockIdx.y) * 4 + threadIdx.x / 32; at < all.count; at += 4 * gridDim.y) {
     const long long row = all.first + at;
+    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
+    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
     double sum = 0.0;
 #pragma unroll
     for (int part = 0; part < (kDv + 31) / 32; ++part) {
@@ -211,8 +225,6 @@ extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
     }
     sum = warp_sum(sum);
     if (lane != 0) continue;
-    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
-    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
     double* to = a.coefficients + row * a.coefficient_step;
     to[0] = norm == 0.0 ? 0.0 : 1.0 / norm;
     to[1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;

@@ -18,6 +18,17 @@ __device__ __forceinline__ float form_power(const unsigned* largest) {
   return power_to(4, __uint_as_float(largest[1]));
 }
 
+/// Of wide_query_sums, which scales queries by c1 and by c2: the largest |c2 s q| is 2^13 to 2^14.
+__device__ __forceinline__ float square_power(const unsigned* largest) {
+  return power_to(13, __uint_as_float(largest[2]));
+}
+/// What sums of queries, scaled by these powers, are to be multiplied with; of_form: those of G.
+__device__ __forceinline__ float sum_factor(const unsigned* largest, bool of_form, bool wide) {
+  const float factor = 1.0f / row_power(largest);
+  if (!of_form) return factor;
+  return wide ? 1.0f / square_power(largest) : factor * (factor / form_power(largest));
+}
+
 /// The column of a place (0 to 7) of a tile.
 __device__ __forceinline__ int column_of(int tile, int place) {
   return 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
@@ -182,7 +193,29 @@ __device__ __forceinline__ float finish_row(const clebsch::attention::HalfArgume
   return norm > 0.0f ? 1.0f / norm : 0.0f;
 }
 
+/// Flag of a key head whose keys have multiplicities other than 0 and 1.
+constexpr int kOtherWeights = 2;
+
 /// A warp's flagged queries flag their key head: one store, since thousands to one place would wait for each other.
+/// kOtherWeights stays.
 __device__ __forceinline__ void flag_head(int* flag, bool flagged) {
-  if (__any_sync(0xffffffffu, flagged) && threadIdx.x % 32 == 0) *flag = 1;
+  if (__any_sync(0xffffffffu, flagged) && threadIdx.x % 32 == 0 && *flag == 0) *flag = 1;
 }
+
+/// Multiplicities of a sequence's keys: rows with 0 are left out of sums of 16-bit products. Heads with others than 0
+/// and 1 are done again in double precision.
+struct KeyWeights {
+  const unsigned short* of_row = nullptr;  ///< null: ones
+
+  __device__ __forceinline__ KeyWeights() {}
+  __device__ __forceinline__ KeyWeights(const void* multiplicity, long long row)
+      : of_row(multiplicity ? static_cast<const unsigned short*>(multiplicity) + row : nullptr) {}
+
+  /// Whether a row counts; sets `others` where its multiplicity is neither 0 nor 1.
+  __device__ __forceinline__ bool keeps(long long row, bool& others) const {
+    if (!of_row) return true;
+    const unsigned bits = __ldg(of_row + row);
+    others = others || ((bits & 0x7fffu) != 0 && bits != (CLEBSCH_NUMBER == 2 ? 0x3c00u : 0x3f80u));
+    return (bits & 0x7fffu) != 0;
+  }
+};
