@@ -27,8 +27,18 @@ function(clebsch_precompile target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
 
+# clebsch_precompile_as(<target> <other>): with the headers of <other>, whose flags of code generation must be the same
+# (-fPIC, -fopenmp): the compiler refuses them otherwise. Torch's headers take half a minute.
+function(clebsch_precompile_as target other)
+  if(CLEBSCH_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${other})
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+endfunction()
+
 # clebsch_compile_together(<target> <group> <file>...): one compilation of small files, in which most of the time goes
-# to what torch's headers instantiate, once for all. Names in their anonymous namespaces must differ; each file still
+# to headers (torch's, LAMMPS's, Kokkos's) and what they instantiate, once for all. Names in
+# their anonymous namespaces must differ; each file still
 # includes what it uses: with CLEBSCH_UNITY=OFF they compile the same.
 function(clebsch_compile_together target group)
   if(NOT CLEBSCH_UNITY)

@@ -45,11 +45,18 @@ def measured(folder: Path) -> tuple[list[dict], dict]:
     return list(points.values()), where
 
 
+def alone(points: list[dict], p: dict, atoms: float) -> dict | None:
+    """The step of p's model with so many atoms, to 3%, on one GPU."""
+    found = [q for q in points if q["case"] == p["case"] and q["ranks"] == 1 and "step_ms" in q]
+    return next((q for q in found if abs(q["atoms"] / atoms - 1) < 0.03), None)
+
+
 def sizes(points: list[dict], where: dict) -> str:
-    """The table of large systems: ms a step on one GPU and on several, speed-up or efficiency, memory of a GPU."""
-    out = [f"{of(where)}; `scripts/gpu-campaign speed`, points on one GPU two at a time, each on a GPU of its own:", ""]
-    out += ["| model, atoms | GPUs | ms a step | katom-steps/s | against one GPU | MB of a GPU | error of forces |"]
-    out += ["|---|---|---|---|---|---|---|"]
+    """The table of sizes: ms a step on one GPU and on several, speed-up and efficiency, memory of a GPU."""
+    out = [f"{of(where)}; `benchmarks/md/gpu_ranks.py`, points on one GPU two at a time, each on a GPU of its own:", ""]
+    out += ["| model, atoms | GPUs | ms a step | katom-steps/s | x one GPU with as many | of one GPU with its share "
+            "| MB of a GPU | error of forces |"]  # fmt: skip
+    out += ["|---|---|---|---|---|---|---|---|"]
     shown = set()
     for p in sorted(points, key=lambda p: (p["case"], p["atoms"], p["ranks"])):
         if (p["case"], p["atoms"], p["ranks"]) in shown:
@@ -57,17 +64,14 @@ def sizes(points: list[dict], where: dict) -> str:
         shown.add((p["case"], p["atoms"], p["ranks"]))
         head = f"| {p['case']}, {p['atoms']:,} | {p['ranks']} |"
         if "step_ms" not in p:
-            out.append(f"{head} {' '.join(p['failure'].split())[-160:] or 'not run'} | | | | |")
+            out.append(f"{head} {said(p['failure']) or 'not run'} | | | | | |")
             continue
-        one = next((q for q in points if q["ranks"] == 1 and q["point"] == p["point"] and "step_ms" in q), None)
-        beside = ""
-        if p["ranks"] > 1 and one:
-            ratio = one["step_ms"] / p["step_ms"]
-            beside = f"{ratio:.3f} (efficiency)" if p["point"].startswith("weak") else f"{ratio:.3f} x"
+        beside = ["" if p["ranks"] == 1 or q is None else f"{q['step_ms'] / p['step_ms']:.3f}"
+                  for q in (alone(points, p, p["atoms"]), alone(points, p, p["atoms"] / p["ranks"]))]  # fmt: skip
         spread = f" ± {100 * p['relative_spread']:.1f}%" if "relative_spread" in p else ""
         memory = f"{p['device_mb']:,.0f}" if p.get("device_mb") else ""
         speed = f"{p['step_ms']:.1f}{spread} | {p['katom_steps_s']:,.0f}"
-        out.append(f"{head} {speed} | {beside} | {memory} | {p['error']:.1e} |")
+        out.append(f"{head} {speed} | {beside[0]} | {beside[1]} | {memory} | {p['error']:.1e} |")
     return "\n".join(out)
 
 
@@ -84,6 +88,24 @@ def largest(points: list[dict]) -> str:
 def said(failure: str) -> str:
     text = " ".join(failure.split()).replace("|", "/")
     return "out of memory" if "out of memory" in text.lower() else text[-160:]
+
+
+def known_records() -> dict[str, dict]:
+    return {row["name"]: row for row in json.loads((ROOT / "benchmarks/results/summary.json").read_text())}
+
+
+def scaling_machine() -> str:
+    """Whose steps benchmarks/scaling is made of: those of other GPUs would not fit in."""
+    return known_records().get("gpus2_round_us", {}).get("machine", "")
+
+
+def keep_known(path: Path) -> Path:
+    """The file without rows that are there already of another machine, which stay: a figure goes with its target."""
+    known = known_records()
+    kept = [row for row in json.loads(path.read_text())
+            if known.get(row["name"], row)["machine"] == row["machine"]]  # fmt: skip
+    path.write_text(json.dumps(kept))
+    return path
 
 
 def script(*words: object) -> None:
@@ -125,14 +147,15 @@ def record(outs: list[Path]) -> int:
         rows = [*folder.glob("long_ranks_*_records.json"), *folder.glob("ranks-*/records.json")]
         rows += [*folder.glob("largest/records.json")]
         points, where = measured(folder)
-        if points:
+        if points and where["machine"] == scaling_machine():
             script("benchmarks/scaling", "records", folder / "gpus_records.json", *folder.glob("ranks-*/md.json"))
             steps = json.loads((folder / "gpus_records.json").read_text())
             # The constant of LAMMPS's part comes from runs that tell the parts of a step apart (`scaling-gpus`).
             (folder / "gpus_records.json").write_text(json.dumps([r for r in steps if r["unit"] == "ms"]))
             rows.append(folder / "gpus_records.json")
+        if points:
             put("sizes", sizes(points, where))
-        if rows:
+        if rows := [keep_known(path) for path in rows]:
             script("benchmarks/record.py", *rows)
         tried = folder / "largest/largest.json"
         if tried.exists():

@@ -18,7 +18,8 @@ kokkos_styles=(
 )
 # Compiling is what takes time: LAMMPS's own share of the tests' steps is small. (PKG_PLUGIN is its only other package.)
 kokkos_lammps_options=(
-  "${lammps_options[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DPKG_PLUGIN=ON -DPKG_KOKKOS=ON -DEXTERNAL_KOKKOS=ON
+  "${lammps_options[@]}" "-DCMAKE_PROJECT_lammps_INCLUDE=$root/scripts/lammps_precompile.cmake"
+  -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DPKG_PLUGIN=ON -DPKG_KOKKOS=ON -DEXTERNAL_KOKKOS=ON
 )
 
 # download_kokkos FOLDER: Debian's Kokkos into FOLDER/usr, its version into FOLDER/version, and into FOLDER/runtime the
@@ -79,6 +80,7 @@ build_lammps_with_kokkos() {
   local source=$1 folder=$2 options=() loader
   shift 2
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  export CCACHE_SLOPPINESS=pch_defines,time_macros # without, it takes no file with a precompiled header
   if [[ -n $kokkos_runtime ]]; then
     loader=$(find "$kokkos_runtime" -name 'ld-linux*.so.*' | sed -n 1p)
     # The linker sees this machine's libraries; symbols that only the newer ones have are found when lmp starts.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What compute-sanitizer says of every kernel, as one table.
 
-  scripts/sanitizer_record.py run OUT [--seconds S]   on the machine with the GPU: tests/gpu/test_small_models.py once
-                                                      without a tool, which tells the kernels that each test launches,
-                                                      then under memcheck, initcheck, synccheck and racecheck, side by
-                                                      side, without torch's cache of memory
+  scripts/sanitizer_record.py run OUT [--seconds S]   on the machine with the GPU: tests/gpu/test_small_models.py and
+                                                      test_small_multilinear.py once without a tool, which tells the
+                                                      kernels that each test launches, then under memcheck, initcheck,
+                                                      synccheck and racecheck, side by side, without torch's cache of
+                                                      memory; what a tool did not finish then, a process a test
   scripts/sanitizer_record.py record OUT              here: benchmarks/results/sanitizers.json and the page
                                                       docs/developers/sanitizers.md of such a run
 
@@ -17,7 +18,6 @@ status is 1 when a tool reported something, a test failed, or a test or a kernel
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import os
 import re
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,14 +35,21 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("scripts", "benchmarks", "test
 import common  # noqa: E402
 from bundle import environment  # noqa: E402
 from kernel_names import KERNELS, NAMES, named_in  # noqa: E402
+from sanitizer_table import INTRO, TOOLS, clean, merged, page, reports  # noqa: E402
 
-TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
-TESTS = "tests/gpu/test_small_models.py"
-#: A report whose frames hold all of these has a harmless cause: autograd adds the edge gradients of layers, which have
-#: room for more edges than there are. Rows behind the last edge hold nothing, and nothing reads those rows of the sums.
-EXPLAINED = ("CUDAFunctor_add<double>", "clebsch::edge_gradient")
+TESTS = ("tests/gpu/test_small_models.py", "tests/gpu/test_small_multilinear.py")
+#: A report that holds all words of one of these has a harmless cause. Arrays of edges have room for more edges than
+#: there are: autograd adds the layers' gradients of all rows, and exact radial networks go back through all; nothing
+#: reads what comes of the rows behind the last edge. Planes of pairs have columns of padding, which composed_split
+#: splits with the others and no product reads. Whoever loads a module asks for a name that few modules have.
+EXPLAINED = (
+    ("CUDAFunctor_add<double>", "clebsch::edge_gradient"),
+    ("Uninitialized __global__", "at node_linear", "clebsch::edge_gradient"),
+    ("Uninitialized __global__", "at composed_split"),
+    ("cuModuleGetGlobal_v2",),
+)
 #: Reports that a tool prints at most: none may hide behind explained ones.
-PRINTED = {"initcheck": 20000}
+PRINTED = {"initcheck": 20000, "memcheck": 2000}
 PAGE, RECORD = ROOT / "docs/developers/sanitizers.md", ROOT / "benchmarks/results/sanitizers.json"
 #: Seconds that the run without a tool may take, which compiles the kernels.
 PLAIN_SECONDS = 200.0
@@ -63,16 +70,18 @@ class Process:
     out: Path
     process: subprocess.Popen | None = None
     end: float = 0.0
+    command: list[str] = field(default_factory=list)
+    seconds: float = 0.0
     over: bool = False  # it was ended from outside
 
-    def start(self, command: list[str], environ: dict[str, str], seconds: float) -> None:
+    def start(self, environ: dict[str, str]) -> None:
         for ending in (".txt", ".jsonl"):
             (self.out / f"{self.name}{ending}").unlink(missing_ok=True)
         with open(self.out / f"{self.name}.txt", "w") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environ, stdout=log, stderr=log, start_new_session=True
+                self.command, cwd=ROOT, env=environ, stdout=log, stderr=log, start_new_session=True
             )
-        self.end = time.monotonic() + seconds
+        self.end = time.monotonic() + self.seconds
 
     def poll(self) -> bool:
         """True once it has ended, by itself or because its time is over."""
@@ -114,17 +123,25 @@ def pytest_command(name: str, out: Path, seconds: float, tests: list[str], *more
     return [sys.executable, "-W", "ignore", "-m", "pytest", *quiet, *own, "-m", "sanitize", *more, *tests]
 
 
-def findings_in(text: str) -> list[dict[str, str]]:
-    """What a tool reported and EXPLAINED does not cover: the first line of each report, and the kernel that its lines
-    name ('' for none of ours)."""
-    found: list[dict[str, str]] = []
+def findings_in(text: str) -> list[dict]:
+    """What a tool reported and EXPLAINED does not cover, and how often.
+
+    The first lines of a report, and the kernel that its lines name ('' for none of ours).
+    """
+    found: dict[tuple[str, str], int] = {}
     blocks = re.split(r"^=========\s*$", text, flags=re.MULTILINE)
     for block in blocks:
-        lines = [line[9:].strip() for line in block.splitlines() if line.startswith("=========")]
+        # pytest's own headings have more of these signs.
+        lines = [line[9:].strip() for line in block.splitlines() if re.match(r"={9}(?!=)", line)]
         lines = [line for line in lines if line and not line.startswith("COMPUTE-SANITIZER") and "SUMMARY" not in line]
-        if lines and not all(frame in block for frame in EXPLAINED):
-            found.append({"kernel": next(filter(None, map(named_in, lines)), ""), "what": " / ".join(lines[:4])[:400]})
-    return found
+        # The exit status of a pytest with failures, which are told by name.
+        lines = [line for line in lines if line != "Target application returned an error"]
+        if lines and not any(all(word in block for word in words) for words in EXPLAINED):
+            # A kernel's reports differ in threads and addresses alone.
+            what = re.sub(r" / by thread.*| to 0x\w+|0x\w{8,}", "", " / ".join(lines[:4])[:400])[:200]
+            key = next(filter(None, map(named_in, lines)), ""), what
+            found[key] = found.get(key, 0) + 1
+    return [{"kernel": kernel, "what": what, "times": times} for (kernel, what), times in found.items()]
 
 
 def cell(tool: str, kernel: str, launches: dict[str, set[str]], tools: dict[str, dict]) -> str:
@@ -132,7 +149,7 @@ def cell(tool: str, kernel: str, launches: dict[str, set[str]], tools: dict[str,
     said = tools.get(tool)
     if said is None:
         return "not run"
-    bad = sum(one["kernel"] == kernel for one in said["findings"])
+    bad = reports(said, kernel)
     tests = launches.get(kernel, set())
     done = tests & set(said["finished"])
     if bad:
@@ -142,29 +159,57 @@ def cell(tool: str, kernel: str, launches: dict[str, set[str]], tools: dict[str,
     return f"clean ({len(done)} of {len(tests)})" if done else f"not finished (0 of {len(tests)})"
 
 
-def summary(processes: list[Process], plain: Process, where: dict) -> dict:
+def unfinished(processes: list[Process], tool: str, tests: list[str]) -> list[str]:
+    """Tests that a tool has not seen the end of."""
+    found = [one.lines()[1] for one in processes if one.tool == tool]
+    done = {test for lines in found for test, line in lines.items() if not line["text"].startswith("not begun")}
+    return [test for test in tests if test not in done]
+
+
+def problem_of(one: Process) -> str:
+    """What kept a process from its end; '' where nothing did."""
+    if one.process is None or one.process.poll() is None:
+        return ""
+    mine, lines = one.lines()
+    if one.over:
+        return f"{one.name}: ended after its time; {len(lines)} of {len(mine)} tests finished"
+    if "SUMMARY" not in one.text():
+        return f"{one.name}: the tool said nothing, exit status {one.process.returncode}"
+    return ""
+
+
+def summary(processes: list[Process], plain: list[Process], where: dict) -> dict:
     """All that is known so far."""
     launches: dict[str, set[str]] = {}
-    collected, told = plain.lines()
+    collected: list[str] = []
+    told: dict[str, dict] = {}
+    for one in plain:
+        mine, lines = one.lines()
+        collected += mine
+        told |= lines
     for test, line in told.items():
         for kernel in {named_in(name) for name in line.get("kernels", {})} - {""}:
             launches.setdefault(kernel, set()).add(test)
     tools: dict[str, dict] = {}
     for one in processes:
-        said = tools.setdefault(one.tool, {"finished": [], "failed": [], "findings": [], "problems": [], "seconds": 0})
-        mine, lines = one.lines()
-        said["finished"] += sorted(test for test, line in lines.items() if line["outcome"] == "passed")
+        said = tools.setdefault(
+            one.tool, {"finished": [], "failed": [], "findings": [], "problems": [], "again": [], "seconds": 0}
+        )
+        _, lines = one.lines()
+        said["finished"] = sorted({*said["finished"], *(t for t, line in lines.items() if line["outcome"] == "passed")})
         said["failed"] += [
-            {"test": test, "text": line["text"][:400]} for test, line in lines.items() if line["outcome"] != "passed"
+            {"test": test, "text": line["text"][:400]}
+            for test, line in lines.items()
+            if line["outcome"] != "passed" and not line["text"].startswith("not begun")
         ]
         said["seconds"] += sum(line["seconds"] for line in lines.values())
-        text = one.text()
-        said["findings"] += findings_in(text)
-        if one.process is not None and one.process.poll() is not None:
-            if one.over:
-                said["problems"].append(f"{one.name}: ended after its time; {len(lines)} of {len(mine)} tests finished")
-            elif "SUMMARY" not in text:
-                said["problems"].append(f"{one.name}: the tool said nothing, exit status {one.process.returncode}")
+        said["findings"] += findings_in(one.text())
+        if problem := problem_of(one):
+            said["problems"].append(problem)
+    for said in tools.values():
+        # A process that ended too early costs nothing once its tests have ended in others.
+        if collected and set(said["finished"]) >= set(collected):
+            said["again"], said["problems"] = said["problems"], []
     rows = {
         kernel: {
             "op": op,
@@ -184,46 +229,6 @@ def summary(processes: list[Process], plain: Process, where: dict) -> dict:
         "failed_without_a_tool": failed,
         "tools": {name: said | {"finished": len(said["finished"])} for name, said in tools.items()},
     }
-
-
-def page(found: dict) -> str:
-    """The table of a run, in Markdown."""
-    versions = [f"driver {found['driver']}", f"torch {found['torch']}", found["sanitizer"], f"commit {found['commit']}"]
-    where = ", ".join([found["machine"], *versions, found["date"]])
-    earlier = f" {found['earlier']}." if "earlier" in found else ""
-    out = [f"{where}: `{found['command']}`. {found['tests']} tests.{earlier}", ""]
-    out += [f"| kernel | op | {' | '.join(TOOLS)} |", "|---|---|" + "---|" * len(TOOLS)]
-    for kernel, row in found["kernels"].items():
-        out.append(f"| `{kernel}` | {row['op']} | {' | '.join(row[tool] for tool in TOOLS)} |")
-    missed = ", ".join(f"`{name}`" for name in found["not_reached"]) or "none"
-    if not found["launches_known"]:
-        missed = "not known: torch's profiler named no kernel"
-    out += ["", f"Kernels that no test launched: {missed}.", ""]
-    out += [f"| tool | tests finished of {found['tests']} | failed | reports | seconds |", "|---|---|---|---|---|"]
-    for name, said in found["tools"].items():
-        counts = f"{said['finished']} | {len(said['failed'])} | {len(said['findings'])} | {said['seconds']:.0f}"
-        out.append(f"| {name} | {counts} |")
-    # A kernel's reports differ in threads and addresses alone.
-    same = collections.Counter(
-        (name, one["kernel"] or "not ours", re.sub(r" / by thread.*| to 0x\w+|0x\w{8,}", "", one["what"])[:200])
-        for name, said in found["tools"].items() for one in said["findings"]
-    )  # fmt: skip
-    notes = [f"{name}: {kernel}: {what} ({count} times)" for (name, kernel, what), count in same.items()]
-    notes += [f"{name}: {text}" for name, said in found["tools"].items() for text in said["problems"]]
-    notes += [
-        f"{name}: {one['test']}: {one['text'][:200]}" for name, said in found["tools"].items() for one in said["failed"]
-    ]
-    notes += [f"without a tool: {one['test']}: {one['text'][:200]}" for one in found["failed_without_a_tool"]]
-    if notes:
-        out += ["", "Reported:", "", *[f"- {' '.join(note.split())}" for note in notes]]
-    return "\n".join(out) + "\n"
-
-
-def clean(found: dict) -> bool:
-    said = found["tools"].values()
-    whole = all(one["finished"] == found["tests"] and not one["findings"] and not one["problems"] for one in said)
-    reached = found["launches_known"] and not found["not_reached"] and not found["failed_without_a_tool"]
-    return whole and reached and len(found["tools"]) > 0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -246,7 +251,7 @@ def run(options: argparse.Namespace) -> int:
         version = next((line.split("ersion", 1)[1].strip() for line in lines if "ersion" in line), "")
         where = common.about("cuda") | {"sanitizer": f"compute-sanitizer {version}".strip()}
         processes: list[Process] = []
-        plain = Process("", "plain", out)
+        plain: list[Process] = []
 
         def write() -> dict:
             found = summary(processes, plain, where)
@@ -254,61 +259,52 @@ def run(options: argparse.Namespace) -> int:
             (out / "sanitizers.md").write_text(page(found))
             return found
 
-        def wait_for(running: list[Process]) -> None:
-            while running:
+        def work_off(waiting: list[Process]) -> None:
+            """At most --processes at a time."""
+            running: list[Process] = []
+            while waiting or running:
                 ended = [one for one in running if one.poll()]
                 running = [one for one in running if one not in ended]
                 for one in ended:
                     say(f"{time.monotonic() - begin:4.0f} s  {one.name}: " + ("time is over" if one.over else "ended"))
                     write()
+                while waiting and len(running) < options.processes:
+                    one = waiting.pop(0)
+                    one.seconds = min(one.seconds, left() - 5)
+                    if one.seconds > 0:
+                        one.start(environ)
+                        running.append(one)
                 time.sleep(0.2)
 
+        def watched(tool: str, name: str, seconds: float, tests: list[str], *more: str) -> Process:
+            command = pytest_command(name, out, seconds, tests, f"--tool={tool}", *more, *options.pytest)
+            printed = str(PRINTED.get(tool, 50))
+            tool_first = [sanitizer, "--tool", tool, "--error-exitcode", "3", "--print-limit", printed]
+            processes.append(Process(tool, name, out, command=[*tool_first, *command], seconds=seconds))
+            return processes[-1]
+
         # Without a tool first: kernels are compiled, model files made, and the profiler names what each test launches.
-        seconds = min(PLAIN_SECONDS, left() / 2)
-        more = ["--kernels", *options.pytest]
-        plain.start(pytest_command("plain", out, seconds, options.tests, *more), environ, seconds)
-        wait_for([plain])
-        shards = max(1, min(options.shards, (os.cpu_count() or 1) // len(options.tools)))
+        seconds, count = min(PLAIN_SECONDS, left() / 2), max(1, min(8, options.processes // 2))
+        for shard in range(count):
+            more = ["--kernels", f"--shard={shard}/{count}", *options.pytest]
+            command = pytest_command(f"plain-{shard}", out, seconds, options.tests, *more)
+            plain.append(Process("", f"plain-{shard}", out, command=command, seconds=seconds))
+        work_off(list(plain))
+        tests = [test for one in plain for test in one.lines()[0]]
+        shards = max(1, min(options.shards, options.processes // len(options.tools)))
         seconds = min(options.tool_seconds, left() - 10)
-        for tool in options.tools:
-            for shard in range(shards):
-                one = Process(tool, f"{tool}-{shard}", out)
-                more = [f"--tool={tool}", f"--shard={shard}/{shards}", *options.pytest]
-                command = pytest_command(one.name, out, seconds, options.tests, *more)
-                printed = str(PRINTED.get(tool, 50))
-                watched = [sanitizer, "--tool", tool, "--error-exitcode", "3", "--print-limit", printed]
-                one.start([*watched, *command], environ, seconds)
-                processes.append(one)
-        wait_for(list(processes))
+        words = [(tool, shard) for shard in range(shards) for tool in options.tools]
+        work_off([watched(tool, f"{tool}-{k}", seconds, options.tests, f"--shard={k}/{shards}") for tool, k in words])
+        # A process that a test took down with it, or whose time was over, leaves tests: each gets one of its own.
+        alone = [(tool, test) for tool in options.tools for test in unfinished(processes, tool, tests)]
+        if alone and left() > 30:
+            say(f"{time.monotonic() - begin:4.0f} s  {len(alone)} tests are left, one process each")
+            seconds = options.test_seconds
+            work_off([watched(tool, f"{tool}-one-{k}", seconds, [test]) for k, (tool, test) in enumerate(alone)])
         found = write()
     say(page(found))
     say(f"{time.monotonic() - begin:.0f} s; {out / 'sanitizers.md'}")
     return 0 if clean(found) else 1
-
-
-INTRO = """# Sanitizers on the GPU
-
-What compute-sanitizer's tools say of every kernel that Clebsch launches, over `tests/gpu/test_small_models.py`, with
-`PYTORCH_NO_CUDA_MEMORY_CACHING=1`, so that every array is an allocation whose borders are watched. "clean (3 of 4)":
-four tests launch the kernel, three of them ended under the tool, and it reported nothing of the kernel. Left out are
-initcheck's reports of torch's sum of the layers' edge gradients (`EXPLAINED` in the script): these have room for more
-edges than there are, and nothing reads the rows behind the last one. This page is written by
-`scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests marked `sanitize`.
-
-"""
-
-
-def merged(known: dict, found: dict) -> dict:
-    """A run of some tools in place of what those said before; the others' columns stay, and the page says of when."""
-    tools, same = list(found["tools"]), found["tests"] == known["tests"]
-    others = [name for name in known["tools"] if name not in tools]
-    if not others or not same:
-        return found
-    for kernel, row in known["kernels"].items():
-        row.update({tool: found["kernels"][kernel][tool] for tool in tools if kernel in found["kernels"]})
-    earlier = f"{', '.join(others)}: commit {known['commit']}, {known['date']}"
-    kept = {name: said for name, said in known["tools"].items() if name in others}
-    return found | {"kernels": known["kernels"], "earlier": earlier, "tools": found["tools"] | kept}
 
 
 def record(options: argparse.Namespace) -> int:
@@ -330,8 +326,11 @@ def main() -> int:
     one.add_argument("--seconds", type=float, default=560.0, help="of the whole run")
     one.add_argument("--tool-seconds", type=float, default=1e9, help="of one tool; what is left, when that is less")
     one.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    one.add_argument("--shards", type=int, default=3, help="processes a tool, at most")
-    one.add_argument("--tests", nargs="+", default=[TESTS], help="tests/gpu: all that are marked sanitize")
+    cores = len(os.sched_getaffinity(0))
+    one.add_argument("--processes", type=int, default=max(4, cores * 3 // 4), help="at a time")
+    one.add_argument("--shards", type=int, default=8, help="processes a tool, at most")
+    one.add_argument("--test-seconds", type=float, default=100.0, help="of a test that has a process of its own")
+    one.add_argument("--tests", nargs="+", default=list(TESTS), help="tests/gpu: all that are marked sanitize")
     one.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="last: options for pytest, as in -k mace")
     two = commands.add_parser("record")
     two.add_argument("out", type=Path, help="folder of `run`")

@@ -3,14 +3,15 @@ FlashAttention-2 and cuDNN; a wrong answer is not timed.
 
   benchmarks/run attention [--device cuda] [-- --only 41472]
 
-Times are of graph replays (what the device takes, without Python), of calls in a loop where a contender cannot be
-captured, and of forward + backward calls in a loop. Errors are root mean squares against the formula in float64 on the
-rounded inputs, in those of the output.
+Times are of graph replays (what the device takes, without Python), forward and forward + backward, or of calls in a
+loop where a contender cannot be captured. Errors are root mean squares against the formula in float64 on the rounded
+inputs, in those of the output.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import statistics
 import sys
 from pathlib import Path
@@ -41,6 +42,10 @@ def ours(q, k, v):
     return spherical_attention(q, k, v)[0]
 
 
+def with_norm(q, k, v):
+    return spherical_attention(q, k, v)
+
+
 def composition(q, k, v):
     gram = k.transpose(-1, -2) @ k
     return (q @ (k.transpose(-1, -2) @ v)) * ((q @ gram) * q).sum(-1, keepdim=True).rsqrt()
@@ -69,17 +74,14 @@ def causal_composition(q, k, v, rows=128):
 
 
 def chunked_linear_attention():
-    """flash-linear-attention's causal linear attention (no norm: less than what is computed here), or None."""
+    """flash-linear-attention's causal linear attention of (sequences, length, heads, d), or None. It has no norm: less
+    than what is computed here."""
     try:
         from fla.ops.linear_attn import chunk_linear_attn
     except ImportError:
         return None
 
-    def call(q, k, v):
-        q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-        return chunk_linear_attn(q, k, v, scale=1.0, normalize=False)[0].transpose(1, 2)
-
-    return call
+    return lambda q, k, v: chunk_linear_attn(q, k, v, scale=1.0, normalize=False)[0]
 
 
 def causal_case(device: str, d: int, repeats: int) -> dict:
@@ -97,12 +99,16 @@ def causal_case(device: str, d: int, repeats: int) -> dict:
     for label, call in contenders.items():
         if call is None:
             continue
-        with torch.no_grad():
-            error = error_of(call(*tensors)[:1, :2, :1024], expected)
+        theirs, error = tensors, None
+        if label == "flash-linear-attention":
+            theirs = [x.transpose(1, 2).contiguous() for x in tensors]
+        else:
+            with torch.no_grad():
+                error = error_of(call(*tensors)[:1, :2, :1024], expected)
         if label == "clebsch" and not error <= BOUND[torch.float16]:
             raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
-        found[label] = {"forward": forward_times(call, tensors, repeats)[0], "both": both_times(call, tensors, repeats),
-                        "error": error if "linear" not in label else None}  # fmt: skip
+        forward, both = forward_times(call, theirs, repeats)[0], both_times(call, theirs, repeats, True)
+        found[label] = {"forward": forward, "both": both, "error": error}
         print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, "
               f"with backward {statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
     return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
@@ -134,13 +140,16 @@ def low_rank_case(device: str, repeats: int) -> dict:
     plain = composition_scaled(q, k, v)
     return {
         "case": "rank 8", "error": error, "error_of_composition": error_of(plain, exact(q, k, v)),
-        "forward": forward_times(ours, [q, k, v], repeats)[0], "both": both_times(ours, [q, k, v], repeats),
+        "forward": forward_times(ours, [q, k, v], repeats)[0], "both": both_times(ours, [q, k, v], repeats, True),
     }  # fmt: skip
 
 
 def record(name: str, times: list[float], error: float, dtype: torch.dtype, peer: tuple[str, float] | None) -> dict:
     median, spread = common.quartiles(times)
-    other = None if peer is None else {"name": peer[0], "version": torch.__version__, "value": peer[1]}
+    other = None
+    if peer is not None:
+        theirs = importlib.metadata.version("fla-core") if peer[0] == "flash-linear-attention" else torch.__version__
+        other = {"name": peer[0], "version": theirs, "value": peer[1]}
     return {
         "name": name, "value": median, "unit": "us", "spread": spread, "dtype": str(dtype).removeprefix("torch."),
         "deterministic": True, "error": error, "peer": other, **common.about("cuda"),
@@ -154,12 +163,13 @@ def main() -> None:
     parser.add_argument("--records", default="attention_records.json")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", type=int, default=0, help="only the cases of this length")
+    parser.add_argument("--causal", action="store_true", help="only the causal cases")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     device, repeats = options.device, options.repeats
     rows, records = [], []
     for batch, heads, length, d, dtype, name in CASES:
-        if options.only not in (0, length):
+        if options.causal or options.only not in (0, length):
             continue
         random = torch.Generator(device=device).manual_seed(1)
         tensors = [torch.randn(batch, heads, length, d, generator=random, device=device).to(dtype) for _ in range(3)]
@@ -171,6 +181,8 @@ def main() -> None:
             contenders["FlashAttention-2 (softmax)"] = softmax(SDPBackend.FLASH_ATTENTION)
             contenders["cuDNN (softmax)"] = softmax(SDPBackend.CUDNN_ATTENTION)
         found = {}
+        of_forward = sum(t.numel() * t.element_size() for t in tensors)
+        of_inputs = of_forward, of_forward * 4 // 3  # backward, the gradient of the output too
         print(f"({batch}, {heads}, {length}, {d}) {dtype}", flush=True)
         for label, call in contenders.items():
             try:
@@ -180,16 +192,23 @@ def main() -> None:
                 if label == "clebsch" and not error <= BOUND[dtype]:
                     raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
                 forward, way = forward_times(call, tensors, repeats)
-                both = both_times(call, tensors, repeats)
-                memory = peak_memory(call, tensors)
+                both = both_times(call, tensors, repeats, True)
+                memory = peak_memory(with_norm if label == "clebsch" else call, tensors)
             except RuntimeError as problem:  # a backend that is not there
                 print(f"  {label}: {str(problem).splitlines()[0]}", flush=True)
                 continue
             found[label] = {"forward": forward, "way": way, "both": both, "error": error, "memory": memory}
             shown = "" if error is None else f", error {error:.1e}"
+            percent = ", ".join(f"{100 * m / n:.2f}%" for m, n in zip(memory, of_inputs, strict=True))
             print(f"  {label:28s} forward {statistics.median(forward):9.1f} us ({way}), with backward "
-                  f"{statistics.median(both):9.1f} us, memory {memory / 2**20:.1f} MiB{shown}", flush=True)  # fmt: skip
+                  f"{statistics.median(both):9.1f} us, memory {percent} of the inputs{shown}", flush=True)  # fmt: skip
         rows.append({"shape": [batch, heads, length, d], "dtype": str(dtype), "contenders": found})
+        if "clebsch" in found and dtype == torch.float16:
+            of_parts = zip(("forward", "backward"), found["clebsch"]["memory"], of_inputs, strict=True)
+            for part, bytes_taken, of_all in of_parts:
+                row = record(f"{name.removesuffix('_us')}_{part}_memory_percent", [100 * bytes_taken / of_all] * 3,
+                             found["clebsch"]["error"], dtype, None)  # fmt: skip
+                records.append(row | {"unit": "% of inputs"})
         peers = [label for label in ("torch", "torch.compile") if label in found]
         if "clebsch" not in found:
             raise SystemExit("clebsch did not run")
@@ -203,7 +222,7 @@ def main() -> None:
         common.save(options.records, records)
         torch._dynamo.reset()
         torch.cuda.empty_cache()
-    if options.only in (0, 41472):
+    if options.only in (0, 41472) and not options.causal:
         hard = low_rank_case(device, repeats)
         print(f"rank-8 keys, flagged queries: forward {statistics.median(hard['forward']):.1f} us, with backward "
               f"{statistics.median(hard['both']):.1f} us, error {hard['error']:.1e} (torch's composition "
@@ -216,15 +235,23 @@ def main() -> None:
             "spherical_flagged_ratio", [t / plain for t in hard["forward"]], hard["error"], torch.float16, None
         )
         records.append(ratio | {"unit": "times plain"})
+        plain = next(r for r in records if r["name"] == "spherical_linear_41472_backward_us")["value"]
+        ratio = record(
+            "spherical_flagged_backward_ratio", [t / plain for t in hard["both"]], hard["error"], torch.float16, None
+        )
+        records.append(ratio | {"unit": "times plain"})
         rows.append(hard)
     if options.only in (0, 4096):
         for d in (64, 128):
             case = causal_case(device, d, repeats)
             rows.append(case)
-            peers = {label: statistics.median(times["forward"]) for label, times in case["contenders"].items()}
-            mine = case["contenders"]["clebsch"]
-            records.append(record(f"spherical_causal_d{d}_us", mine["forward"], mine["error"], torch.float16,
-                                  ("torch", peers["torch"])))  # fmt: skip
+            mine = case["contenders"].pop("clebsch")
+            for part, end in (("forward", ""), ("both", "_backward")):
+                times = {label: statistics.median(row[part]) for label, row in case["contenders"].items()}
+                best = min(times, key=times.get)
+                records.append(record(f"spherical_causal_d{d}{end}_us", mine[part], mine["error"], torch.float16,
+                                      (best, times[best])))  # fmt: skip
+            case["contenders"]["clebsch"] = mine
     common.save(options.json, rows)
     common.save(options.records, records)
 

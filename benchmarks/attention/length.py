@@ -59,13 +59,15 @@ CONTENDERS = {
 def measure(repeats: int, most: float) -> dict:
     """Times by contender and length."""
     times: dict[str, dict[int, float]] = {name: {} for name in CONTENDERS}
+    left_out: set[str] = set()
     for length in LENGTHS:
         random = torch.Generator(device="cuda").manual_seed(1)
         tensors = [torch.randn(1, HEADS, length, D, generator=random, device="cuda").half() for _ in range(3)]
         error = None
         for name, call in CONTENDERS.items():
-            before = times[name].get(length // 2, 0.0)
-            if name != "spherical, linear" and 4 * before > most:
+            if name != "spherical, linear" and 4 * times[name].get(length // 2, 0.0) > most:
+                left_out.add(name)
+            if name in left_out:
                 continue
             try:
                 if name == "spherical, streamed":

@@ -97,7 +97,7 @@ def main() -> None:
                     raise SystemExit(f"clebsch: expected an error of at most {BOUND[dtype]}, got {error}")
                 forward, way = forward_times(call, tensors, repeats)
                 both = both_times(call, tensors, repeats)
-                memory = peak_memory(call, tensors)
+                memory = peak_memory(call, tensors)[0]
             except RuntimeError as problem:  # a backend that is not there, or no memory for all weights
                 print(f"  {label}: {str(problem).splitlines()[0]}", flush=True)
                 torch.cuda.empty_cache()

@@ -11,6 +11,7 @@
 #   lammps-kokkos.tar.xz.00 .01 ...  LAMMPS, Kokkos and MPI in pieces of 15 MiB:  cat lammps-kokkos.tar.xz.* | tar xJ
 #   plugin.tar.xz    lib/libclebsch.so, both plugins and the libraries of their styles, and for tests/gpu/test_md.py
 #                    lib/kokkos/callpair.so
+#   conformance.tar.xz  LAMMPS's own test_pair_style for it (tests/lammps/conformance), where the sources have its parts
 #   host.tar.xz      Kokkos's headers and settings and LAMMPS's cache: with them --only plugin builds new plugins for the
 #                    same LAMMPS on a fresh machine, in a minute (--host host.tar.xz)
 #   summary.txt      the machine's tools and the seconds of each part; build.log, plugin.log: what the parts said
@@ -72,6 +73,13 @@ make_sources() {
   cp "$mpi"/include/mpi*.h "$folder/mpi/include/"
   # A header-only library of Clebsch's sources (another one, fmt, comes with torch).
   cp -r "$root"/.venv/lib/python3*/site-packages/nlohmann_json/include/nlohmann "$folder/headers/include/"
+  # LAMMPS's own tests of pair styles, and what they are linked with, as static libraries of Debian.
+  if [[ -f /usr/include/yaml.h && -d /usr/include/gtest && -d /usr/include/gmock ]]; then
+    mkdir -p "$folder/lammps/unittest/force-styles" "$folder"/testing/{include,lib}
+    cp "$lammps"/unittest/force-styles/*.{h,cpp} "$folder/lammps/unittest/force-styles/"
+    cp -r /usr/include/{gtest,gmock,yaml.h} "$folder/testing/include/"
+    cp -L "$(dirname "$(find /usr/lib -name libyaml.a | sed -n 1p)")"/lib{yaml,gtest,gmock}.a "$folder/testing/lib/"
+  fi
   tar cf - -C "$folder" . | xz -9 -T1 > "$out"
   ls -l "$out"
 }
@@ -119,6 +127,21 @@ build_plugin() {
     xz -6 -T4 > "$out/plugin.tar.xz"
 }
 
+# test_pair_style for this LAMMPS; it is linked with LAMMPS's library, so that comes first.
+build_conformance() {
+  local testing=$work/sources/testing
+  cmake -S "$root/tests/lammps/conformance" -B "$work/conformance" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DLAMMPS_SOURCE_DIR="$work/sources/lammps" -DLAMMPS_BUILD_DIR="$work/build" -DCONFORMANCE_GPU=ON \
+    -DCMAKE_CXX_FLAGS="-isystem $testing/include" -DYAML_INCLUDE_DIR="$testing/include" \
+    -DYAML_LIBRARY="$testing/lib/libyaml.a" -DGTEST_INCLUDE_DIR="$testing/include" \
+    -DGTEST_LIBRARY="$testing/lib/libgtest.a" -DGTEST_MAIN_LIBRARY="$testing/lib/libgtest.a" \
+    -DGMOCK_LIBRARY="$testing/lib/libgmock.a" -DGMOCK_MAIN_LIBRARY="$testing/lib/libgmock.a" \
+    -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$work/stubs:$work/prefix/lib:$work/sources/mpi/lib"
+  ninja -C "$work/conformance" -j "$jobs"
+  strip -s "$work/conformance/test_pair_style"
+  tar cf - -C "$work/conformance" test_pair_style | xz -6 > "$out/conformance.tar.xz"
+}
+
 build_lammps() {
   compile --stage lammps
   compile --stage pack --out "$work/lammps-kokkos.tar.xz"
@@ -155,6 +178,7 @@ build_all() {
     plugin=$!
   fi
   [[ $only == plugin ]] || timed build lammps build_lammps || rc=1
+  [[ $only == plugin || ! -d $work/sources/testing ]] || timed conformance conformance build_conformance || rc=1
   [[ -z $plugin ]] || wait "$plugin" || rc=1
   ls -l "$out"
   return "$rc"

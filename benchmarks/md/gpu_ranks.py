@@ -55,6 +55,8 @@ class Point:
         return f"{label}_{self.atoms}"
 
 
+#: Models whose points go up to two million atoms.
+LARGE = ("mace-M", "carbon", "nequip-M", "water")
 POINTS = {
     point.name: point
     for point in (
@@ -68,8 +70,9 @@ POINTS = {
         Point("water", 64000),
         Point("water", 8000),
         Point("carbon", 64000, weak=True),
-        *(Point(case, atoms, only="halo") for case in ("mace-M", "carbon") for atoms in (256000, 512000, 1000000)),
-        *(Point(case, 1000000, weak=True, only="halo") for case in ("mace-M", "carbon")),
+        *(Point(case, atoms, only="halo") for case in LARGE for atoms in (256000, 512000, 1000000)),
+        *(Point(case, 1000000, weak=True, only="halo") for case in LARGE),
+        Point("allegro", 64000, only="auto"),
     )
 }
 #: What the log says of an exchange.
@@ -83,9 +86,11 @@ def run(point: Point, style: engine.Style, comm: str, exact: engine.Outcome, arg
     gpus = args.gpus
     if point.weak and gpus > 1:
         copies = (copies[0], copies[1], copies[2] * gpus)
-    steps = 20 if point.large else args.steps  # with one new list
+    # Large ones: with one new list.
+    steps = 10 if point.atoms >= 1000000 else 20 if point.large else args.steps
     warm = 2 if point.large else max(10, steps // 5)
     plan = engine.Plan(case, base, copies, style, "float32", steps=steps, warm=warm, seconds=args.run_seconds)
+    plan.rebuild = min(plan.rebuild, steps)
     plan.ranks, plan.comm, plan.phases = gpus, comm, args.phases
     args.logs = args.out / "logs" / comm / str(gpus)
     args.logs.mkdir(parents=True, exist_ok=True)
@@ -128,6 +133,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--comms", default="halo,ghost,gather", help="none: one GPU alone")
     parser.add_argument("--known", type=Path, nargs="+", default=[], help="runs whose points on one GPU are taken")
     parser.add_argument("--style", default="kk", choices=("cpu", "cuda", "kk"))
+    parser.add_argument("--newton-on", action="store_true", help="LAMMPS sums the ghosts' forces, through the host")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--run-seconds", type=float, default=8.0, help="of the timed steps of a run")
     parser.add_argument("--limit", type=float, default=90.0, help="a run ends after so many seconds")
@@ -184,7 +190,10 @@ def main() -> int:
                 if exact[point.case].failure:
                     raise SystemExit(f"{point.case}, reference on the CPU: {exact[point.case].failure}")
                 here = argparse.Namespace(**vars(args) | {"gpus": gpus})
-                found = run(point, known[args.style], comm, exact[point.case], here)
+                style = known[args.style]
+                if args.newton_on:
+                    style = replace(style, flags=(*style.flags, "-pk", "kokkos", "newton", "on", "neigh", "half"))
+                found = run(point, style, comm, exact[point.case], here)
             points.append(found)
             speed = "no time"
             if "step_ms" in found:

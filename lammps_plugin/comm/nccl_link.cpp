@@ -6,6 +6,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "comm/deadline.h"
 #include "comm/node_turn.h"
 #include "comm/row_array.h"
 
@@ -13,15 +14,17 @@ namespace clebsch_lammps {
 namespace {
 
 /// Collective: does `work` on every rank; true when it succeeded on all. Else `problem` is the first rank's that
-/// failed.
-bool all_succeed(MPI_Comm world, int me, std::string& problem, const std::function<void()>& work) {
+/// failed. Work that fails on one rank may take the deadline on another, so ranks wait for each other longer than that.
+bool all_succeed(MPI_Comm world, int me, double seconds, std::string& problem, const std::function<void()>& work) {
   std::string mine;
   try {
     work();
   } catch (const std::exception& error) {
     mine = "rank " + std::to_string(me) + ": " + error.what();
   }
-  problem = first_message(mine, world);
+  double failed = mine.empty() ? 0 : 1;
+  reduce_over_ranks(&failed, 1, MPI_MAX, world, 2 * seconds, "the answer whether NCCL connects");
+  problem = failed > 0 ? first_message(mine, world) : "";
   return problem.empty();
 }
 
@@ -61,14 +64,14 @@ std::unique_ptr<NcclLink> NcclLink::connect(MPI_Comm world, clebsch::GpuMemory& 
   const auto name = [&] {
     if (me == 0) id = clebsch::Nccl::make_id();
   };
-  if (!all_succeed(world, me, problem, name)) return nullptr;
+  if (!all_succeed(world, me, seconds, problem, name)) return nullptr;
   MPI_Bcast(id.bytes, sizeof(id.bytes), MPI_CHAR, 0, world);
   std::unique_ptr<NcclLink> link;
   const auto join = [&] {
     link.reset(new NcclLink(clebsch::Nccl::connect(id, ranks, me, device, seconds), me, ranks));
   };
-  if (!all_succeed(world, me, problem, join)) return nullptr;
-  if (!all_succeed(world, me, problem, [&] { try_link(*link, gpu, me, ranks); })) return nullptr;
+  if (!all_succeed(world, me, seconds, problem, join)) return nullptr;
+  if (!all_succeed(world, me, seconds, problem, [&] { try_link(*link, gpu, me, ranks); })) return nullptr;
   return link;
 }
 

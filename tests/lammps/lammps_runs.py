@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from standing import StandingLammps, can_share
 
 
 @dataclass
@@ -170,30 +171,34 @@ class Lammps:
             else:
                 (folder / name).write_text(content)
         (folder / "in.test").write_text(text)
-        command = [self.lmp, "-in", "in.test", "-log", "log.test", *arguments]
-        if ranks > 1:
-            command = [*several(ranks), *command]
-        environment = dict(os.environ)
-        environment.update(MPI_ENVIRONMENT)
+        environment = {**os.environ, **MPI_ENVIRONMENT}
         environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(env or {})
         environment = {key: value for key, value in environment.items() if value is not None}
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            timeout=timeout,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        run = Run(done.returncode, done.stdout, folder)
-        for line in done.stdout.splitlines():
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        command = [*(several(ranks) if ranks > 1 else []), self.lmp, *arguments]
+        # An input that is to fail takes its process with it.
+        if check and can_share(text, self.plugin):
+            standing = StandingLammps.of(command, environment, ranks, folder)
+            code, output = standing.run(folder, timeout)
+        else:
+            done = subprocess.run(
+                [*command, "-in", "in.test", "-log", "log.test"],
+                cwd=folder,
+                env=environment,
+                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            code, output = done.returncode, done.stdout
+        run = Run(code, output, folder)
+        for line in output.splitlines():
             if line.startswith("RESULT ") and "$" not in line:
                 key, value = line[len("RESULT ") :].split(" = ")
                 run.values[key] = float(value)
         if check:
-            assert done.returncode == 0, done.stdout
+            assert code == 0, output
         return run
 
     def header(self, system: System, newton="on", units="metal", before="") -> str:

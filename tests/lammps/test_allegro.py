@@ -128,6 +128,7 @@ def test_energy_is_conserved(lammps, allegro):
     assert drifts[1] < 0.5 * drifts[0] + 1e-8 and drifts[1] < 1e-3, drifts
 
 
+@pytest.mark.nightly
 def test_drift(lammps, allegro, record_property):
     """In float32, 0.5 ps at constant energy after a run into balance: the slope of the energy is that of its noise."""
     system = random_system(atoms=40, spacing=1.6, seed=4)

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 from fault_runs import FAULTS, FaultyLammps
-from lammps_runs import Lammps, random_system
+from lammps_runs import Lammps, random_system, usual
 
 from conftest import tiny_model
 
 LMP_KK, PLUGIN_KK = os.environ.get("CLEBSCH_KK_LMP", ""), os.environ.get("CLEBSCH_KK_PLUGIN", "")
 WAYS = ("halo", "ghost", "allegro", "kk", "kk allegro")
 every_way = pytest.mark.parametrize("way", WAYS)
+
+
+def ways(*few):
+    """By day each test meets some ways, and each way some tests."""
+    return pytest.mark.parametrize("way", usual(WAYS, *few))
+
+
 on_ranks = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
 
 
@@ -68,7 +75,7 @@ def test_memory(faulty, pair, way, ranks):
 
 
 @on_ranks
-@every_way
+@ways("halo", "kk allegro")
 def test_exception(faulty, pair, way, ranks):
     run = faulty(way, box(), pair(way), ranks, f"{ranks - 1}:throw:512:40")
     run.assert_stopped("Pair style clebsch", "an exception of the test", rank=ranks - 1)
@@ -82,7 +89,7 @@ def test_exception_while_others_wait(faulty, pair, ranks):
 
 
 @on_ranks
-@every_way
+@ways("ghost", "kk")
 def test_numbers_that_are_none(faulty, pair, way, ranks):
     """Two atoms at one place, next to several ranks: all that see them fail, and one says where it began."""
     system = box()
@@ -92,7 +99,7 @@ def test_numbers_that_are_none(faulty, pair, way, ranks):
 
 
 @on_ranks
-@every_way
+@ways("allegro", "kk")
 def test_positions_that_are_no_numbers(faulty, pair, way, ranks):
     """Between two neighbour lists LAMMPS does not look."""
     away = "group first id 7\nvelocity first set 1e308 0 0\nneigh_modify delay 100 every 100 check no\n"
@@ -101,7 +108,7 @@ def test_positions_that_are_no_numbers(faulty, pair, way, ranks):
 
 
 @on_ranks
-@every_way
+@ways("ghost", "allegro")
 def test_killed(faulty, pair, way, ranks):
     """By the system for want of memory, say: the launcher ends the others and says which signal it was."""
     run = faulty(way, box(), pair(way), ranks, f"{ranks - 1}:kill:20000:20")

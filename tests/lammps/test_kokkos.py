@@ -41,12 +41,15 @@ def test_float32(lammps, kokkos, model):
         assert_same(run, reference, tolerance=1e-5)
 
 
-def test_mace(lammps, kokkos, tmp_path):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
-    import mace_environment
+@pytest.mark.parametrize("source", usual(["of the tests", "mace-torch"], "of the tests"))
+def test_mace(lammps, kokkos, mace_model, tmp_path, source):
+    model = mace_model
+    if source == "mace-torch":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
+        import mace_environment
 
-    mace_environment.run("mace_export.py", "save", "residual", str(tmp_path))
-    model = str(tmp_path / "residual.pt")
+        mace_environment.run("mace_export.py", "save", "residual", str(tmp_path))
+        model = str(tmp_path / "residual.pt")
     system = random_system(tilt=(2.0, -1.5, 1.0), seed=2)
     reference = lammps.reference(system, model)
     for ranks, newton, threads in ((1, "on", 2), (1, "off", 1), (2, "on", 1), (4, "off", 1)):

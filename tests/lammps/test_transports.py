@@ -92,8 +92,15 @@ def test_ncclless_library(transports):
 
 def test_a_rank_cannot_connect(transports):
     """All ranks go the other way together."""
-    reason = "rank 1: ncclCommInitRank failed: invalid usage"
+    reason = "rank 1: ncclCommInitRankConfig failed: invalid usage"
     check(transports, 3, 3, "halo", "auto", name="pinned", reason=reason, EMULATED_NCCL_FAULT="init")
+
+
+def test_connecting_takes_too_long(transports):
+    """A wait for ranks that never join ends, and the reason is told."""
+    status, text = transports(2, "fault", 0.5, EMULATED_NCCL_FAULT="late")
+    reason = "rank 0: ncclCommInitRankConfig has not ended within 0.5 s: another rank has stopped or hangs"
+    assert status != 0 and reason in text, text
 
 
 def test_torchs_nccl(transports):
@@ -104,7 +111,7 @@ def test_torchs_nccl(transports):
         pytest.skip(f"this torch brings no NCCL: {library}")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: tests/gpu/test_transports.py")
-    check(transports, 2, 2, "halo", "auto", name="pinned", reason="ncclCommInitRank failed", nccl=library)
+    check(transports, 2, 2, "halo", "auto", name="pinned", reason="ncclCommInitRankConfig failed", nccl=library)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ MODEL = """
     per_type_energy_shifts: {O: -2.0, H: -1.0}
 """
 
+#: By day test_nequip_sources.py trains and packages, and test_allegro_export.py exports.
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory) -> Path:

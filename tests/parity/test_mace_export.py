@@ -50,6 +50,7 @@ def test_refused(asked) -> None:
         assert words in message, f"{option}: {message!r}"
 
 
+@pytest.mark.nightly
 def test_cuequivariance(tmp_path) -> None:
     """A model saved in cuEquivariance's layout: exported where that package is, refused by name where it is not."""
     for key, value in mace_environment.run("mace_export.py", "cueq", str(tmp_path), cueq=True).items():

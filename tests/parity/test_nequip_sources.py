@@ -134,6 +134,10 @@ def test_check_against_the_checkpoint(training, needs_library):
     done = clebsch(training, "check", "d.pt", "--against", "last.ckpt", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout and "against upstream, float32, radial table" in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_tolerance_out_of_reach(training, needs_library):
     done = clebsch(training, "export", "nequip", "last.ckpt", "e.pt", "--trust", "--radial-tolerance", "1e-13")
     assert done.returncode == 1 and "radial_tolerance" in done.stderr and not (training / "e.pt").exists()
 

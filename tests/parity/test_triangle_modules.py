@@ -133,6 +133,32 @@ def test_enable_clebsch(kind, outgoing):
         enable(type("TriangleMultiplicationOutgoing", (torch.nn.Linear,), {})(2, 2))
 
 
+@pytest.mark.parametrize("name", ["TriangleMultiplicationOutgoing", "TriangleMultiplicationIncoming"])
+def test_boltz_itself(name):
+    """The class of the package, with its own first weights and with any: outputs and gradients. It sums in float32
+    whatever x is."""
+    modules = pytest.importorskip("boltz.model.layers.triangular_mult", reason="Boltz is not installed")
+    from clebsch.training.boltz import enable_clebsch
+
+    torch.manual_seed(7)
+    for any_weights in (False, True):
+        block = torch.nn.Sequential(getattr(modules, name)(32))
+        if any_weights:
+            for parameter in block.parameters():
+                torch.nn.init.normal_(parameter, std=0.3)
+        x = pairs(2, 9, 9, 32, dtype=torch.float32).requires_grad_()
+        mask = a_mask("number", 2, 9, 9, dtype=torch.float32)
+        expected = block[0](x, mask)
+        state, tensors = list(block.state_dict()), [x, *block.parameters()]
+        of_old = torch.autograd.grad(expected.sin().sum(), tensors)
+        enable_clebsch(block)
+        assert list(block.state_dict()) == state
+        found = block[0](x, mask, use_kernels=True)
+        assert error(found, expected) < 3e-6
+        for a, b in zip(torch.autograd.grad(found.sin().sum(), tensors), of_old, strict=True):
+            assert error(a, b) < 1e-5
+
+
 def test_module():
     module = TriangleMultiplicativeUpdate(24, 16, "incoming", bias=True, out=40, dtype=F64)
     x = pairs(1, 7, 7, 24)

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-ARCHITECTURES = (80, 86, 89, 90, 100, 120)
+ARCHITECTURES = ("80", "86", "89", "90", "100", "120")
 #: Cycles between a zero that is overwritten under a predicate and its reader: five were seen to fail.
 FEWEST = 7
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(.*?)\s*;\s+/\* (0x[0-9a-f]{16}) \*/")
 UPPER_BITS = re.compile(r"/\* (0x[0-9a-f]{16}) \*/")
+WARPGROUPS = re.compile(r'#include ".*(warpgroup|wide_tiles)')
 ZERO = re.compile(r"CS2R R(\d+), SRZ")
 STORES = ("ST", "RED", "BAR")
 WIDE = re.compile(r"^(D|I2F\.F64|F2I\.\w*F64)|64|WIDE")
@@ -112,7 +113,12 @@ def findings(cubin: Path, disassembler: str) -> list[str]:
     ]
 
 
-def compiled(source: Path, architecture: int, root: Path, folder: Path, nvcc: str) -> Path:
+def architectures_of(source: Path) -> tuple[str, ...]:
+    """Warpgroups' instructions are Hopper's alone, under a name of their own."""
+    return ("90a",) if WARPGROUPS.search(source.read_text()) else ARCHITECTURES
+
+
+def compiled(source: Path, architecture: str, root: Path, folder: Path, nvcc: str) -> Path:
     target = folder / f"{source.stem}-sm_{architecture}.cubin"
     options = ["-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-I", root / "src", "-o", target]
     subprocess.run([nvcc, *options, source], check=True)
@@ -128,7 +134,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         if not cubins:
             sources = sorted((root / "src").rglob("kernels/*.cu"))
-            jobs = [(source, number) for source in sources for number in ARCHITECTURES]
+            jobs = [(source, number) for source in sources for number in architectures_of(source)]
             cubins = list(pool.map(lambda job: compiled(*job, root, Path(name), nvcc), jobs))
         found = [line for lines in pool.map(lambda cubin: findings(cubin, disassembler), cubins) for line in lines]
     print(*found, f"{len(cubins)} files, {len(found)} findings", sep="\n")

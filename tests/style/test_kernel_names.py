@@ -13,14 +13,18 @@ sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "scripts")]
 import sanitizer_record  # noqa: E402
 from kernel_names import NAMES, named_in  # noqa: E402
 
-#: Where a kernel's name stands: what is loaded from compiled code, a generated kernel's name, the passes of one op.
+#: Where a kernel's name stands: what is loaded from compiled code, a generated kernel's name, its definition in a file,
+#: the passes of one op.
 LOADED = re.compile(r"load_(?:module|fixed)\([^;{]*\{(\"[^}]*)\}")
 GENERATED = re.compile(r"KernelSource kernel\{\s*\"(\w+)\"|std::string name = density \? \"(\w+)\" : \"(\w+)\"")
+WRITTEN = re.compile(r"__global__\s+void\s+(?:__\w+__\s*\((?:[^()]|\([^()]*\))*\)\s*)*(\w+)\s*\(")
 PASSES = re.compile(r"const char\* symmetric_entry\(.*?\n\}", re.DOTALL)
 
 
 def in_sources() -> set[str]:
     found: set[str] = set()
+    for path in sorted([*(ROOT / "src/cuda").rglob("*.cu*"), *(ROOT / "src/multilinear").rglob("*.cu*")]):
+        found.update(WRITTEN.findall(path.read_text()))
     for path in sorted([*(ROOT / "src/cuda").rglob("*.cpp"), *(ROOT / "src/multilinear").rglob("*.cpp")]):
         text = path.read_text()
         for inside in [*LOADED.findall(text), *PASSES.findall(text)]:
@@ -67,7 +71,7 @@ def test_the_table_of_a_run(tmp_path: Path) -> None:
     plain = process("", "plain", [all_tests, done("a", kernels=kernels), done("b", kernels={"gate_forward": 1})], "")
     memcheck = process("memcheck", "memcheck-0", [all_tests, done("a")], LOG)
     where = {key: "x" for key in ("machine", "driver", "torch", "sanitizer", "commit", "date", "command")}
-    found = sanitizer_record.summary([memcheck], plain, where)
+    found = sanitizer_record.summary([memcheck], [plain], where)
     assert found["kernels"]["conv_forward"]["memcheck"] == "1 findings"
     assert found["kernels"]["gate_forward"]["memcheck"] == "clean (1 of 2)"
     assert found["kernels"]["gate_forward"]["racecheck"] == "not run"

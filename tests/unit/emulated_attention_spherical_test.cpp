@@ -21,6 +21,7 @@ struct Case {
   std::vector<int> offsets = {};
   bool uneven = false;  ///< queries of sizes from 1 to 2^-7, large gradients
   bool causal = false;
+  bool masked = false;  ///< multiplicities are 0 and 1
 };
 
 void compare(const Case& c, double output_error, double gradient_error) {
@@ -35,6 +36,7 @@ void compare(const Case& c, double output_error, double gradient_error) {
   for (Tensor* tensor : {&q, &k, &v, &m, &grad, &grad_norm}) {
     for (size_t at = 0; at < tensor->count; ++at) tensor->set(at, normal(random));
   }
+  for (size_t at = 0; c.masked && at < m.count; ++at) m.set(at, at % 3 == 1 ? 0.0f : 1.0f);
   if (c.flagged) {  // keys have next to nothing in the second half of the columns, where every third query lives
     for (size_t at = 0; at < k.count; ++at) {
       if (static_cast<int>(at % static_cast<size_t>(c.d)) >= c.d / 2) k.set(at, 1e-3f * normal(random));
@@ -112,6 +114,8 @@ TEST(EmulatedAttention, InDoublePrecision) {
   compare({kFloat64, 1, 2, 2, 17, 3, 9, 70, true}, 1e-11, 1e-11);
   compare({kFloat32, 1, 1, 1, 72, 8, 40, 33}, 1e-5, 1e-5);
   compare({kFloat32, 3, 4, 2, 4, 4, 9, 9, true, false, {0, 0, 7, 9}}, 1e-5, 1e-5);
+  compare({kFloat32, 1, 4, 2, 32, 64, 140, 70, true}, 1e-5, 1e-5);
+  compare({kFloat32, 2, 2, 2, 96, 32, 70, 70, false, false, {0, 5, 70}}, 1e-5, 1e-5);
   compare({kFloat64, 1, 1, 1, 8, 16, 0, 5}, 1e-11, 1e-11);
   compare({kFloat64, 1, 1, 1, 8, 16, 5, 0}, 1e-11, 1e-11);
 }
@@ -143,6 +147,17 @@ TEST(EmulatedAttention, SixteenBits) {
   compare({kFloat16, 1, 1, 1, 32, 32, 5, 0}, 5e-3, 2e-2);
 }
 
+TEST(EmulatedAttention, MasksOfSixteenBits) {
+  const auto masked = [](Case c, double output_error, double gradient_error) {
+    c.multiplicity = c.masked = true;
+    compare(c, output_error, gradient_error);
+  };
+  masked({kFloat16, 2, 2, 1, 32, 32, 45, 100}, 5e-3, 2e-2);
+  masked({kBfloat16, 2, 1, 1, 64, 32, 50, 50, true, false, {0, 13, 50}}, 4e-2, 1e-1);
+  masked({kFloat16, 1, 1, 1, 32, 32, 270, 270, true, false, {}, false, true}, 6e-3, 3e-2);
+  compare({kFloat16, 1, 2, 1, 32, 32, 40, 40, true, false, {}, false, true}, 6e-3, 3e-2);  // other multiplicities
+}
+
 TEST(EmulatedAttention, CausalSixteenBits) {
   const auto causal = [](Case c, double error) {
     c.causal = true;
@@ -152,6 +167,9 @@ TEST(EmulatedAttention, CausalSixteenBits) {
   causal({kFloat16, 1, 2, 1, 32, 64, 270, 0}, 6e-3);
   causal({kBfloat16, 3, 1, 1, 32, 32, 290, 0, false, false, {0, 0, 33, 290}}, 5e-2);
   causal({kFloat16, 1, 1, 1, 32, 32, 70, 0, false, true}, 6e-3);
+  causal({kFloat16, 1, 1, 1, 32, 32, 300, 0, false, true}, 6e-3);
+  causal({kFloat16, 1, 1, 1, 96, 64, 60, 0}, 6e-3);
+  causal({kFloat16, 2, 4, 2, 32, 32, 550, 0, false, false, {0, 280, 550}}, 6e-3);
 }
 
 TEST(EmulatedAttention, LargeSixteenBits) {

@@ -211,7 +211,8 @@ void compare(const Case& c) {
   a.out = result.get();
   const long long pitch = pitch_of(c.precision, c.n);
   const size_t plane = static_cast<size_t>(c.batch * c.hidden * c.n * pitch) * 2;
-  const Memory left = allocate(plane), right = allocate(plane), o = allocate(plane);
+  const size_t slack = static_cast<size_t>(slack_of(c.precision, c.n)) * 2;
+  const Memory left = allocate(plane), right = allocate(plane + slack), o = allocate(plane);
   a.keep = true;
   a.left = left.get();
   a.right = right.get();
@@ -244,14 +245,16 @@ void compare(const Case& c) {
   const Numbers found = results(result);
   EXPECT_LT(error_of(found, expected.out), 2 * std::max(unit, c.number == kBfloat16 ? 1.0 / 256 : 0.0));
 
-  // Left in the memory of out, the others allocated, o partly where right was: the same bits.
-  plan->in_halves = true;
-  const Memory again = allocate(std::max(rows * out * size_of(c.number), plane));
-  a.keep = false;
-  a.left = a.out = again.get();
-  a.right = a.o = nullptr;
-  fused_forward(*plan, a, allocate, nullptr);
-  EXPECT_EQ(std::memcmp(again.get(), result.get(), rows * out * size_of(c.number)), 0);
+  // Left in the memory of out, the others allocated, o with more lines or partly where right was: the same bits.
+  for (const bool in_halves : {false, true}) {
+    plan->in_halves = in_halves;
+    const Memory again = allocate(std::max(rows * out * size_of(c.number), plane));
+    a.keep = false;
+    a.left = a.out = again.get();
+    a.right = a.o = nullptr;
+    fused_forward(*plan, a, allocate, nullptr);
+    EXPECT_EQ(std::memcmp(again.get(), result.get(), rows * out * size_of(c.number)), 0);
+  }
 }
 
 TEST(EmulatedTriangle, RowsInRegisters) {
@@ -288,7 +291,15 @@ TEST(EmulatedTriangle, PlansOfOtherShapes) {
   EXPECT_TRUE(fused_plan(usual, kFloat32, kBrain, kNoMask, hopper)->in_resident);
   EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->in_resident);
   EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, workstation)->row_warps, 2);
-  EXPECT_EQ(fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper)->in_high, 2);
+  EXPECT_EQ(fused_plan({1, 64, 352, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper)->in_high, 2);
+  // Warpgroups take columns of x in matrices of 64; weights are in shared memory, or matrices of them in a ring.
+  const auto narrow = fused_plan(usual, kFloat32, kBrain, kNoMask, hopper);
+  EXPECT_TRUE(narrow->warpgroups && narrow->in_resident && narrow->stages == 16 && narrow->buffers == 2);
+  const auto middle = fused_plan({1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask, hopper);
+  EXPECT_TRUE(middle->warpgroups && !middle->in_resident && middle->stages == 4 && middle->buffers == 2);
+  const auto wide = fused_plan({1, 64, 768, 128, 768, false, true}, kFloat32, kHalf, kNoMask, hopper);
+  EXPECT_TRUE(wide->warpgroups && !wide->in_resident && wide->stages == 4 && wide->buffers == 1);
+  EXPECT_FALSE(fused_plan(usual, kFloat32, kBrain, kNoMask, workstation)->warpgroups);
   EXPECT_FALSE(fused_plan({1, 64, 48, 128, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan({1, 64, 128, 288, 128, false, false}, kFloat32, kBrain, kNoMask, hopper));
   EXPECT_FALSE(fused_plan(usual, kFloat32, kTf32, kNoMask, hopper));

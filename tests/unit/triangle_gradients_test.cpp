@@ -32,9 +32,13 @@ TEST(TriangleGradients, ComposedKernelsCompile) {
 
 TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   CLEBSCH_NEEDS_NVRTC();
-  compile(gradient_sources(), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 0);
-  compile(gradient_sources(), {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
-  compile(gradient_sources(), {kFloat16, kHalf, kNoMask, 64, 64, 96, false}, 120, 0);
+  compile(gradient_sources(false), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 0);
+  compile(gradient_sources(false), {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
+  compile(gradient_sources(false), {kFloat16, kHalf, kNoMask, 64, 64, 96, false}, 120, 0);
+  // A few numbers outside of the products.
+  compile(gradient_sources(true), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 48);
+  compile(gradient_sources(true), {kFloat16, kHalf, kNoMask, 64, 64, 64, false}, 90, 48);
+  compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
 }
 
 TEST(TriangleGradients, WhatTheFusedKernelsTake) {

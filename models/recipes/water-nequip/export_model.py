@@ -18,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 NOTE = "flexible SPC/Fw water (a classical potential), 300 to 600 K: a demonstration"
 
 
-def model() -> torch.nn.Module:
-    """The upstream model with the shipped weights."""
+def model(fresh: int | None = None) -> torch.nn.Module:
+    """The upstream model with the shipped weights. fresh: a seed, for weights at random instead."""
     from nequip.model import NequIPGNNModel
 
     config = yaml.safe_load((HERE / "train.yaml").read_text())
@@ -27,6 +27,8 @@ def model() -> torch.nn.Module:
     del build["_target_"]
     for name in ("seed", "r_max", "type_names"):
         build[name] = config[name]
+    if fresh is not None:
+        return NequIPGNNModel(**{**build, "seed": fresh})
     built = NequIPGNNModel(**build)
     built.load_state_dict(torch.load(HERE / "weights.pt", weights_only=True))
     return built.eval()

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "core/errors.h"
+#include "cuda/plan/environment.h"
 #include "cuda/runtime/shared_library.h"
 
 namespace clebsch::cuda {
@@ -27,6 +28,21 @@ enum Attribute : int {
   kMaxSharedPerBlockOptin = 97,
 };
 
+/// CUlaunchAttribute; of its values the first number alone is used.
+struct LaunchAttribute {
+  int id, padding;
+  int value[16];
+};
+static_assert(sizeof(LaunchAttribute) == 72, "the size in cuda.h");
+
+/// CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 struct Driver {
   Driver();
   SharedLibrary library;
@@ -41,7 +57,9 @@ struct Driver {
   Result (*context_retain)(Context*, Device);
   Result (*module_load)(Module*, const void*);
   Result (*module_function)(Function*, Module, const char*);
+  Result (*module_global)(uint64_t*, size_t*, Module, const char*);
   Result (*function_attribute)(Function, int, int);
+  Result (*launch_extended)(const LaunchConfig*, Function, void**, void**);
   Result (*launch)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                    void**);
   Result (*memset_async)(uint64_t, unsigned char, size_t, Stream);
@@ -61,7 +79,9 @@ Driver::Driver()
       context_retain(library.function<decltype(context_retain)>("cuDevicePrimaryCtxRetain")),
       module_load(library.function<decltype(module_load)>("cuModuleLoadData")),
       module_function(library.function<decltype(module_function)>("cuModuleGetFunction")),
+      module_global(library.function<decltype(module_global)>("cuModuleGetGlobal_v2")),
       function_attribute(library.function<decltype(function_attribute)>("cuFuncSetAttribute")),
+      launch_extended(library.function<decltype(launch_extended)>("cuLaunchKernelEx")),
       launch(library.function<decltype(launch)>("cuLaunchKernel")),
       memset_async(library.function<decltype(memset_async)>("cuMemsetD8Async")),
       error_string(library.function<decltype(error_string)>("cuGetErrorString")) {
@@ -158,10 +178,37 @@ void zero_async(void* target, size_t bytes, Stream stream) {
   check(driver().memset_async(reinterpret_cast<uint64_t>(target), 0, bytes, stream), "cuMemsetD8Async");
 }
 
+namespace {
+
+/// Whether kernels that can (kernels/early_start.cuh) are launched while the one before them runs:
+/// CLEBSCH_CUDA_EARLY=0 forbids it.
+bool launches_early() {
+  static const bool allowed = environment_text("CLEBSCH_CUDA_EARLY") != "0";
+  return allowed;
+}
+
+}  // namespace
+
 void Kernel::launch(int64_t grid_x, int64_t grid_y, int threads, Stream stream, std::vector<void*> arguments) const {
   if (grid_x <= 0 || grid_y <= 0) return;
   require(grid_x <= 2147483647 && grid_y <= 65535, "kernel {}: a grid of {} x {} blocks is too large", name_, grid_x,
           grid_y);
+  if (early_) {
+    constexpr int kProgrammaticStreamSerialization = 6;
+    LaunchAttribute attribute{kProgrammaticStreamSerialization, 0, {1}};
+    const LaunchConfig config{static_cast<unsigned>(grid_x),
+                              static_cast<unsigned>(grid_y),
+                              1,
+                              static_cast<unsigned>(threads),
+                              1,
+                              1,
+                              shared_,
+                              stream,
+                              &attribute,
+                              1};
+    check(driver().launch_extended(&config, function_, arguments.data(), nullptr), name_.c_str());
+    return;
+  }
   const Result result =
       driver().launch(function_, static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1,
                       static_cast<unsigned>(threads), 1, 1, shared_, stream, arguments.data(), nullptr);
@@ -182,10 +229,14 @@ int most_shared_per_block(const DeviceLimits& limits) {
 std::vector<Kernel> load_module(const std::vector<char>& code, const std::vector<std::string>& names) {
   Module module = nullptr;
   check(driver().module_load(&module, code.data()), "cuModuleLoadData");
+  uint64_t mark = 0;
+  size_t size = 0;
+  const bool early = launches_early() && driver().module_global(&mark, &size, module, "clebsch_starts_early") == 0;
   std::vector<Kernel> kernels;
   for (const std::string& name : names) {
     Kernel kernel;
     kernel.name_ = name;
+    kernel.early_ = early;
     check(driver().module_function(&kernel.function_, module, name.c_str()), name.c_str());
     kernels.push_back(std::move(kernel));
   }

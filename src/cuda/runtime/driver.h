@@ -46,6 +46,7 @@ class Kernel {
   std::string name_;
   void* function_ = nullptr;
   unsigned shared_ = 0;
+  bool early_ = false;  ///< see kernels/early_start.cuh
 };
 
 /// A kernel that takes one struct, which its source and its launcher include from the same header (src/cuda/kernels).

@@ -55,6 +55,9 @@ struct Opened {
     look_up(library.send, "ncclSend");
     look_up(library.receive, "ncclRecv");
     look_up(library.all_gather, "ncclAllGather");
+    library.comm_init_rank_config =
+        file.function_if_any<decltype(library.comm_init_rank_config)>("ncclCommInitRankConfig");
+    library.comm_split = file.function_if_any<decltype(library.comm_split)>("ncclCommSplit");
     library.last_error = nullptr;
     if (library.version >= 21300) look_up(library.last_error, "ncclGetLastError");
   }

@@ -13,11 +13,21 @@ struct NcclId {
 /// ncclComm_t.
 using NcclComm = void*;
 
+/// ncclConfig_t as NCCL 2.14 had it: by size and version a later NCCL knows what it has to fill in by itself.
+struct NcclConfig {
+  std::size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeefU;
+  unsigned version = 21400;
+  int blocking = 1;
+};
+
 /// The part of nccl.h that is used; results are ncclResult_t, 0 for success.
 struct NcclLibrary {
   int (*get_version)(int*);
   int (*get_unique_id)(NcclId*);
   int (*comm_init_rank)(NcclComm*, int, NcclId, int);
+  int (*comm_init_rank_config)(NcclComm*, int, NcclId, int, NcclConfig*);  ///< null before NCCL 2.14
+  int (*comm_split)(NcclComm, int, int, NcclComm*, NcclConfig*);           ///< null before NCCL 2.18
   int (*comm_destroy)(NcclComm);
   int (*comm_abort)(NcclComm);
   int (*comm_async_error)(NcclComm, int*);

@@ -27,8 +27,10 @@ std::string SharedLibrary::path() const {
   return dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name ? map->l_name : name_;
 }
 
+void* SharedLibrary::symbol_if_any(const char* name) const { return dlsym(handle_, name); }
+
 void* SharedLibrary::symbol(const char* name) const {
-  void* address = dlsym(handle_, name);
+  void* address = symbol_if_any(name);
   require(address != nullptr, "{} has no function {}: it is too old or not the library expected", name_, name);
   return address;
 }

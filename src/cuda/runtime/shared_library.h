@@ -15,12 +15,18 @@ class SharedLibrary {
   Function function(const char* name) const {
     return reinterpret_cast<Function>(symbol(name));
   }
+  /// As function(), null when the library lacks it.
+  template <typename Function>
+  Function function_if_any(const char* name) const {
+    return reinterpret_cast<Function>(symbol_if_any(name));
+  }
   const std::string& name() const { return name_; }
   /// The file it was loaded from, as the loader knows it.
   std::string path() const;
 
  private:
   void* symbol(const char* name) const;
+  void* symbol_if_any(const char* name) const;
 
   void* handle_ = nullptr;
   std::string name_;

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cuda/runtime/nccl_library.h"
+#include "model/device/nccl_connection.h"
 #include "model/device/nccl_watch.h"
 #endif
 
@@ -21,21 +22,17 @@ class NcclRanks : public Nccl {
     static_assert(sizeof(given.internal) == sizeof(id.bytes), "ncclUniqueId");
     std::copy(std::begin(id.bytes), std::end(id.bytes), given.internal);
     const cuda::DeviceTurn turn(device_);
-    const int result = nccl_.comm_init_rank(&comm_, ranks, given, rank);
-    if (result != 0) {
-      if (comm_) nccl_.comm_abort(comm_);
-      cuda::check_nccl(result, "ncclCommInitRank", nullptr);
-    }
+    connection_ = std::make_unique<NcclConnection>(given, ranks, rank, deadline_seconds);
+    comm_ = connection_->comm();
     watch_ = std::make_unique<NcclWatch>(comm_, device, deadline_seconds);
   }
   ~NcclRanks() override {
     leave_turn();
     const bool ended = watch_->ended();
     watch_.reset();
-    if (ended) return;
     try {
       const cuda::DeviceTurn turn(device_);
-      nccl_.comm_destroy(comm_);
+      ended ? connection_->close_rest() : connection_->close();
     } catch (const std::exception&) {  // a process that ends may have lost its driver
     }
   }
@@ -85,7 +82,8 @@ class NcclRanks : public Nccl {
 
   const cuda::NcclLibrary& nccl_;
   int rank_, device_;
-  cuda::NcclComm comm_ = nullptr;
+  std::unique_ptr<NcclConnection> connection_;
+  cuda::NcclComm comm_ = nullptr;  ///< the connection's
   std::unique_ptr<NcclWatch> watch_;
   NcclWatch::Turn turn_;
 };

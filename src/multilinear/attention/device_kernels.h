@@ -12,11 +12,15 @@ struct Kernels {
   cuda::KernelOf<SumArguments> sums_of_keys, sums_of_queries, add_chunks, causal_add;
   cuda::KernelOf<RowArguments> rows_of_queries, coefficients, gradients_of_queries, gradients_of_keys;
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
-  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows, wide_sums, wide_rows;
+  cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
+  cuda::KernelOf<HalfArguments> wide_sums[3], wide_query_sums[3];  // clusters of 1, 2 and 4 blocks
+  cuda::KernelOf<HalfArguments> wide_rows;
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;
-  bool half = false, wide = false;
+  cuda::KernelOf<HalfGradients> causal_half_coefficients, causal_half_query_sums, causal_half_query_gradients,
+      causal_half_key_gradients;
+  bool half = false, wide = false, quads = false;
 };
 
 /// Of the current device, compiled and loaded at the first call.
@@ -44,8 +48,11 @@ inline int64_t parts_for(const Shape& shape, int64_t rows, int64_t tile) {
 
 inline int64_t sums_of(const KernelShape& kernels) { return int64_t{kernels.d} * (kernels.d + kernels.dv); }
 inline int tiles_of(const KernelShape& kernels) { return (kernels.d + 63) / 64 * ((kernels.d + kernels.dv + 63) / 64); }
-/// Rows of a block of exact_rows.cu.
-inline int exact_rows(const KernelShape& kernels) {
+/// Shared memory of exact_sums.cu: two stages of 32 rows of 128 numbers.
+constexpr unsigned kExactSumBytes = 65536;
+/// Rows of a block of exact_quads.cu or exact_rows.cu.
+inline int exact_rows(const KernelShape& kernels, bool quads) {
+  if (quads) return 128;
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }
@@ -55,6 +62,36 @@ inline int causal_tile_rows(const KernelShape& kernels) {
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 7000 ? 32 : bytes <= 20000 ? 16 : 8;
 }
+
+/// Chunks of a head's rows for exact_sums.cu, whose blocks fill a multiprocessor: one round of blocks, or two.
+inline int sum_chunks(int64_t heads, int64_t rows, int tiles) {
+  const int64_t all = cuda::device_limits(cuda::current_device()).multiprocessors,
+                blocks = std::max<int64_t>(1, heads) * tiles;
+  const int64_t most = std::max<int64_t>(1, (rows + 127) / 128), one = all / blocks;
+  return static_cast<int>(std::clamp<int64_t>(100 * one * blocks >= 85 * all ? one : 2 * all / blocks, 1, most));
+}
+
+/// Memory of a result that is written last: partial sums may lie there before.
+struct Room {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+/// Chunks of partial sums (`each` bytes a chunk for all heads): as many as there is room for, or as wanted, in memory
+/// of their own, where that is few. `unit`: they are a multiple of it.
+struct Partial {
+  int chunks = 1;
+  Memory memory;  ///< null: in the room
+
+  Partial(const Room& room, size_t each, int wanted, int unit, const Allocate& allocate) : chunks(wanted) {
+    const auto fit = static_cast<int>(std::min<size_t>(room.bytes / std::max<size_t>(1, each), 1 << 20)) / unit * unit;
+    if (4 * fit >= wanted) {
+      chunks = std::min(wanted, fit);
+    } else {
+      memory = allocate(each * static_cast<size_t>(wanted));
+    }
+  }
+};
 
 /// Threads of half_add: many where there is much to add.
 inline int add_threads(int chunks) { return chunks < 16 ? 256 : 1024; }
@@ -82,8 +119,8 @@ T* at(const Memory& memory, size_t bytes = 0) {
   return reinterpret_cast<T*>(static_cast<char*>(memory.get()) + bytes);
 }
 
-/// Sums in double precision over all rows of a head, from `a.partial` of `a.chunks` chunks when that is given.
-void exact_sums(const Kernels& kernels, const KernelShape& shape, SumArguments a, bool of_queries,
+/// Sums in double precision over all rows of a head. `room`: of a result with as many bytes for every key head.
+void exact_sums(const Kernels& kernels, const KernelShape& shape, SumArguments a, bool of_queries, const Room& room,
                 const Allocate& allocate, cuda::Stream stream);
 
 }  // namespace clebsch::attention

@@ -1,24 +1,74 @@
 #include "multilinear/attention/device_spherical.h"
 
+#include <numeric>
+
 #include "multilinear/attention/device_kernels.h"
 
 namespace clebsch::attention {
 
-void exact_sums(const Kernels& kernels, const KernelShape& shape, SumArguments a, bool of_queries,
+void exact_sums(const Kernels& kernels, const KernelShape& shape, SumArguments a, bool of_queries, const Room& room,
                 const Allocate& allocate, cuda::Stream stream) {
   const int64_t heads = heads_of_keys(a.shape);
+  // A key head's queries are those of several heads, whose chunks stand one after another.
+  const int group = of_queries ? a.shape.heads / a.shape.key_heads : 1, tiles = tiles_of(shape);
+  // With flags, most calls have nothing to do: one launch less where heads alone make half a round of blocks.
+  a.chunks = group * (a.head_flags && heads * group * tiles >= 64
+                          ? 1
+                          : sum_chunks(heads * group, of_queries ? a.shape.queries : a.shape.keys, tiles));
+  a.partial = a.sums;
   Memory memory;
-  if (a.partial == nullptr) {
-    // A key head's queries are those of several heads, whose chunks stand one after another.
-    const int group = of_queries ? a.shape.heads / a.shape.key_heads : 1;
-    a.chunks = group * chunks_for(heads * group, of_queries ? a.shape.queries : a.shape.keys, 128, tiles_of(shape));
-    if (a.chunks > 1) memory = allocate(static_cast<size_t>(heads * a.chunks * sums_of(shape)) * 8);
-    a.partial = a.chunks > 1 ? memory.get() : a.sums;
+  if (a.chunks > 1) {
+    // Heads keep to their own part of the room: others may have been written.
+    const size_t of_head = a.shape.offsets ? 0 : room.bytes / static_cast<size_t>(heads),
+                 each = static_cast<size_t>(sums_of(shape)) * 8;
+    const Room mine{room.data, of_head % 8 == 0 ? of_head : 0};
+    const Partial partial(mine, each, a.chunks, group,
+                          [&](size_t bytes) { return allocate(bytes * static_cast<size_t>(heads)); });
+    a.chunks = partial.chunks;
+    memory = partial.memory;
+    if (memory) {
+      a.partial = memory.get();
+    } else if (a.chunks > 1) {
+      a.partial = room.data;
+      a.partial_step = static_cast<long long>(of_head / 8);
+    }
   }
   const auto& kernel = of_queries ? kernels.sums_of_queries : kernels.sums_of_keys;
-  kernel.launch(heads * a.chunks * tiles_of(shape), 128, stream, a);
+  kernel.launch(heads * a.chunks * tiles, 256, stream, a);
   if (a.partial != a.sums) kernels.add_chunks.launch(heads * ((sums_of(shape) + 63) / 64), 256, stream, a);
 }
+
+namespace {
+
+/// A result with rows of `columns` numbers.
+Room room_of(const KernelShape& shape, void* data, int64_t rows, int columns) {
+  constexpr size_t kBytes[] = {8, 4, 2, 2};
+  return {data, static_cast<size_t>(rows * columns) * kBytes[shape.number]};
+}
+
+int64_t key_rows(const Shape& shape) { return (shape.offsets ? 1 : shape.sequences) * shape.key_heads * shape.keys; }
+
+/// Chunks of a key head's rows for kernels of 16-bit numbers: `wanted` for each of `heads` heads. Blocks of a cluster
+/// add their sums, and where a head has no other cluster all is done then: where `clustered`, which pays for few heads
+/// and for large ones.
+struct HalfChunks {
+  int cluster = 1, partials = 1;  ///< blocks of a cluster, and what they leave for half_add
+  int unit = 1;                   ///< partials are a multiple of it: heads have as many chunks each
+  bool added = false;
+
+  HalfChunks(const Kernels& kernels, int wanted, int heads, bool clustered) {
+    if (kernels.wide && clustered) {
+      if (wanted >= 4) wanted -= wanted % 4;
+      const int all = wanted * heads;
+      cluster = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
+    }
+    partials = wanted * heads / cluster;
+    unit = heads / std::gcd(heads, cluster);
+    added = kernels.wide && partials == 1;
+  }
+};
+
+}  // namespace
 
 void device_forward(const KernelShape& shape, RowArguments a, double* sums, const Allocate& allocate,
                     cuda::Stream stream) {
@@ -32,9 +82,10 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   exact.v = a.v;
   exact.multiplicity = a.multiplicity;
   exact.sums = sums;
-  const int64_t parts = parts_for(a.shape, a.shape.queries, exact_rows(shape));
-  if (!kernels->half || a.multiplicity) {
-    exact_sums(*kernels, shape, exact, false, allocate, stream);
+  const Room out = room_of(shape, a.out, query_rows(a.shape), shape.dv);  // outputs are written last
+  const int64_t parts = parts_for(a.shape, a.shape.queries, exact_rows(shape, kernels->quads));
+  if (!kernels->half) {
+    exact_sums(*kernels, shape, exact, false, out, allocate, stream);
     kernels->rows_of_queries.launch(heads, parts, 128, stream, a);
     return;
   }
@@ -44,37 +95,38 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
   half.sums = sums;
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
   half.wide = kernels->wide ? 1 : 0;
+  const auto one = static_cast<size_t>(key_heads * sums_of(shape));
   // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
   // multiprocessor.
   const bool fills = kernels->wide && shape.d + shape.dv > 128;
-  half.chunks = chunks_for(key_heads, a.shape.keys, 128, key_heads < 16 || fills ? 2 : 1);
-  // Sums in double precision, where heads need them: one chunk, and a launch less, where heads alone make about as many
-  // blocks as there are multiprocessors.
-  exact.chunks =
-      key_heads * tiles_of(shape) >= 64 ? 1 : (3 * chunks_for(key_heads, a.shape.keys, 256, tiles_of(shape)) + 1) / 2;
-  const size_t one = static_cast<size_t>(key_heads * sums_of(shape));
-  const Memory partial =
-      allocate(std::max(one * 4 * static_cast<size_t>(half.chunks), one * 8 * static_cast<size_t>(exact.chunks)));
-  half.partial = at<float>(partial);
+  const bool few = key_heads < 16 || fills;
+  const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, few ? 2 : 1), 1, few);
+  const Partial partial(out, chunks.added ? 0 : one * 4, chunks.partials, 1, allocate);
+  half.chunks = partial.chunks * chunks.cluster;
+  half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
   const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
-  const Memory small = allocate(fragments + scales + traces + flags + static_cast<size_t>(query_rows(a.shape)));
+  const Memory small = allocate(fragments + scales + traces + flags);
   half.fragments = small.get();
   half.scales = at<float>(small, fragments);
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
-  half.flags = at<unsigned char>(small, fragments + scales + traces + flags);
+  if (a.multiplicity) cuda::zero_async(half.head_flags, flags, stream);
   if (kernels->wide) {
-    kernels->wide_sums.launch(key_heads * half.chunks, 256, stream, half);
+    kernels->wide_sums[chunks.cluster / 2].launch(key_heads * half.chunks, 256, stream, half);
   } else {
     kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
   }
-  kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
+  if (!chunks.added) {
+    half.chunks = partial.chunks;
+    kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
+  }
   if (kernels->wide) {
     half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
     kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
@@ -82,11 +134,9 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
     kernels->half_rows.launch(heads * half.parts, 256, stream, half);
   }
-  // What follows returns at once for heads without flagged queries.
+  // What follows returns at once for heads without flagged queries; all queries of the others are done again.
   exact.head_flags = a.head_flags = half.head_flags;
-  a.flags = half.flags;
-  exact.partial = exact.chunks > 1 ? partial.get() : sums;
-  exact_sums(*kernels, shape, exact, false, allocate, stream);
+  exact_sums(*kernels, shape, exact, false, out, allocate, stream);
   kernels->rows_of_queries.launch(heads, std::min(parts, parts_where_flagged(heads)), 128, stream, a);
 }
 
@@ -102,6 +152,8 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.q = a.q;
   half.k = a.k;
   half.v = a.v;
+  half.multiplicity = a.multiplicity;
+  half.grad_multiplicity = static_cast<float*>(a.grad_multiplicity);
   half.grad = a.grad;
   half.out = a.out;
   half.norm = static_cast<const float*>(a.norm);
@@ -109,52 +161,75 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   half.grad_q = a.grad_q;
   half.grad_k = a.grad_k;
   half.grad_v = a.grad_v;
-  const int64_t each =
-      std::max<int64_t>(1, chunks_for(key_heads * group, a.shape.queries, 128, key_heads < 16 ? 2 : 1));
-  half.chunks = static_cast<int>(each * group);
-  HalfArguments add;
-  add.shape = a.shape;
-  add.sums = gradient_sums;
-  half.wide = add.wide = kernels.wide ? 1 : 0;
-  add.chunks = half.chunks;
+  // Partial sums lie where gradients of keys go, coefficients where their queries' gradients go, and terms of the keys'
+  // sums, which gradients of queries take, where gradients of values go.
+  const auto one = static_cast<size_t>(key_heads * sums_of(shape)) * 4;
+  const bool few = key_heads < 16 || (kernels.wide && shape.d + shape.dv > 128);
+  const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, few ? 2 : 1),
+                          static_cast<int>(group), few);
+  const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d), chunks.added ? 0 : one, chunks.partials,
+                        chunks.unit, allocate);
+  half.chunks = partial.chunks * chunks.cluster;
+  half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : a.grad_k);
+  half.coefficients = static_cast<float*>(a.grad_q);
+  half.coefficient_step = shape.d / 2;
+  half.wide = kernels.wide ? 1 : 0;
   size_t bytes = 0;
-  const auto take = [&](int64_t count, size_t size) {
+  const auto take = [&](int64_t count) {
     const size_t begin = bytes;
-    bytes += (static_cast<size_t>(count) * size + 255) / 256 * 256;
+    bytes += (static_cast<size_t>(count) * 4 + 255) / 256 * 256;
     return begin;
   };
-  const size_t partial = take(key_heads * half.chunks * sums_of(shape), 4),
-               fragments = take(key_heads * sums_of(shape), 4), turned = take(key_heads * shape.d * shape.dv, 4),
-               scales = take(key_heads * tiles, 4), turned_scales = take(key_heads * shape.d / 8, 4),
-               traces = take(key_heads * shape.d / 8, 4), coefficients = take(query_rows(a.shape) * 2, 4),
-               largest = take(key_heads * 2, 4), flags = take(key_heads + 1, 4);
+  const size_t fragments = take(key_heads * sums_of(shape)), turned = take(key_heads * shape.d * shape.dv),
+               scales = take(key_heads * tiles), turned_scales = take(key_heads * shape.d / 8);
+  const Room terms = room_of(shape, a.grad_v, key_rows(a.shape), shape.dv);
+  const Memory of_keys = terms.bytes >= bytes ? Memory(Memory(), terms.data) : allocate(bytes);
+  const size_t traces = take(key_heads * shape.d / 8), largest = take(key_heads * 3), flags = take(key_heads);
   memory = allocate(bytes);
-  half.partial = add.partial = at<float>(memory, partial);
-  half.fragments = add.fragments = at<char>(memory, fragments);
-  half.turned_fragments = at<char>(memory, turned);
-  half.scales = add.scales = at<float>(memory, scales);
-  half.turned_scales = at<float>(memory, turned_scales);
-  add.traces = at<float>(memory, traces);
-  half.coefficients = at<float>(memory, coefficients);
+  const auto set_terms = [&](const Memory& of) {
+    half.fragments = at<char>(of, fragments);
+    half.turned_fragments = at<char>(of, turned);
+    half.scales = at<float>(of, scales);
+    half.turned_scales = at<float>(of, turned_scales);
+  };
   half.largest = at<unsigned>(memory, largest);
-  add.largest = half.largest;
   half.head_flags = at<int>(memory, flags);
+  HalfArguments sums;
+  sums.shape = a.shape;
+  sums.q = a.q;
+  sums.grad = a.grad;
+  sums.coefficients = half.coefficients;
+  sums.coefficient_step = half.coefficient_step;
+  sums.largest = half.largest;
+  sums.partial = half.partial;
+  sums.sums = gradient_sums;
+  sums.fragments = at<char>(memory, fragments);
+  sums.scales = at<float>(memory, scales);
+  sums.traces = at<float>(memory, traces);
+  sums.chunks = half.chunks;
+  sums.wide = half.wide;
 
   half.sums = a.sums;
+  set_terms(of_keys);
   kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
   half.parts = 3 * chunks_for(heads, a.shape.queries, 192, 1);  // six blocks fit on a multiprocessor
   kernels.half_coefficients.launch(heads * half.parts, 256, stream, half);
   const int rows = shape.d + shape.dv <= 96 ? 256 : 128;
   if (kernels.wide) {
+    kernels.wide_query_sums[chunks.cluster / 2].launch(key_heads * half.chunks, 256, stream, sums);
     half.parts = chunks_for(heads, a.shape.queries, 128, 2);  // a block fills a multiprocessor
     kernels.wide_query_gradients.launch(heads * half.parts, 256, stream, half);
   } else {
+    kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
     kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
   }
-  kernels.half_query_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
-  kernels.half_add.launch(key_heads * tiles, add_threads(add.chunks), stream, add);
+  if (!chunks.added) {
+    sums.chunks = partial.chunks;
+    kernels.half_add.launch(key_heads * tiles, add_threads(sums.chunks), stream, sums);
+  }
   half.sums = gradient_sums;
+  set_terms(memory);
   kernels.split.launch(key_heads * (shape.d / 8), 256, stream, half);
   if (kernels.wide) {
     half.parts = chunks_for(key_heads, a.shape.keys, 128, 2);
@@ -172,29 +247,41 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   const auto kernels = kernels_of(shape);
   const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
   if (heads == 0) return;
-  const int64_t rows = query_rows(a.shape);
-  const Memory coefficients = allocate(static_cast<size_t>(rows) * 16 + 16);
   const Memory sums = allocate(static_cast<size_t>(key_heads * sums_of(shape)) * 8);
-  a.coefficients = at<double>(coefficients);
   a.gradient_sums = at<double>(sums);
-  const int tile = exact_rows(shape);
+  // A query's coefficients lie where its gradient goes, if rows begin at multiples of 16 bytes.
+  Memory coefficients;
+  const size_t bytes_of_row = room_of(shape, nullptr, 1, shape.d).bytes;
+  if (bytes_of_row % 16 == 0) {
+    a.coefficients = static_cast<double*>(a.grad_q);
+    a.coefficient_step = static_cast<int>(bytes_of_row / 8);
+  } else {
+    coefficients = allocate(static_cast<size_t>(query_rows(a.shape)) * 16 + 16);
+    a.coefficients = at<double>(coefficients);
+  }
+  const int tile = exact_rows(shape, kernels->quads);
   int64_t query_parts = parts_for(a.shape, a.shape.queries, tile), key_parts = parts_for(a.shape, a.shape.keys, tile);
   Memory memory;
-  if (kernels->half && !a.multiplicity) {
+  if (kernels->half) {
     a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
-    // What follows returns at once for heads without flagged queries.
+    // What follows returns at once for heads without flagged queries; all gradients of the others are made again.
     query_parts = std::min(query_parts, parts_where_flagged(heads));
     key_parts = std::min(key_parts, parts_where_flagged(key_heads));
   }
-  kernels->coefficients.launch(a.head_flags ? std::min<int64_t>((rows + 3) / 4, 1024) : (rows + 3) / 4, 128, stream, a);
+  kernels->coefficients.launch(
+      heads,
+      std::min(parts_for(a.shape, a.shape.queries, 16), a.head_flags ? parts_where_flagged(heads) : int64_t{65535}),
+      128, stream, a);
   SumArguments of_queries;
   of_queries.shape = a.shape;
   of_queries.q = a.q;
   of_queries.grad = a.grad;
   of_queries.coefficients = a.coefficients;
+  of_queries.coefficient_step = a.coefficient_step;
   of_queries.sums = at<double>(sums);
   of_queries.head_flags = a.head_flags;
-  exact_sums(*kernels, shape, of_queries, true, allocate, stream);
+  exact_sums(*kernels, shape, of_queries, true, room_of(shape, a.grad_v, key_rows(a.shape), shape.dv), allocate,
+             stream);
   kernels->gradients_of_queries.launch(heads, query_parts, 128, stream, a);
   kernels->gradients_of_keys.launch(key_heads, key_parts, 128, stream, a);
 }

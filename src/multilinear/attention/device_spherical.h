@@ -19,6 +19,9 @@ struct KernelShape {
 /// compute capability 8.0 and later.
 bool takes_half_kernels(const KernelShape& shape, int arch);
 
+/// Whether rows in double precision are those of exact_quads.cu: numbers of 16 and 32 bits, the same sizes and devices.
+bool takes_quad_kernels(const KernelShape& shape, int arch);
+
 /// Whether Hopper's products of four warps make them: also head sizes 64 or 128.
 bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits);
 

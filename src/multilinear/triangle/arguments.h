@@ -42,7 +42,7 @@ struct Arguments {
   /// them for the last time.
   bool keep = false;
   void* left = nullptr;
-  void* right = nullptr;
+  void* right = nullptr;  ///< followed by slack_of() numbers
   void* o = nullptr;
   // Backward:
   const void* grad = nullptr;  ///< of out

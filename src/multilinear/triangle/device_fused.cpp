@@ -62,6 +62,56 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
+/// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
+/// parts, or with one. False where none fits.
+bool fit_warpgroups(FusedPlan& plan, int64_t room) {
+  constexpr int kMatrix = kSetChannels * 128, kMostStages = 16, kFewestStages = 4;
+  const int64_t part = int64_t{kGroupRows} * plan.d * 2;
+  const int all = static_cast<int>(in_vectors(plan) * kVectorBytes / kMatrix);
+  const auto bytes = [&](int64_t stages, int64_t buffers) {
+    constexpr int kAlignment = 1024, kBarriers = 16, kMask = 4 * (kGroupRows + 4);
+    return kAlignment + stages * (kMatrix + kBarriers) + buffers * (part + kBarriers + kMask) + kBarriers;
+  };
+  const auto take = [&](int stages, int buffers) {
+    plan.stages = stages;
+    plan.buffers = buffers;
+    plan.in_shared = static_cast<int>(bytes(stages, buffers));
+  };
+  plan.in_resident = bytes(all, 2) <= room;
+  if (plan.in_resident) {
+    take(all, 2);
+    return true;
+  }
+  for (const int buffers : {2, 1}) {
+    int stages = std::min(all, kMostStages);
+    while (stages >= kFewestStages && bytes(stages, buffers) > room) --stages;
+    if (stages >= kFewestStages) {
+      take(stages, buffers);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Warps for output_warpgroups.cu, whose weights are in shared memory; false where none fit.
+bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
+  const int gate = gate_width(plan);
+  if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
+  if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
+  constexpr int kAlignment = 1024;
+  const int64_t fixed =
+      kAlignment + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes + int64_t{plan.out + gate + 2 * plan.hidden} * 4;
+  const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2;
+  for (const int groups : {3, 2}) {
+    if (fixed + groups * lines > room) continue;
+    plan.out_resident = true;
+    plan.out_warps = 4 * groups;
+    plan.out_shared = static_cast<int>(fixed + groups * lines);
+    return true;
+  }
+  return false;
+}
+
 /// Where the parts of one allocation begin.
 class Parts {
  public:
@@ -76,23 +126,33 @@ class Parts {
   size_t total_ = 0;
 };
 
-/// o = left right^T (outgoing) or left^T right for `matrices` of a batch and channel.
+/// o = left right^T (outgoing) or left^T right for `matrices` of a batch and channel. Where lines are longer than n,
+/// sums and columns run over whole lines, beyond n over zeros or over what nobody reads: cuBLAS is 2.7 times as fast
+/// with whole vectors at n = 300. Of right more lines are read then (slack_of), and o of incoming has more
+/// (`plane_of_o` numbers a matrix).
 void contract(const DeviceArguments& a, int64_t matrices, const void* left, const void* right, void* o,
-              const cuda::BlasWorkspace& workspace, cuda::Stream stream) {
+              int64_t plane_of_o, const cuda::BlasWorkspace& workspace, cuda::Stream stream) {
   cuda::BlasProduct product;
-  product.m = product.n = product.k = a.shape.n;
+  const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
+  const bool more = plane_of_o != n * pitch;
+  product.m = more ? pitch : n;
+  product.n = pitch;
+  product.k = a.shape.incoming ? n : pitch;
   product.batch = matrices;
-  const int64_t pitch = pitch_of(a.precision, a.shape.n), matrix = a.shape.n * pitch;
-  product.a = {left, pitch, matrix, a.shape.incoming};
-  product.b = {right, pitch, matrix, !a.shape.incoming};
+  product.a = {left, pitch, n * pitch, a.shape.incoming};
+  product.b = {right, pitch, n * pitch, !a.shape.incoming};
   product.c = o;
   product.c_row = pitch;
-  product.c_batch = matrix;
+  product.c_batch = plane_of_o;
   product.operands = product.result = a.precision == kHalf ? cuda::BlasNumber::kFloat16 : cuda::BlasNumber::kBfloat16;
   cuda::product(product, workspace, stream);
 }
 
 }  // namespace
+
+bool has_warpgroups(const cuda::DeviceLimits& limits) {
+  return limits.arch == 90 && limits.dynamic_shared_per_block >= 200 * 1024;
+}
 
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits) {
@@ -108,12 +168,16 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
   plan.out = shape.out;
   plan.gate_before = shape.gate_before;
   plan.mask_kind = mask_kind;
-  plan.vector = shape.n % 8 == 0 ? 8 : shape.n % 4 == 0 ? 4 : 1;
+  const int64_t rows = shape.n * pitch_of(precision, shape.n);
+  plan.padded = pitch_of(precision, shape.n) != shape.n;
   plan.in_halves = shape.n >= 2048;
   plan.wide = shape.d > 128;
   const int64_t room = cuda::most_shared_per_block(limits);
 
-  if (plan.wide) {
+  plan.warpgroups = has_warpgroups(limits) && shape.d % 64 == 0 && fit_warpgroups(plan, room);
+  if (plan.warpgroups) {
+    plan.in_warps = plan.in_resident ? 12 : 16;
+  } else if (plan.wide) {
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
     const int tiles = 4 * tile + ring <= room ? 4 : 2;
     const int64_t shared = tiles * tile + ring;
@@ -126,7 +190,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
     plan.in_shared = static_cast<int>(shared);
   } else {
     // Sixteen warps are slower, a tile's time by some 7%, than twelve, which have the registers; but rounds are whole.
-    const int64_t tiles = shape.batch * ((shape.n * shape.n + kTileRows - 1) / kTileRows);
+    const int64_t tiles = shape.batch * ((rows + kTileRows - 1) / kTileRows);
     const auto rounds = [&](int64_t warps) {
       return (tiles + warps * limits.multiprocessors - 1) / (warps * limits.multiprocessors) * warps;
     };
@@ -136,6 +200,8 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
     plan.in_shared = static_cast<int>(plan.in_resident ? all : biases);
   }
 
+  plan.out_warpgroups = has_warpgroups(limits) && fit_output_warpgroups(plan, room);
+  if (plan.out_warpgroups) return plan;
   const int64_t weights = (p_vectors(plan) + g_vectors(plan)) * kVectorBytes;
   const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate_width(plan) : 0)} * kTileRows * 2;
   // Twice 16 rows halve what is read of the weights in shared memory, and take most registers of eight warps.
@@ -156,25 +222,33 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
         fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_X {}\n#define CLEBSCH_D {}\n#define CLEBSCH_H {}\n"
                     "#define CLEBSCH_OUT {}\n#define CLEBSCH_BEFORE {}\n#define CLEBSCH_STORED {}\n"
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
-                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_VECTOR {}\n#define CLEBSCH_HIGH {}\n",
+                    "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
+                    "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
+                    "#define CLEBSCH_BUFFERS {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
-                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.vector, high) +
+                    plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
+                    high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers) +
             embedded()[name]};
   };
-  return {source("prepare", false, 8, 1),
-          source(plan.wide ? "project_wide" : "project", plan.in_resident, plan.in_warps, plan.in_high),
-          source("output", plan.out_resident, plan.out_warps, plan.out_high)};
+  return {
+      source("prepare", false, 8, 1),
+      source(plan.warpgroups ? "project_warpgroups"
+             : plan.wide     ? "project_wide"
+                             : "project",
+             plan.in_resident, plan.in_warps, plan.in_high),
+      source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
 void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
   const auto kernels =
       cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
-                                  plan.gate_before, plan.mask_kind, plan.vector, plan.in_warps);
+                                  plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
+  const int64_t slack = slack_of(a.precision, n) * 2;
   Memory left, right, o, gate;
   const auto given = [&](void* tensor, int width, Memory& memory) {
-    if (tensor == nullptr) memory = allocate(static_cast<size_t>(plane * width));
+    if (tensor == nullptr) memory = allocate(static_cast<size_t>(plane * width + slack));
     return tensor == nullptr ? memory.get() : tensor;
   };
   FusedArguments f;
@@ -186,8 +260,9 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   f.eps = static_cast<float>(a.eps);
   f.eps_of_o = static_cast<float>(a.eps) * f.left_factor * f.left_factor;
   f.square = static_cast<int>(n * n);
+  f.rows = static_cast<int>(n * pitch);
   f.pitch = pitch;
-  f.plane = n * pitch;
+  f.plane = f.plane_of_o = n * pitch;
   f.x = a.x;
   f.out = a.out;
   f.left = given(a.left, plan.hidden, left);
@@ -195,7 +270,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const bool in_halves = plan.in_halves && a.right == nullptr && a.o == nullptr;
   void* of_o = a.o;
   if (in_halves) {  // o's second half lies where right's first was
-    right = allocate(static_cast<size_t>(3 * half));
+    right = allocate(static_cast<size_t>(3 * half + slack));
     of_o = right.get();
     f.right = static_cast<char*>(right.get()) + half;
   } else {
@@ -221,26 +296,37 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
   kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
 
-  const int64_t square = n * n, tiles = a.shape.batch * ((square + kTileRows - 1) / kTileRows);
   const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
-  if (plan.wide) {
-    const int64_t rows = int64_t{kTileRows} * plan.row_warps * plan.in_high;
-    kernels->project.launch(a.shape.batch * ((square + rows - 1) / rows), 32 * plan.in_warps, stream, f);
+  const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
+  const int64_t tiles = parts_of(kTileRows);
+  if (plan.warpgroups) {
+    kernels->project.launch(std::min(multiprocessors, parts_of(kGroupRows)), 32 * plan.in_warps, stream, f);
+  } else if (plan.wide) {
+    kernels->project.launch(parts_of(int64_t{kTileRows} * plan.row_warps * plan.in_high), 32 * plan.in_warps, stream,
+                            f);
   } else {
     const int64_t each = plan.in_warps * plan.in_high;
     kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
-  if (!in_halves) of_o = given(a.o, plan.hidden, o);
+  if (!in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
+    f.plane_of_o = pitch * pitch;
+    o = allocate(static_cast<size_t>(channels * pitch * pitch * 2));
+    of_o = o.get();
+  } else if (!in_halves) {
+    of_o = given(a.o, plan.hidden, o);
+  }
   f.o = of_o;
   const size_t bytes = cuda::blas_workspace_bytes();
   const Memory workspace = allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
-    contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o),
+    contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o,
              {workspace.get(), bytes}, stream);
   }
-  kernels->output.launch(std::min(multiprocessors, (tiles + plan.out_warps - 1) / plan.out_warps), 32 * plan.out_warps,
-                         stream, f);
+  const int64_t out_parts = plan.out_warpgroups ? parts_of(kOutputRows) : tiles,
+                at_once = plan.out_warpgroups ? plan.out_warps / 4 : plan.out_warps;
+  kernels->output.launch(std::min(multiprocessors, (out_parts + at_once - 1) / at_once), 32 * plan.out_warps, stream,
+                         f);
 }
 
 }  // namespace clebsch::triangle

@@ -11,6 +11,9 @@
 
 namespace clebsch::triangle {
 
+/// Whether a device has the instructions and the memory that kernels for warpgroups need.
+bool has_warpgroups(const cuda::DeviceLimits& limits);
+
 /// How the kernels of a shape are compiled and launched.
 struct FusedPlan {
   int operand = kBfloat16;  ///< number type of left, right and o
@@ -18,12 +21,16 @@ struct FusedPlan {
   int d = 0, hidden = 0, out = 0;
   bool gate_before = false;
   int mask_kind = kNoMask;
-  int vector = 8;  ///< rows from a multiple of it are adjacent in left, right and o
+  bool padded = false;  ///< lines of left, right and o are longer than n
   /// The contraction is two, so that o needs half its memory besides that of right, where neither is kept; the halves
   /// of small n would not fill a GPU.
   bool in_halves = false;
-  bool wide = false;         ///< rows of x are in shared memory, not in registers, and the gate is stored
-  bool in_resident = false;  ///< weights of the first kernel are in shared memory
+  /// The first kernel is that for warpgroups, with so many matrices of weights and parts of rows in shared memory.
+  bool warpgroups = false;
+  int stages = 0, buffers = 0;
+  bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
+  bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
+  bool in_resident = false;     ///< weights of the first kernel are in shared memory
   bool out_resident = false;
   int in_warps = 0, row_warps = 0, out_warps = 0;  ///< of a block; row_warps: of the wide kernel, over rows
   int in_high = 1;                                 ///< tiles of 32 rows that a warp of project has at once
@@ -36,7 +43,7 @@ struct FusedPlan {
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits);
 
-/// The kernels' sources: prepare, project or project_wide, output.
+/// The kernels' sources: prepare; project_warpgroups, project_wide or project; output_warpgroups or output.
 std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan);
 
 /// As device_forward, with a plan for the current device.

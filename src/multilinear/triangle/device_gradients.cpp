@@ -3,33 +3,54 @@
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/triangle/device_fused.h"
 #include "multilinear/triangle/kernels/gradients.h"
 #include "multilinear/triangle/row_sums.h"
 
 namespace clebsch::triangle {
 namespace {
 
+constexpr int kAlignment = 1024;  // of images for warpgroups
+
 /// Bytes of shared memory of a block.
 int64_t output_shared(const Shape& shape) {
   const int64_t images = int64_t{shape.out} * (shape.d + shape.hidden) * 2;
   const int64_t planes = int64_t{2} * shape.hidden * kGradientRows * 2, sums = int64_t{2} * shape.out * 4;
-  return images + kGradientWarps * (planes + sums);
+  return kAlignment + images + kGradientWarps * (planes + sums);
 }
 int64_t input_shared(const Shape& shape) {
   const int64_t image = int64_t{4 * shape.hidden + shape.out} * shape.d * 2;
   const int64_t ring = int64_t{std::min(kGradientRing, 2 * shape.hidden / 32)} * 32 * kGradientRows * 2;
-  return image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
+  return kAlignment + image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
+}
+
+int64_t weight_shared() {
+  constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;
+  return kAlignment + kMatrix + kGradientParts * 3 * kTile;
 }
 
 struct GradientKernels {
-  cuda::KernelOf<GradientArguments> pack, output, input;
+  cuda::KernelOf<GradientArguments> pack, output, input, weights;
   cuda::KernelOf<FoldArguments> matrices, norms;
 };
 
+bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
+  return has_warpgroups(limits) && shape.out % 64 == 0;
+}
+
+/// Whether sums of weights have a kernel of their own, that makes gradients of projections again.
+bool sums_by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
+  return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128;
+}
+
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
-  const int arch = cuda::device_limits(cuda::current_device()).arch;
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int arch = limits.arch;
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : gradient_sources()) requests.push_back({name, composed_source(name, problem)});
+  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
+    requests.push_back({name, composed_source(name, problem)});
+  const bool of_weights = sums_by_warpgroups(shape, limits);
+  if (of_weights) requests.push_back({kWeightGradients, composed_source(kWeightGradients, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
@@ -42,12 +63,19 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
+  if (of_weights) {
+    kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
+    kernels->weights.take_shared_memory(static_cast<unsigned>(weight_shared()));
+  }
   return kernels.release();
 }
 
 }  // namespace
 
-std::vector<std::string> gradient_sources() { return {"fold_gradients", "output_gradients", "input_gradients"}; }
+std::vector<std::string> gradient_sources(bool warpgroups) {
+  if (warpgroups) return {"fold_gradients", "output_gradients_warpgroups", "input_gradients_warpgroups"};
+  return {"fold_gradients", "output_gradients", "input_gradients"};
+}
 
 bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimits& limits) {
   const Shape& shape = given.shape;
@@ -65,7 +93,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const auto kernels =
       cuda::one_a_device<GradientKernels>([&] { return load(problem, shape); }, problem.number, problem.precision,
                                           problem.mask_kind, problem.d, problem.hidden, problem.out);
-  ComposedPass pass(given, std::max(hidden + out, d + 4 * hidden), allocate, stream);
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const bool own_sums = sums_by_warpgroups(shape, limits);
+  // The first half's parts of a chunk and the second's take turns in memory.
+  const int64_t numbers = own_sums ? hidden + out : std::max(hidden + out, d + 4 * hidden);
+  ComposedPass pass(given, numbers, allocate, stream);
   const int64_t planes = shape.batch * hidden * n * n, rows = pass.most_rows();
   GradientArguments a;
   a.shape = shape;
@@ -91,7 +123,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   constexpr int kWarps = kComposedThreads / 32;
   pass.launch(kernels->pack, (widths + out + kWarps - 1) / kWarps, 1, a);
 
-  const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
+  const int64_t multiprocessors = limits.multiprocessors;
   const auto blocks_of = [&](int64_t count) {
     const int64_t a_block = kGradientWarps * kGradientRows;
     return std::min((count + a_block - 1) / a_block, multiprocessors);
@@ -101,12 +133,10 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.rows = pass.rows();
     a.first = a.first_row == 0;
   };
-  RowProduct output(pass, true, out, hidden), gates(pass, true, out, d), inputs(pass, true, 4 * hidden, d);
+  RowProduct output(pass, true, out, hidden), gates(pass, !own_sums, out, d), inputs(pass, !own_sums, 4 * hidden, d);
   const Slots output_slots(pass, true, blocks_of(rows), 2 * out), input_slots(pass, true, blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  // The first half's parts of a chunk and the second's take turns in memory.
-  const int64_t numbers = std::max(hidden + out, d + 4 * hidden);
   char* const parts = static_cast<char*>(pass.stored(rows * numbers));
   a.o_normal = parts;
   a.grad_projected = parts + rows * hidden * 2;
@@ -121,8 +151,18 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;
-  a.x_normal = parts;
-  a.grad_projections = parts + rows * d * 2;
+  int64_t groups = 0;
+  if (own_sums) {
+    const int64_t tiles = shape.batch * n * n / 64;
+    groups =
+        std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
+    a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
+    a.gate_parts = static_cast<float*>(pass.reals(groups * kGradientParts * out * d));
+    pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
+  } else {
+    a.x_normal = parts;
+    a.grad_projections = parts + rows * d * 2;
+  }
   pass.for_chunks([&] {
     chunk();
     pass.launch(kernels->input, blocks_of(a.rows), 1, a);
@@ -142,8 +182,13 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     of.finish(sums, to, 0, count, nullptr);
     return static_cast<const float*>(to);
   };
-  fold.input_products = total(inputs, 4 * hidden, d);
-  fold.gate_products = total(gates, out, d);
+  const auto total_of_parts = [&](const float* of, int64_t count) {
+    void* const to = pass.reals(count);
+    sums.add(of, groups * kGradientParts, count, 0, count, nullptr, to);
+    return static_cast<const float*>(to);
+  };
+  fold.input_products = own_sums ? total_of_parts(a.input_parts, 4 * hidden * d) : total(inputs, 4 * hidden, d);
+  fold.gate_products = own_sums ? total_of_parts(a.gate_parts, out * d) : total(gates, out, d);
   fold.output_products = total(output, out, hidden);
   fold.input_sums = total(input_slots, 4 * hidden, 1);
   fold.output_sums = total(output_slots, 2 * out, 1);

@@ -41,6 +41,15 @@ at::Tensor empty_planes(const at::Tensor& x, const c10::SymInt& hidden, int prec
                           x.options().dtype(operand_type(precision)).requires_grad(false));
 }
 
+/// The same, of memory with slack_of() numbers more.
+at::Tensor planes_with_slack(const at::Tensor& x, const Shape& shape, int precision) {
+  const int64_t pitch = pitch_of(precision, shape.n), numbers = shape.batch * shape.hidden * shape.n * pitch;
+  const at::Tensor memory = at::empty({numbers + slack_of(precision, shape.n)},
+                                      x.options().dtype(operand_type(precision)).requires_grad(false));
+  return memory.as_strided({shape.batch, shape.hidden, shape.n, pitch},
+                           {shape.hidden * shape.n * pitch, shape.n * pitch, pitch, 1});
+}
+
 at::Tensor nothing(const at::Tensor& x) { return at::empty({0}, x.options().requires_grad(false)); }
 
 bool is_empty(const Shape& shape) { return shape.batch == 0 || shape.n == 0; }
@@ -56,7 +65,7 @@ Four forward(const at::Tensor& x, const Optional& mask, Given weights, int64_t g
   a.keep = keep;
   if (keep || x.device().is_cpu()) {
     left = empty_planes(x, a.shape.hidden, a.precision);
-    right = empty_planes(x, a.shape.hidden, a.precision);
+    right = planes_with_slack(x, a.shape, a.precision);
     o = empty_planes(x, a.shape.hidden, a.precision);
     a.left = left.mutable_data_ptr();
     a.right = right.mutable_data_ptr();
@@ -68,11 +77,13 @@ Four forward(const at::Tensor& x, const Optional& mask, Given weights, int64_t g
     } else {
 #ifdef CLEBSCH_HAS_CUDA
       if (!keep) {  // operands may lie where the result will be
-        const auto bytes =
-            static_cast<size_t>(a.shape.batch * a.shape.hidden * a.shape.n * pitch_of(a.precision, a.shape.n)) *
-            c10::elementSize(operand_type(a.precision));
+        const size_t size = c10::elementSize(operand_type(a.precision)),
+                     bytes = static_cast<size_t>(a.shape.batch * a.shape.hidden * a.shape.n *
+                                                 pitch_of(a.precision, a.shape.n)) *
+                             size,
+                     slack = static_cast<size_t>(slack_of(a.precision, a.shape.n)) * size;
         if (bytes <= out.nbytes()) a.left = a.out;
-        if (2 * bytes <= out.nbytes() && bytes % 16 == 0) a.right = static_cast<char*>(a.out) + bytes;
+        if (2 * bytes + slack <= out.nbytes() && bytes % 16 == 0) a.right = static_cast<char*>(a.out) + bytes;
       }
       device_forward(a, allocator(x.device()), current_stream(x.device()));
 #else

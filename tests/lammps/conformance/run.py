@@ -6,6 +6,7 @@ PROGRAM is a test_pair_style (CMakeLists.txt builds it), FOLDERS, separated by c
 clebschkkplugin.so for its LAMMPS. --host says what must pass, and nothing else may have been skipped:
   plain    the style itself: newton on and off, restart file, data file, nofdotr; what it offers to other code
   kokkos   the same in a LAMMPS with Kokkos on CPUs, and clebsch/kk on four threads
+  cuda     the tests of `plain`, with `device cuda` in their pair_style
   gpu      clebsch/kk on a GPU, in a LAMMPS with Kokkos for GPUs
 Exit status 1: a part failed, or was skipped that must not be. Nothing but Python with torch is needed beside them.
 """
@@ -27,7 +28,12 @@ sys.path.insert(0, str(HERE))
 from conformance_cases import CASES, MODELS, Case  # noqa: E402
 
 #: Parts of test_pair_style that must pass.
-PARTS = {"plain": ["plain", "extract"], "kokkos": ["plain", "extract", "kokkos_omp"], "gpu": ["kokkos_gpu"]}
+PARTS = {
+    "plain": ["plain", "extract"],
+    "cuda": ["plain", "extract"],
+    "kokkos": ["plain", "extract", "kokkos_omp"],
+    "gpu": ["kokkos_gpu"],
+}
 #: What it says of a style without energies of pairs, where LAMMPS has what this part needs (atom_style full).
 NO_SINGLE = "Single method not available for pair style"
 
@@ -78,13 +84,28 @@ def outcomes(report: Path) -> dict[str, str]:
 
 
 def expected_parts(case: Case, host: str) -> list[str]:
+    if host == "cuda" and ("device" in case.options or "kokkos_gpu" in case.skip.split()):
+        return []
     return [part for part in PARTS[host] if part not in case.skip.split()]
+
+
+def on_a_gpu(test: Path, folder: Path) -> Path:
+    """A copy of the test with `device cuda`."""
+    lines = test.read_text().splitlines()
+    changed = [
+        line.replace("clebsch", "clebsch device cuda", 1) if line.startswith("pair_style:") else line for line in lines
+    ]
+    copy = folder / test.name
+    copy.write_text("\n".join(changed) + "\n")
+    return copy
 
 
 def run_one(harness: Harness, name: str, host: str) -> tuple[str, bool, str]:
     """(line of the table, whether all is well, what the program printed)"""
     case, report = CASES[name], harness.folder / f"{name}.xml"
-    words = [str(HERE / f"{name}.yaml"), "-s", f"--gtest_output=xml:{report}"]
+    test = HERE / f"{name}.yaml"
+    test = on_a_gpu(test, harness.folder) if host == "cuda" else test
+    words = [str(test), "-s", f"--gtest_output=xml:{report}"]
     if host == "gpu":
         words.append("--gtest_filter=*.kokkos_gpu")
     done = harness(*words)
@@ -95,7 +116,7 @@ def run_one(harness: Harness, name: str, host: str) -> tuple[str, bool, str]:
     well = all(found.get(part) == "passed" for part in wanted) and "failed" not in found.values()
     # A crash after the last part leaves a complete report.
     well = well and done.returncode == 0
-    if host == "plain" and NO_SINGLE not in printed:
+    if host in ("plain", "cuda") and NO_SINGLE not in printed:
         well, printed = False, f"{printed}\nexpected '{NO_SINGLE}' of part single, which runs where LAMMPS can\n"
     errors = [float(value) for value in re.findall(r"MaxErr:\s*(\S+)", printed)]
     shown = " ".join(f"{part} {found.get(part, 'missing')}" for part in wanted) or "nothing for this host"

@@ -41,6 +41,8 @@ std::string without_assembly(std::string text) {
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
+        // Kernels run one after the other here.
+        {statement(R"(griddepcontrol\.(wait|launch_dependents);"[^;]*;)"), ""},
         {statement(R"(cp\.async\.wait_group %0;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(cp\.async\.wait_group (\d+);"[^;]*;)"), "emulated::await_groups($1);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32 [^;]*;"[^;]*;)"),

@@ -26,8 +26,10 @@ struct SumArguments {
   const void* v = nullptr;
   const void* multiplicity = nullptr;    ///< (sequences, keys), or with offsets (keys); null: ones
   const void* grad = nullptr;            ///< as out
-  const double* coefficients = nullptr;  ///< (query rows, 2): c1, c2
+  const double* coefficients = nullptr;  ///< c1, c2 of a query row
+  int coefficient_step = 2;              ///< doubles from a row's to the next
   void* partial = nullptr;               ///< (key heads of all sequences, chunks, sums of a chunk), written
+  long long partial_step = 0;            ///< doubles from a key head's to the next; 0: those of its chunks
   double* sums = nullptr;                ///< (key heads of all sequences, d, d + dv), written by the reduction
   int* head_flags = nullptr;             ///< (key heads of all sequences); null: all heads
   int chunks = 0;
@@ -45,15 +47,16 @@ struct RowArguments {
   const void* grad_norm = nullptr;        ///< as norm; null: zeros
   const double* sums = nullptr;           ///< of the keys
   const double* gradient_sums = nullptr;  ///< of the queries
-  double* coefficients = nullptr;         ///< (query rows, 2)
-  void* out = nullptr;                    ///< (sequences, heads, queries, dv)
-  void* norm = nullptr;                   ///< (sequences, heads, queries), float or double
+  double* coefficients = nullptr;         ///< as in SumArguments
+  int coefficient_step = 2;
+  void* out = nullptr;   ///< (sequences, heads, queries, dv)
+  void* norm = nullptr;  ///< (sequences, heads, queries), float or double
   void* grad_q = nullptr;
   void* grad_k = nullptr;
   void* grad_v = nullptr;
   void* grad_multiplicity = nullptr;  ///< (key rows), a head's part; float or double; null: not wanted
   int* head_flags = nullptr;
-  unsigned char* flags = nullptr;  ///< (query rows): 1: to be done in double precision; null: all are
+  unsigned char* flags = nullptr;  ///< causal: (query rows), 1: to be done in double precision; null: all are
   double eps = 0;
   // Causal: sums are (key heads, chunks, d, d + dv), of the keys before a chunk, gradient_sums of the queries behind
   // it.
@@ -67,38 +70,48 @@ struct HalfArguments {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
-  float* partial = nullptr;   ///< (key heads, chunks, tiles, d, 8)
-  double* sums = nullptr;     ///< (key heads, d, d + dv)
-  void* fragments = nullptr;  ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
-  float* scales = nullptr;    ///< (key heads, tiles): a sum is (high + low) scale
-  float* traces = nullptr;    ///< (key heads, d / 8): parts of trace(G)
-  int* head_flags = nullptr;  ///< (key heads)
-  unsigned char* flags = nullptr;
+  const void* multiplicity = nullptr;  ///< as SumArguments; heads with others than 0 and 1 are flagged by a 2
+  float* partial = nullptr;            ///< (key heads, chunks, tiles, d, 8)
+  double* sums = nullptr;              ///< (key heads, d, d + dv)
+  void* fragments = nullptr;           ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
+  float* scales = nullptr;             ///< (key heads, tiles): a sum is (high + low) scale
+  float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
+  int* head_flags = nullptr;           ///< (key heads)
+  unsigned char* flags = nullptr;      ///< causal: (query rows); null: not wanted
+  const void* grad = nullptr;          ///< wide_query_sums: as HalfGradients, as are the coefficients
+  const float* coefficients = nullptr;
+  int coefficient_step = 2;
   const unsigned* largest = nullptr;  ///< of HalfGradients: what the partial sums are scaled with; null: nothing
   void* out = nullptr;
   float* norm = nullptr;
   int chunks = 0;
   int parts = 0;  ///< blocks of a head's queries
   float eps = 0;
-  int wide = 0;  ///< fragments are in the order of wide_tiles.cuh
-  int rows = 0;  ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int wide = 0;    ///< fragments are in the order of wide_tiles.cuh
+  int rows = 0;    ///< causal: of a chunk; then partial, fragments, scales, traces are those of (key heads, chunks)
+  int behind = 0;  ///< causal: partial sums are of queries, (heads, chunks), and go backwards
+  void* turned_fragments = nullptr;  ///< causal: as HalfGradients, of (key heads, chunks); null: not wanted
+  float* turned_scales = nullptr;
 };
 
 /// Gradients of 16-bit numbers. With c1 and c2 as in exact_rows.cu the sums over queries are those of c1 s q times
-/// [s t c2 / c1 q, grad], s and t powers of two of the key head that bring numbers into the range of a half.
+/// [s t c2 / c1 q, grad], s and t powers of two of the key head that bring numbers into the range of a half; in
+/// wide_query_sums those of c1 s q times grad and of c2 u q times q.
 struct HalfGradients {
   Shape shape;
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
+  const void* multiplicity = nullptr;  ///< as HalfArguments
   const void* grad = nullptr;
   const void* out = nullptr;
   const float* norm = nullptr;
   const float* grad_norm = nullptr;  ///< null: zeros
   const double* sums = nullptr;      ///< as HalfArguments, of the keys; of the queries in half_split
-  float* coefficients = nullptr;     ///< (query rows, 2): c1, c2
-  unsigned* largest = nullptr;       ///< (key heads, 2): bits of the largest |c1 q| and |c2 / c1^2|
-  int* head_flags = nullptr;         ///< (key heads + 1): the last for any of them
+  float* coefficients = nullptr;     ///< c1, c2 of a query row
+  int coefficient_step = 2;          ///< floats from a row's to the next
+  unsigned* largest = nullptr;       ///< (key heads, 3): bits of the largest |c1 q|, |c2 / c1^2| and |c2 q|
+  int* head_flags = nullptr;         ///< (key heads)
   float* partial = nullptr;          ///< as HalfArguments
   const void* fragments = nullptr;   ///< of [G, M], or of their gradients
   const float* scales = nullptr;     ///< as HalfArguments
@@ -107,9 +120,12 @@ struct HalfGradients {
   void* grad_q = nullptr;
   void* grad_k = nullptr;
   void* grad_v = nullptr;
+  float* grad_multiplicity = nullptr;  ///< as RowArguments
   int chunks = 0;
   int parts = 0;
-  int wide = 0;  ///< as HalfArguments; those of G alone are then of kD / 8 tiles
+  int rows = 0;                   ///< causal: of a chunk; then all but coefficients and gradients are by chunks
+  const float* traces = nullptr;  ///< causal: (key heads, chunks, d / 8)
+  int wide = 0;                   ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -85,10 +85,11 @@ __device__ __forceinline__ void store_rows(void* tensor, long long row, int rows
 extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], scores[kRows * kStride], part[kWarps][2][kRows], squares[kRows];
   __shared__ double inverse[kRows];
+  if (a.head_flags && !a.head_flags[TilePlace(a, a.sums, false, 0).of_flags]) return;
   for (int tile = blockIdx.y; tile * kRows < a.rows; tile += gridDim.y) {
     __syncthreads();
     const TilePlace place(a, a.sums, false, tile);
-    if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) continue;
+    if (place.rows <= 0) continue;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int thread = static_cast<int>(threadIdx.x);
     const long long row = place.queries + place.from;
@@ -196,147 +197,155 @@ extern "C" __global__ void __launch_bounds__(128) causal_rows_of_queries(RowArgu
 /// dq = c1 grad M^T + c2 q G.
 extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], weights_of[kRows * kStride];
-  const TilePlace place(a, a.sums, false, static_cast<int>(blockIdx.y));
-  if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const long long row = place.queries + place.from;
-  const double* gram = place.sums;
-  const auto keys = chunk_matrix<kD>(a.k, place.keys, place.count, place.weights(a), 1);
-  const auto values = chunk_matrix<kDv>(a.v, place.keys, place.count, static_cast<const number*>(nullptr), 0);
-  stage<kD, kRows>(x, static_cast<const number*>(a.q), row, place.rows, a.coefficients + 2 * row + 1, 2);
-  stage<kDv, kRows>(y, static_cast<const number*>(a.grad), row, place.rows, a.coefficients + 2 * row, 2);
-  __syncthreads();
-  double sums[kAcrossD][1][kTiles][2] = {};
-#pragma unroll
-  for (int n = 0; n < kAcrossD; ++n) {
-    const int column = 8 * (warp + kWarps * n);
-    product<kDv, kStrideDv>(sums[n], y, column, kD, [&](int k, int c) { return __ldg(gram + c * kAll + kD + k); });
-    product<kD, kStrideD>(sums[n], x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
-  }
-  for (int block = 0; block <= place.from; block += kRows) {
-    if (warp < kTiles) {
-      double found[1][kTiles][2] = {};
-      const int column = block + 8 * warp;
-      product<kD, kStrideD>(found, x, column, place.count, [&](int k, int c) { return keys(c, k); });
-      product<kDv, kStrideDv>(found, y, column, place.count, [&](int k, int c) { return values(c, k); });
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int mine = 8 * i + g, key = 8 * warp + 2 * t + r;
-          weights_of[mine * kStride + key] = block + key <= place.from + mine ? found[0][i][r] : 0.0;
-        }
-      }
-    }
+  if (a.head_flags && !a.head_flags[TilePlace(a, a.sums, false, 0).of_flags]) return;
+  for (int tile = blockIdx.y; tile * kRows < a.rows; tile += gridDim.y) {
     __syncthreads();
+    const TilePlace place(a, a.sums, false, tile);
+    if (place.rows <= 0) continue;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const long long row = place.queries + place.from;
+    const double* gram = place.sums;
+    const auto keys = chunk_matrix<kD>(a.k, place.keys, place.count, place.weights(a), 1);
+    const auto values = chunk_matrix<kDv>(a.v, place.keys, place.count, static_cast<const number*>(nullptr), 0);
+    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, place.rows, a.coefficients + 2 * row + 1, 2);
+    stage<kDv, kRows>(y, static_cast<const number*>(a.grad), row, place.rows, a.coefficients + 2 * row, 2);
+    __syncthreads();
+    double sums[kAcrossD][1][kTiles][2] = {};
 #pragma unroll
     for (int n = 0; n < kAcrossD; ++n) {
-      product<kRows, kStride>(sums[n], weights_of, 8 * (warp + kWarps * n), kD,
-                              [&](int k, int c) { return keys(block + k, c); });
+      const int column = 8 * (warp + kWarps * n);
+      product<kDv, kStrideDv>(sums[n], y, column, kD, [&](int k, int c) { return __ldg(gram + c * kAll + kD + k); });
+      product<kD, kStrideD>(sums[n], x, column, kD, [&](int k, int c) { return __ldg(gram + k * kAll + c); });
     }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int n = 0; n < kAcrossD; ++n)
-    store_rows(a.grad_q, row, place.rows, kD, sums[n][0], 8 * (warp + kWarps * n), nullptr);
-}
-
-/// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM.
-extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_keys(RowArguments a) {
-  __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows], factors[kRows];
-  __shared__ double for_keys[kRows * kStride], for_values[kRows * kStride];
-  const TilePlace place(a, a.gradient_sums, true, static_cast<int>(blockIdx.y));
-  if (place.rows <= 0 || (a.head_flags && !a.head_flags[place.of_flags])) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int thread = static_cast<int>(threadIdx.x);
-  const long long row = place.keys + place.from;
-  const double* gram = place.sums;
-  const number* k = static_cast<const number*>(a.k);
-  const number* weights = place.weights(a);
-  if (weights) weights += place.from;
-  if (thread < kRows) factors[thread] = weights && thread < place.rows ? to_double(weights[thread]) : 1.0;
-  stage<kD, kRows>(x, k, row, place.rows, weights, 1);
-  stage<kDv, kRows>(y, static_cast<const number*>(a.v), row, place.rows, static_cast<const number*>(nullptr), 0);
-  __syncthreads();
-  double of_keys[kAcrossD][1][kTiles][2] = {}, of_values[kAcrossDv][1][kTiles][2] = {};
-#pragma unroll
-  for (int n = 0; n < kAcrossD; ++n) {
-    const int column = 8 * (warp + kWarps * n);
-    product<kDv, kStrideDv>(of_keys[n], y, column, kD, [&](int i, int c) { return __ldg(gram + c * kAll + kD + i); });
-    product<kD, kStrideD>(of_keys[n], x, column, kD, [&](int i, int c) { return __ldg(gram + i * kAll + c); });
-  }
-#pragma unroll
-  for (int n = 0; n < kAcrossDv; ++n) {
-    product<kD, kStrideD>(of_values[n], x, 8 * (warp + kWarps * n), kDv,
-                          [&](int i, int c) { return __ldg(gram + i * kAll + kD + c); });
-  }
-  for (int head = 0; head < a.shape.heads / a.shape.key_heads; ++head) {
-    const long long first = place.queries + head * a.shape.queries;
-    const double* coefficients = a.coefficients + 2 * first;
-    const auto queries = chunk_matrix<kD>(a.q, first, place.count, static_cast<const number*>(nullptr), 0);
-    const auto grads = chunk_matrix<kDv>(a.grad, first, place.count, static_cast<const number*>(nullptr), 0);
-    for (int block = place.from; block < place.count; block += kRows) {
+    for (int block = 0; block <= place.from; block += kRows) {
       if (warp < kTiles) {
-        double of_scores[1][kTiles][2] = {}, of_grads[1][kTiles][2] = {};
+        double found[1][kTiles][2] = {};
         const int column = block + 8 * warp;
-        product<kD, kStrideD>(of_scores, x, column, place.count, [&](int i, int c) { return queries(c, i); });
-        product<kDv, kStrideDv>(of_grads, y, column, place.count, [&](int i, int c) { return grads(c, i); });
+        product<kD, kStrideD>(found, x, column, place.count, [&](int k, int c) { return keys(c, k); });
+        product<kDv, kStrideDv>(found, y, column, place.count, [&](int k, int c) { return values(c, k); });
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int query = 8 * warp + 2 * t + r;
-          const bool inside = block + query < place.count;
-          const double c1 = inside ? coefficients[2 * (block + query)] : 0.0;
-          const double c2 = inside ? coefficients[2 * (block + query) + 1] : 0.0;
+        for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-          for (int i = 0; i < kTiles; ++i) {
-            const int mine = 8 * i + g;
-            const bool seen = place.from + mine <= block + query;
-            const double score = of_scores[0][i][r];
-            for_keys[mine * kStride + query] = seen ? c1 * of_grads[0][i][r] + c2 * score : 0.0;
-            for_values[mine * kStride + query] = seen ? c1 * score : 0.0;
+          for (int r = 0; r < 2; ++r) {
+            const int mine = 8 * i + g, key = 8 * warp + 2 * t + r;
+            weights_of[mine * kStride + key] = block + key <= place.from + mine ? found[0][i][r] : 0.0;
           }
         }
       }
       __syncthreads();
 #pragma unroll
       for (int n = 0; n < kAcrossD; ++n) {
-        product<kRows, kStride>(of_keys[n], for_keys, 8 * (warp + kWarps * n), kD,
-                                [&](int i, int c) { return queries(block + i, c); });
-      }
-#pragma unroll
-      for (int n = 0; n < kAcrossDv; ++n) {
-        product<kRows, kStride>(of_values[n], for_values, 8 * (warp + kWarps * n), kDv,
-                                [&](int i, int c) { return grads(block + i, c); });
+        product<kRows, kStride>(sums[n], weights_of, 8 * (warp + kWarps * n), kD,
+                                [&](int k, int c) { return keys(block + k, c); });
       }
       __syncthreads();
     }
+#pragma unroll
+    for (int n = 0; n < kAcrossD; ++n)
+      store_rows(a.grad_q, row, place.rows, kD, sums[n][0], 8 * (warp + kWarps * n), nullptr);
   }
-#pragma unroll
-  for (int n = 0; n < kAcrossD; ++n)
-    store_rows(a.grad_k, row, place.rows, kD, of_keys[n][0], 8 * (warp + kWarps * n), factors);
-#pragma unroll
-  for (int n = 0; n < kAcrossDv; ++n)
-    store_rows(a.grad_v, row, place.rows, kDv, of_values[n][0], 8 * (warp + kWarps * n), nullptr);
-  if (!a.grad_multiplicity) return;
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    const int mine = 8 * i + g;
-    double sum = 0.0;
+}
+
+/// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM.
+extern "C" __global__ void __launch_bounds__(128) causal_gradients_of_keys(RowArguments a) {
+  __shared__ double x[kRows * kStrideD], y[kRows * kStrideDv], part[kWarps][kRows], factors[kRows];
+  __shared__ double for_keys[kRows * kStride], for_values[kRows * kStride];
+  if (a.head_flags && !a.head_flags[TilePlace(a, a.gradient_sums, true, 0).of_flags]) return;
+  for (int tile = blockIdx.y; tile * kRows < a.rows; tile += gridDim.y) {
+    __syncthreads();
+    const TilePlace place(a, a.gradient_sums, true, tile);
+    if (place.rows <= 0) continue;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int thread = static_cast<int>(threadIdx.x);
+    const long long row = place.keys + place.from;
+    const double* gram = place.sums;
+    const number* k = static_cast<const number*>(a.k);
+    const number* weights = place.weights(a);
+    if (weights) weights += place.from;
+    if (thread < kRows) factors[thread] = weights && thread < place.rows ? to_double(weights[thread]) : 1.0;
+    stage<kD, kRows>(x, k, row, place.rows, weights, 1);
+    stage<kDv, kRows>(y, static_cast<const number*>(a.v), row, place.rows, static_cast<const number*>(nullptr), 0);
+    __syncthreads();
+    double of_keys[kAcrossD][1][kTiles][2] = {}, of_values[kAcrossDv][1][kTiles][2] = {};
 #pragma unroll
     for (int n = 0; n < kAcrossD; ++n) {
+      const int column = 8 * (warp + kWarps * n);
+      product<kDv, kStrideDv>(of_keys[n], y, column, kD, [&](int i, int c) { return __ldg(gram + c * kAll + kD + i); });
+      product<kD, kStrideD>(of_keys[n], x, column, kD, [&](int i, int c) { return __ldg(gram + i * kAll + c); });
+    }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int c = 8 * (warp + kWarps * n) + 2 * t + r;
-        if (c < kD && mine < place.rows) sum += to_double(k[(row + mine) * kD + c]) * of_keys[n][0][i][r];
+    for (int n = 0; n < kAcrossDv; ++n) {
+      product<kD, kStrideD>(of_values[n], x, 8 * (warp + kWarps * n), kDv,
+                            [&](int i, int c) { return __ldg(gram + i * kAll + kD + c); });
+    }
+    for (int head = 0; head < a.shape.heads / a.shape.key_heads; ++head) {
+      const long long first = place.queries + head * a.shape.queries;
+      const double* coefficients = a.coefficients + 2 * first;
+      const auto queries = chunk_matrix<kD>(a.q, first, place.count, static_cast<const number*>(nullptr), 0);
+      const auto grads = chunk_matrix<kDv>(a.grad, first, place.count, static_cast<const number*>(nullptr), 0);
+      for (int block = place.from; block < place.count; block += kRows) {
+        if (warp < kTiles) {
+          double of_scores[1][kTiles][2] = {}, of_grads[1][kTiles][2] = {};
+          const int column = block + 8 * warp;
+          product<kD, kStrideD>(of_scores, x, column, place.count, [&](int i, int c) { return queries(c, i); });
+          product<kDv, kStrideDv>(of_grads, y, column, place.count, [&](int i, int c) { return grads(c, i); });
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int query = 8 * warp + 2 * t + r;
+            const bool inside = block + query < place.count;
+            const double c1 = inside ? coefficients[2 * (block + query)] : 0.0;
+            const double c2 = inside ? coefficients[2 * (block + query) + 1] : 0.0;
+#pragma unroll
+            for (int i = 0; i < kTiles; ++i) {
+              const int mine = 8 * i + g;
+              const bool seen = place.from + mine <= block + query;
+              const double score = of_scores[0][i][r];
+              for_keys[mine * kStride + query] = seen ? c1 * of_grads[0][i][r] + c2 * score : 0.0;
+              for_values[mine * kStride + query] = seen ? c1 * score : 0.0;
+            }
+          }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int n = 0; n < kAcrossD; ++n) {
+          product<kRows, kStride>(of_keys[n], for_keys, 8 * (warp + kWarps * n), kD,
+                                  [&](int i, int c) { return queries(block + i, c); });
+        }
+#pragma unroll
+        for (int n = 0; n < kAcrossDv; ++n) {
+          product<kRows, kStride>(of_values[n], for_values, 8 * (warp + kWarps * n), kDv,
+                                  [&](int i, int c) { return grads(block + i, c); });
+        }
+        __syncthreads();
       }
     }
-    sum = of_row(sum);
-    if (t == 0) part[warp][mine] = sum;
-  }
-  __syncthreads();
-  if (thread < place.rows) {
-    double sum = 0.0;
-    for (int w = 0; w < kWarps; ++w) sum += part[w][thread];
-    static_cast<real*>(a.grad_multiplicity)[row + thread] = static_cast<real>(sum);
+#pragma unroll
+    for (int n = 0; n < kAcrossD; ++n)
+      store_rows(a.grad_k, row, place.rows, kD, of_keys[n][0], 8 * (warp + kWarps * n), factors);
+#pragma unroll
+    for (int n = 0; n < kAcrossDv; ++n)
+      store_rows(a.grad_v, row, place.rows, kDv, of_values[n][0], 8 * (warp + kWarps * n), nullptr);
+    if (!a.grad_multiplicity) continue;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const int mine = 8 * i + g;
+      double sum = 0.0;
+#pragma unroll
+      for (int n = 0; n < kAcrossD; ++n) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int c = 8 * (warp + kWarps * n) + 2 * t + r;
+          if (c < kD && mine < place.rows) sum += to_double(k[(row + mine) * kD + c]) * of_keys[n][0][i][r];
+        }
+      }
+      sum = of_row(sum);
+      if (t == 0) part[warp][mine] = sum;
+    }
+    __syncthreads();
+    if (thread < place.rows) {
+      double sum = 0.0;
+      for (int w = 0; w < kWarps; ++w) sum += part[w][thread];
+      static_cast<real*>(a.grad_multiplicity)[row + thread] = static_cast<real>(sum);
+    }
   }
 }

@@ -20,7 +20,6 @@ constexpr int kAcrossD = kD > 32 ? 2 : 1, kAcrossDv = kDv > 32 ? 2 : 1;
 /// Outputs and norms. Grid: sequences x heads x tiles; a block takes every `gridDim.y`-th tile of its head.
 extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a) {
   __shared__ double x[kRows * kStrideD], part[kWarps][2][kRows], inverse[kRows];
-  __shared__ int wanted;
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   if (a.head_flags && !a.head_flags[key_head]) return;
@@ -33,11 +32,6 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
     const int rows = static_cast<int>(min(static_cast<long long>(kRows), all.count - from));
     const long long row = all.first + from;
     __syncthreads();
-    if (threadIdx.x == 0) wanted = !a.flags;
-    __syncthreads();
-    if (a.flags && threadIdx.x < rows && a.flags[row + threadIdx.x]) wanted = 1;
-    __syncthreads();
-    if (!wanted) continue;
     stage<kD, kRows>(x, static_cast<const number*>(a.q), row, rows, kNoFactors, 0);
     __syncthreads();
     double form[kTiles] = {}, square[kTiles] = {};
@@ -77,8 +71,7 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
       const double norm = sqrt(z + a.eps);
       inverse[threadIdx.x] = norm == 0.0 ? 0.0 : 1.0 / norm;
       const int mine = static_cast<int>(threadIdx.x);
-      if (mine < rows && (!a.flags || a.flags[row + mine]))
-        static_cast<real*>(a.norm)[row + mine] = static_cast<real>(norm);
+      if (mine < rows) static_cast<real*>(a.norm)[row + mine] = static_cast<real>(norm);
     }
     __syncthreads();
     for (int column = 8 * kAcrossDv * warp; column < kDv; column += 8 * kAcrossDv * kWarps) {
@@ -87,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         const int mine = 8 * i + g;
-        if (mine >= rows || (a.flags && !a.flags[row + mine])) continue;
+        if (mine >= rows) continue;
 #pragma unroll
         for (int n = 0; n < kAcrossDv; ++n) {
 #pragma unroll
@@ -98,29 +91,6 @@ extern "C" __global__ void __launch_bounds__(128) rows_of_queries(RowArguments a
         }
       }
     }
-  }
-}
-
-/// c1 = 1 / norm and c2 = (grad_norm - grad . out / norm) / norm of every query; zeros where the norm is zero.
-/// A warp a row; with flags of heads only where the last flag, for any of them, is set.
-extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
-  const Shape& s = a.shape;
-  const long long rows = (s.offsets ? 1 : s.sequences) * s.heads * s.queries;
-  if (a.head_flags && !a.head_flags[s.sequences * s.key_heads]) return;
-  const int lane = threadIdx.x % 32;
-  for (long long row = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32; row < rows;
-       row += static_cast<long long>(gridDim.x) * kWarps) {
-    double sum = 0.0;
-    for (int c = lane; c < kDv; c += 32) {
-      sum += to_double(static_cast<const number*>(a.grad)[row * kDv + c]) *
-             to_double(static_cast<const number*>(a.out)[row * kDv + c]);
-    }
-    sum = warp_sum(sum);
-    if (lane != 0) continue;
-    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
-    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
-    a.coefficients[2 * row] = norm == 0.0 ? 0.0 : 1.0 / norm;
-    a.coefficients[2 * row + 1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;
   }
 }
 
@@ -138,8 +108,9 @@ extern "C" __global__ void __launch_bounds__(128) gradients_of_queries(RowArgume
     const int rows = static_cast<int>(min(static_cast<long long>(kRows), all.count - from));
     const long long row = all.first + from;
     __syncthreads();
-    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, rows, a.coefficients + 2 * row + 1, 2);
-    stage<kDv, kRows>(y, static_cast<const number*>(a.grad), row, rows, a.coefficients + 2 * row, 2);
+    const double* of_rows = a.coefficients + row * a.coefficient_step;  // may lie where gradients of the rows go
+    stage<kD, kRows>(x, static_cast<const number*>(a.q), row, rows, of_rows + 1, a.coefficient_step);
+    stage<kDv, kRows>(y, static_cast<const number*>(a.grad), row, rows, of_rows, a.coefficient_step);
     __syncthreads();
     for (int column = 8 * kAcrossD * warp; column < kD; column += 8 * kAcrossD * kWarps) {
       double sums[kAcrossD][kTiles][2] = {};

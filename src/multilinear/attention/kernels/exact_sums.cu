@@ -1,5 +1,7 @@
-// Sums over keys and over queries in double precision on tensor cores; for every number type. Compiled with
+// Sums over keys and over queries in double precision on tensor cores, and the factors of queries in the latter; for
+// every number type. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
+#include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
@@ -8,8 +10,9 @@
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
-/// A block has 64 x 64 of the sums, a warp 32 x 32, and takes 16 rows at a time.
-constexpr int kBlock = 64, kSteps = 16, kStride = kBlock + 4, kThreads = 128;
+/// A block has 64 x 64 of the sums and takes 32 rows at a time, half of them in each group of four warps; a warp has 32
+/// x 32.
+constexpr int kBlock = 64, kSteps = 32, kThreads = 256, kLine = 2 * kBlock;
 constexpr int kAcross = (kAll + kBlock - 1) / kBlock, kTiles = (kD + kBlock - 1) / kBlock * kAcross;
 
 /// Numbers that a thread reads at once: 16 bytes, or less where rows are not multiples of them.
@@ -18,13 +21,25 @@ constexpr int kUnit = kBoth % kMost == 0 ? kMost : kBoth % 4 == 0 && kMost > 4 ?
 struct alignas(kUnit * sizeof(number)) Unit {
   number x[kUnit];
 };
-constexpr int kEach = kSteps * kBlock / kUnit / kThreads;  // units of a stage for a thread, left and right
+constexpr int kUnits = kBlock / kUnit;                 // of a row, on the left or on the right
+constexpr int kEach = kSteps * 2 * kUnits / kThreads;  // of a stage for a thread
+constexpr int kWaiting = kEach > 4 ? 1 : 2;            // stages that wait in registers: as many as these hold
 static_assert(kEach >= 1 && kBlock % kUnit == 0, "a stage is a whole number of units for every thread");
+
+// A stage in shared memory: lines of a row's left and right columns. The first numbers of all units come first, then
+// the second ones, so that threads that write units side by side meet different banks, and four rows, which products
+// read at once, are shifted against each other.
+__device__ __forceinline__ int column_at(int place) { return place % kUnits * kUnit + place / kUnits; }
+__device__ __forceinline__ int shift_of(int row) { return row % 2 * 8 + row / 2 % 2 * 4; }
+/// Where the sums of a block are put together: rows and columns that a warp writes at once meet different banks.
+__device__ __forceinline__ int sum_at(int row, int column) {
+  return row * kBlock + (column ^ ((row / 8 ^ row) % 4 + column / 16 * 4));
+}
 
 /// What a thread has read of a stage and not yet written into shared memory.
 struct Waiting {
-  Unit left[kEach], right[kEach];
-  double one[kEach], two[kEach];  // factors of the left columns of B and of the right ones; 0: no row
+  Unit unit[kEach];
+  double factor[kEach];  // 0: no row
 };
 
 /// Sums of the left columns (row_block and on) times columns (column_block and on) of [left, right], over runs of rows.
@@ -32,84 +47,102 @@ struct SumTile {
   int row_block, column_block;
   double sums[2][4][4] = {};
 
-  /// Rows `row` to end - 1. kOfQueries: factors c2 and c1; else `weights` (null: ones) of the left columns.
+  /// Rows `row` to end - 1. kOfQueries: factors c2 and c1 of the columns of B; else `weights` (null: ones) of the left
+  /// columns.
   template <bool kOfQueries>
   __device__ __forceinline__ void read(Waiting& to, const number* first, const number* second, const double* factors,
-                                       const number* weights, long long row, long long end) const {
+                                       int factor_step, const number* weights, long long row, long long end) const {
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int at = threadIdx.x + e * kThreads, step = at / (kBlock / kUnit), column = at % (kBlock / kUnit) * kUnit;
-      const int i = row_block + column, j = column_block + column;
-      to.left[e] = to.right[e] = {};
-      to.one[e] = to.two[e] = 0.0;
+      const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
+      const bool right = unit >= kUnits;
+      const int column = unit % kUnits * kUnit + (right ? column_block : row_block);
+      to.unit[e] = {};
+      to.factor[e] = 0.0;
       const long long mine = row + step;
-      if (mine >= end) continue;
-      if (i < kD) to.left[e] = *reinterpret_cast<const Unit*>(first + mine * kD + i);
-      if (j < kD) {
-        to.right[e] = *reinterpret_cast<const Unit*>(first + mine * kD + j);
-      } else if (j < kAll) {
-        to.right[e] = *reinterpret_cast<const Unit*>(second + mine * kDv + j - kD);
-      }
-      to.one[e] = kOfQueries ? factors[2 * mine + 1] : weights ? to_double(weights[mine]) : 1.0;
-      to.two[e] = kOfQueries ? factors[2 * mine] : 1.0;
-    }
-  }
-
-  template <bool kOfQueries>
-  __device__ __forceinline__ void write(double* left, double* right, const Waiting& from) const {
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      const int at = threadIdx.x + e * kThreads, step = at / (kBlock / kUnit), column = at % (kBlock / kUnit) * kUnit;
-#pragma unroll
-      for (int u = 0; u < kUnit; ++u) {
-        const bool of_left = column_block + column + u < kD;
-        left[step * kStride + column + u] = to_double(from.left[e].x[u]) * (kOfQueries ? 1.0 : from.one[e]);
-        right[step * kStride + column + u] = to_double(from.right[e].x[u]) * (of_left ? from.one[e] : from.two[e]);
+      if (mine >= end || column >= (right ? kAll : kD)) continue;
+      const bool of_second = column >= kD;
+      to.unit[e] =
+          *reinterpret_cast<const Unit*>(of_second ? second + mine * kDv + column - kD : first + mine * kD + column);
+      if (kOfQueries) {
+        to.factor[e] = right ? factors[factor_step * mine + (of_second ? 0 : 1)] : 1.0;
+      } else {
+        to.factor[e] = weights && !of_second ? to_double(weights[mine]) : 1.0;
       }
     }
   }
 
-  __device__ __forceinline__ void multiply(const double* left, const double* right) {
+  /// Part `part` of kParts of what waits, into a stage.
+  static constexpr int kParts = 8, kNumbers = kEach * kUnit;
+  __device__ __forceinline__ void write(double* stage, const Waiting& from, int part) const {
+#pragma unroll
+    for (int i = 0; i < kNumbers; ++i) {
+      if (i * kParts / kNumbers != part) continue;
+      const int e = i / kUnit, u = i % kUnit;
+      const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
+      const int side = unit / kUnits, shift = shift_of(step) ^ 8 * side;
+      stage[step * kLine + side * kBlock + ((u * kUnits + unit % kUnits) ^ shift)] =
+          to_double(from.unit[e].x[u]) * from.factor[e];
+    }
+  }
+
+  /// Multiplies a stage; between the products the next one is written, which the tensor cores leave time for.
+  __device__ __forceinline__ void multiply(const double* stage, double* next, const Waiting& from) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const double *of_rows = left + t * kStride + warp / 2 * 32 + g,
-                 *of_columns = right + t * kStride + warp % 2 * 32 + g;
+    const int shift = shift_of(t), places[2] = {g ^ shift, (g + 8) ^ shift};
 #pragma unroll
-    for (int step = 0; step < kSteps; step += 8) {
+    for (int half = 0; half < 2; ++half) {
+      const double* line = stage + (warp / 4 * 16 + half * 8 + t) * kLine;
+      const double *of_rows = line + warp / 2 % 2 * 32, *of_columns = line + kBlock + warp % 2 * 32;
       double a[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int r = 0; r < 4; ++r) a[i][r] = of_rows[(step + 4 * (r / 2)) * kStride + 16 * i + 8 * (r % 2)];
+        for (int r = 0; r < 4; ++r) a[i][r] = of_rows[r / 2 * 4 * kLine + 16 * i + places[r % 2]];
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const double b[2] = {of_columns[step * kStride + 8 * j], of_columns[(step + 4) * kStride + 8 * j]};
+        const double* at = of_columns + j / 2 * 16 + places[1 - j % 2];
+        const double b[2] = {at[0], at[4 * kLine]};
         multiply_large_tile(sums[0][j], a[0], b);
         multiply_large_tile(sums[1][j], a[1], b);
+        write(next, from, 4 * half + j);
       }
     }
   }
 
-  __device__ __forceinline__ void store(double* to) const {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  /// Adds both groups' sums and stores them; `parts` is the stages' memory.
+  __device__ __forceinline__ void store(double* to, double* parts) const {
+    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    for (int mine = 1; mine >= 0; --mine) {
+      __syncthreads();
+      if (group != mine) continue;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < 4; ++j) {
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int row = row_block + warp / 2 * 32 + 16 * i + lane / 4 + 8 * (r / 2);
-          const int column = column_block + warp % 2 * 32 + 8 * j + 2 * (lane % 4) + r % 2;
-          if (row < kD && column < kAll) to[row * kAll + column] = sums[i][j][r];
+          for (int r = 0; r < 4; ++r) {
+            double* at = parts + sum_at(column_at(warp / 2 * 32 + 16 * i + lane / 4 + 8 * (r / 2)),
+                                        column_at(warp % 2 * 32 + 8 * j + 2 * (lane % 4) + r % 2));
+            *at = mine == 1 ? sums[i][j][r] : sums[i][j][r] + *at;
+          }
         }
       }
+    }
+    __syncthreads();
+    for (int at = threadIdx.x; at < kBlock * kBlock; at += kThreads) {
+      const int row = at / kBlock, column = at % kBlock;
+      if (row_block + row < kD && column_block + column < kAll)
+        to[(row_block + row) * kAll + column_block + column] = parts[sum_at(row, column)];
     }
   }
 };
 
 template <bool kOfQueries>
 __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
-  __shared__ double left[2][kSteps * kStride], right[2][kSteps * kStride];
+  extern __shared__ __align__(16) double2 memory[];
+  double* const stages[2] = {&memory->x, &memory->x + kSteps * kLine};
   const int tile = blockIdx.x % kTiles, chunk = blockIdx.x / kTiles % a.chunks, place = blockIdx.x / kTiles / a.chunks;
   const int group = a.shape.heads / a.shape.key_heads;
   int sequence = place / a.shape.key_heads, key_head = place % a.shape.key_heads, runs = 1, head = key_head;
@@ -137,26 +170,66 @@ __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
     const Rows all = kOfQueries ? query_rows(a.shape, sequence, head + run) : key_rows(a.shape, sequence, head);
     const number* first = static_cast<const number*>(kOfQueries ? a.q : a.k) + all.first * kD;
     const number* second = static_cast<const number*>(kOfQueries ? a.grad : a.v) + all.first * kDv;
-    const double* factors = kOfQueries ? a.coefficients + 2 * all.first : nullptr;
+    const double* factors = kOfQueries ? a.coefficients + a.coefficient_step * all.first : nullptr;
     const number* of_sequence = weights ? weights + multiplicity_row(a.shape, sequence) : nullptr;
     const long long end = mine.first + mine.count;
-    Waiting waiting;
-    sums.read<kOfQueries>(waiting, first, second, factors, of_sequence, mine.first, end);
-    int buffer = 0;
-    for (long long row = mine.first; row < end; row += kSteps, buffer ^= 1) {
-      sums.write<kOfQueries>(left[buffer], right[buffer], waiting);
-      __syncthreads();  // nobody is still in the other buffer when it is written next
-      sums.read<kOfQueries>(waiting, first, second, factors, of_sequence, row + kSteps, end);
-      sums.multiply(left[buffer], right[buffer]);
-    }
+    const auto read = [&](Waiting& to, long long row) {
+      sums.read<kOfQueries>(to, first, second, factors, a.coefficient_step, of_sequence, row, end);
+    };
+    Waiting waiting[kWaiting];  // one stage does not take as long as memory needs to answer
+#pragma unroll
+    for (int w = 0; w < kWaiting; ++w) read(waiting[w], mine.first + w * kSteps);
+#pragma unroll
+    for (int part = 0; part < SumTile::kParts; ++part) sums.write(stages[0], waiting[0], part);
+    read(waiting[0], mine.first + kWaiting * kSteps);
     __syncthreads();
+    for (long long row = mine.first; row < end; row += 2 * kSteps) {
+#pragma unroll
+      for (int stage = 0; stage < 2; ++stage) {
+        Waiting& next = waiting[(1 - stage) % kWaiting];
+        sums.multiply(stages[stage], stages[1 - stage], next);
+        read(next, row + (1 + kWaiting + stage) * kSteps);
+        __syncthreads();
+      }
+    }
   }
-  sums.store(static_cast<double*>(a.partial) + (static_cast<long long>(place) * a.chunks + chunk) * kD * kAll);
+  const long long size = kD * kAll;
+  sums.store(
+      static_cast<double*>(a.partial) + place * (a.partial_step ? a.partial_step : a.chunks * size) + chunk * size,
+      stages[0]);
 }
 
 /// Grid: key heads of all sequences (causal: key heads) x chunks x tiles.
 extern "C" __global__ void __launch_bounds__(kThreads) sums_of_keys(SumArguments a) { sums_of_rows<false>(a); }
 extern "C" __global__ void __launch_bounds__(kThreads) sums_of_queries(SumArguments a) { sums_of_rows<true>(a); }
+
+/// c1 = 1 / norm and c2 = (grad_norm - grad . out / norm) / norm of every query; zeros where the norm is zero. A warp a
+/// row. Grid: sequences x heads, parts.
+extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
+  const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
+  const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
+  if (a.head_flags && !a.head_flags[key_head]) return;
+  const Rows all = query_rows(a.shape, sequence, head);
+  const int lane = threadIdx.x % 32;
+  for (long long at = static_cast<long long>(blockIdx.y) * 4 + threadIdx.x / 32; at < all.count; at += 4 * gridDim.y) {
+    const long long row = all.first + at;
+    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
+    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
+    double sum = 0.0;
+#pragma unroll
+    for (int part = 0; part < (kDv + 31) / 32; ++part) {
+      const int c = 32 * part + lane;
+      if (c >= kDv) continue;
+      sum += to_double(static_cast<const number*>(a.grad)[row * kDv + c]) *
+             to_double(static_cast<const number*>(a.out)[row * kDv + c]);
+    }
+    sum = warp_sum(sum);
+    if (lane != 0) continue;
+    double* to = a.coefficients + row * a.coefficient_step;
+    to[0] = norm == 0.0 ? 0.0 : 1.0 / norm;
+    to[1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;
+  }
+}
 
 /// Chunks added in a fixed order, a quarter of them by every group of 64 threads. Grid: key heads x ceil(d (d + dv) /
 /// 64).
@@ -167,7 +240,8 @@ extern "C" __global__ void __launch_bounds__(256) add_chunks(SumArguments a) {
   const int at = blockIdx.x % kBlocks * 64 + mine;
   if (a.head_flags && !a.head_flags[head]) return;
   const long long size = kD * kAll;
-  const double* from = static_cast<const double*>(a.partial) + static_cast<long long>(head) * a.chunks * size + at;
+  const double* from =
+      static_cast<const double*>(a.partial) + head * (a.partial_step ? a.partial_step : a.chunks * size) + at;
   double sum = 0.0;
   if (at < size) {
 #pragma unroll 8

@@ -18,6 +18,17 @@ __device__ __forceinline__ float form_power(const unsigned* largest) {
   return power_to(4, __uint_as_float(largest[1]));
 }
 
+/// Of wide_query_sums, which scales queries by c1 and by c2: the largest |c2 s q| is 2^13 to 2^14.
+__device__ __forceinline__ float square_power(const unsigned* largest) {
+  return power_to(13, __uint_as_float(largest[2]));
+}
+/// What sums of queries, scaled by these powers, are to be multiplied with; of_form: those of G.
+__device__ __forceinline__ float sum_factor(const unsigned* largest, bool of_form, bool wide) {
+  const float factor = 1.0f / row_power(largest);
+  if (!of_form) return factor;
+  return wide ? 1.0f / square_power(largest) : factor * (factor / form_power(largest));
+}
+
 /// The column of a place (0 to 7) of a tile.
 __device__ __forceinline__ int column_of(int tile, int place) {
   return 32 * (tile / 4) + 8 * (place / 2) + 2 * (tile % 4) + place % 2;
@@ -59,19 +70,20 @@ __device__ __forceinline__ void write_fragments(uint4* fragments, float* scale, 
 }
 
 /// The same in the order that products of groups of warps read (wide_tiles.cuh): term, step of 16 inner places, its
-/// halves, tile (of kTiles), column, eight places.
-template <int kInner, int kTiles>
-__device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* scale, const float* terms, float most,
-                                                     int tile) {
+/// halves, tile (of kTiles), column, eight places. Of `threads` threads this is number `thread`; terms are term(row,
+/// column).
+template <int kInner, int kTiles, typename Term>
+__device__ __forceinline__ void write_wide_terms(uint4* fragments, float* scale, const Term& term, float most, int tile,
+                                                 int thread, int threads) {
   const float up = power_to(13, most);
-  if (threadIdx.x == 0) *scale = 1.0f / up;
-  for (int at = threadIdx.x; at < kInner; at += static_cast<int>(blockDim.x)) {
+  if (thread == 0) *scale = 1.0f / up;
+  for (int at = thread; at < kInner; at += threads) {
     const int step = at / 16, half = at / 8 % 2, column = at % 8;
     unsigned high[4], low[4];
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const int row = 32 * (step / 2) + 8 * pair + 4 * (step % 2) + 2 * half;
-      const float x = terms[row * 8 + column] * up, y = terms[(row + 1) * 8 + column] * up;
+      const float x = term(row, column) * up, y = term(row + 1, column) * up;
       high[pair] = pack(x, y);
       low[pair] = pack(x - low_of(high[pair]), y - high_of(high[pair]));
     }
@@ -88,6 +100,14 @@ __device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* sc
     vector.w = low[3];
     to[kInner / 8 * kTiles * 8] = vector;
   }
+}
+/// Of terms (kInner, 8) in shared memory, by a block.
+template <int kInner, int kTiles>
+__device__ __forceinline__ void write_wide_fragments(uint4* fragments, float* scale, const float* terms, float most,
+                                                     int tile) {
+  write_wide_terms<kInner, kTiles>(
+      fragments, scale, [&](int row, int column) { return terms[row * 8 + column]; }, most, tile,
+      static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 /// Starts the copy of four tiles of fragments into shared memory.
@@ -167,13 +187,35 @@ __device__ __forceinline__ float finish_row(const clebsch::attention::HalfArgume
   const float norm = sqrtf(fmaxf(z, 0.0f) + a.eps);
   if (writes) {
     a.norm[row] = norm;
-    a.flags[row] = mine ? 1 : 0;
+    if (a.flags) a.flags[row] = mine ? 1 : 0;
     flagged = flagged || mine;
   }
   return norm > 0.0f ? 1.0f / norm : 0.0f;
 }
 
+/// Flag of a key head whose keys have multiplicities other than 0 and 1.
+constexpr int kOtherWeights = 2;
+
 /// A warp's flagged queries flag their key head: one store, since thousands to one place would wait for each other.
+/// kOtherWeights stays.
 __device__ __forceinline__ void flag_head(int* flag, bool flagged) {
-  if (__any_sync(0xffffffffu, flagged) && threadIdx.x % 32 == 0) *flag = 1;
+  if (__any_sync(0xffffffffu, flagged) && threadIdx.x % 32 == 0 && *flag == 0) *flag = 1;
 }
+
+/// Multiplicities of a sequence's keys: rows with 0 are left out of sums of 16-bit products. Heads with others than 0
+/// and 1 are done again in double precision.
+struct KeyWeights {
+  const unsigned short* of_row = nullptr;  ///< null: ones
+
+  __device__ __forceinline__ KeyWeights() {}
+  __device__ __forceinline__ KeyWeights(const void* multiplicity, long long row)
+      : of_row(multiplicity ? static_cast<const unsigned short*>(multiplicity) + row : nullptr) {}
+
+  /// Whether a row counts; sets `others` where its multiplicity is neither 0 nor 1.
+  __device__ __forceinline__ bool keeps(long long row, bool& others) const {
+    if (!of_row) return true;
+    const unsigned bits = __ldg(of_row + row);
+    others = others || ((bits & 0x7fffu) != 0 && bits != (CLEBSCH_NUMBER == 2 ? 0x3c00u : 0x3f80u));
+    return (bits & 0x7fffu) != 0;
+  }
+};

@@ -1,6 +1,7 @@
 // Gradients of 16-bit queries and keys on tensor cores, once the sums are there as two 16-bit terms each. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are multiples of 32 up to 128.
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/attention/kernels/half_coefficients.cuh"
 #include "multilinear/attention/kernels/half_fragments.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
@@ -22,9 +23,8 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   const int place = of_values ? blockIdx.x : blockIdx.x - turned, head = place / (kD / 8), tile = place % (kD / 8);
   const int inner = of_values ? kDv : kD;
   if (!of_values && tile == 0 && threadIdx.x == 0) {
-    a.largest[2 * head] = a.largest[2 * head + 1] = 0;
+    for (int i = 0; i < 3; ++i) a.largest[3 * head + i] = 0;
     a.head_flags[head] = 0;
-    if (head == 0) a.head_flags[heads] = 0;
   }
   const double* sums = a.sums + static_cast<long long>(head) * kD * kAll;
   float most = 0.0f;
@@ -57,78 +57,21 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   }
 }
 
-__device__ __forceinline__ float of_quad(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-/// c1, c2, their heads' largest numbers, and heads that need double precision. Grid: sequences x heads x parts; four
-/// lanes a row.
+/// c1, c2, their heads' largest numbers, and heads that need double precision. Grid: sequences x heads x parts.
 extern "C" __global__ void __launch_bounds__(256) half_coefficients(HalfGradients a) {
-  __shared__ float largest[8];
+  __shared__ float of_warps[8];
   const int part = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   const int head = place % a.shape.heads, sequence = place / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
-  const Rows all = query_rows(a.shape, sequence, head);
   const double* sums = a.sums + static_cast<long long>(key_head) * kD * kAll;
-  const int t = threadIdx.x % 4;
   float trace = 0.0f;
-  for (int i = t; i < kD; i += 4) trace += static_cast<float>(__ldg(sums + i * kAll + i));
-  trace = of_quad(trace);
-  float of_rows = 0.0f, of_forms = 0.0f;
+  for (int i = threadIdx.x % 4; i < kD; i += 4) trace += static_cast<float>(__ldg(sums + i * kAll + i));
   bool flagged = false;
-  for (long long from = 64ll * part; from < all.count; from += 64ll * a.parts) {
-    const long long at = from + threadIdx.x / 4;
-    const bool there = at < all.count;
-    const long long row = all.first + (there ? at : 0);
-    const uint4* q = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.q) + row * kD);
-    const uint4* grad = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.grad) + row * kDv);
-    const uint4* out = reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(a.out) + row * kDv);
-    float square = 0.0f, most = 0.0f, product = 0.0f;
-#pragma unroll
-    for (int c = 0; c < kD / 32; ++c) {
-      const uint4 x = __ldg(q + 4 * c + t);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const float low = low_of(part_of(x, r)), high = high_of(part_of(x, r));
-        square += low * low + high * high;
-        most = fmaxf(most, fmaxf(fabsf(low), fabsf(high)));
-      }
-    }
-#pragma unroll
-    for (int c = 0; c < kDv / 32; ++c) {
-      const uint4 x = __ldg(grad + 4 * c + t), y = __ldg(out + 4 * c + t);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        product += low_of(part_of(x, r)) * low_of(part_of(y, r)) + high_of(part_of(x, r)) * high_of(part_of(y, r));
-      }
-    }
-    square = of_quad(square);
-    product = of_quad(product);
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-    if (!there) continue;
-    const float norm = a.norm[row], of_norm = a.grad_norm ? a.grad_norm[row] : 0.0f;
-    const float c1 = norm > 0.0f ? 1.0f / norm : 0.0f, form = of_norm * norm - product, c2 = form * c1 * c1;
-    if (t == 0) reinterpret_cast<float2*>(a.coefficients)[row] = make_float2(c1, c2);
-    // Also what is too small or too large for 32 bits, and what is no number.
-    const bool fine = norm * norm >= kGuard * trace * square / kD && norm > 1e-15f && norm < 1e10f && trace < 1e37f &&
-                      fabsf(form) < 1e30f && fabsf(c2) < 1e30f && most < 1e15f;
-    flagged = flagged || (!fine && !(most == 0.0f));
-    if (fine) {
-      of_rows = fmaxf(of_rows, c1 * most);
-      of_forms = fmaxf(of_forms, fabsf(form));
-    }
-  }
-  __syncthreads();
-  of_rows = largest_of(of_rows, largest);
-  __syncthreads();
-  of_forms = largest_of(of_forms, largest);
-  if (threadIdx.x == 0) {
-    atomicMax(a.largest + 2 * key_head, __float_as_uint(of_rows));
-    atomicMax(a.largest + 2 * key_head + 1, __float_as_uint(of_forms));
-  }
-  if (flagged) a.head_flags[key_head] = a.head_flags[a.shape.sequences * a.shape.key_heads] = 1;
+  const KeyWeights weights(a.multiplicity, multiplicity_row(a.shape, sequence));
+  const long long keys = a.multiplicity ? key_rows(a.shape, sequence, 0).count : 0;
+  for (long long key = 256ll * part + threadIdx.x; key < keys; key += 256ll * a.parts) weights.keeps(key, flagged);
+  coefficients_of_rows(a, query_rows(a.shape, sequence, head), of_quad(trace), part, a.parts, key_head, flagged,
+                       of_warps);
 }
 
 /// first = x A and y B, combined; for keys then second = x C. A and C are `fragments`, B is turned.
@@ -136,6 +79,7 @@ template <bool kOfKeys>
 __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_tensor, const void* y_tensor, Rows all,
                                           int key_head, int part_of_head) {
   __shared__ __align__(16) uint4 ring[2 * kSlot];
+  const KeyWeights weights(kOfKeys ? a.multiplicity : nullptr, multiplicity_row(a.shape, key_head / a.shape.key_heads));
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long where = key_head;
   const uint4* fragments = static_cast<const uint4*>(a.fragments) + where * kTiles * (kD / 16) * 32;
@@ -154,8 +98,9 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         there[i][h] = at < all.count;
         rows[i][h] = all.first + (there[i][h] ? at : 0);
         of_x[i][h] = of_y[i][h] = 1.0f;
+        if (kOfKeys && weights.of_row) of_x[i][h] = unpack(__ldg(weights.of_row + (there[i][h] ? at : 0)));
         if (!kOfKeys) {
-          const float2 c = __ldg(reinterpret_cast<const float2*>(a.coefficients) + rows[i][h]);
+          const float2 c = *reinterpret_cast<const float2*>(a.coefficients + rows[i][h] * a.coefficient_step);
           of_y[i][h] = c.x;
           of_x[i][h] = c.y;
         }
@@ -167,7 +112,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     HalfRows<kDv, kHigh> y;
     x.load(x_tensor, rows, t);
     y.load(y_tensor, rows, t);
-    float sums[kHigh][4];
+    float sums[kHigh][4], of_weight[kHigh][2] = {};
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
       float of_form[4][kHigh][4];
@@ -194,9 +139,15 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            const float by = scale * of_y[i][h];
-            pairs[i][h][part] = pack(of_form[part][i][2 * h] + by * sums[i][2 * h],
-                                     of_form[part][i][2 * h + 1] + by * sums[i][2 * h + 1]);
+            const float by = scale * of_y[i][h], weight = kOfKeys ? of_x[i][h] : 1.0f;
+            const float left = of_form[part][i][2 * h] + by * sums[i][2 * h];
+            const float right = of_form[part][i][2 * h + 1] + by * sums[i][2 * h + 1];
+            if (kOfKeys && weights.of_row) {
+              const unsigned key =
+                  __ldg(reinterpret_cast<const unsigned*>(x_tensor) + rows[i][h] * (kD / 2) + 16 * c + 4 * t + part);
+              of_weight[i][h] += low_of(key) * left + high_of(key) * right;
+            }
+            pairs[i][h][part] = pack(weight * left, weight * right);
           }
         }
       }
@@ -205,6 +156,16 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           if (there[i][h]) store_vector(kOfKeys ? a.grad_k : a.grad_q, rows[i][h], kD, 4 * c + t, pairs[i][h]);
+        }
+      }
+    }
+    if (kOfKeys && weights.of_row) {
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float sum = of_quad(of_weight[i][h]);
+          if (t == 0 && there[i][h]) a.grad_multiplicity[rows[i][h]] = sum;
         }
       }
     }
@@ -220,7 +181,10 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 #pragma unroll
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) pairs[i][h][part] = pack(scale * sums[i][2 * h], scale * sums[i][2 * h + 1]);
+          for (int h = 0; h < 2; ++h) {
+            const float by = scale * of_x[i][h];
+            pairs[i][h][part] = pack(by * sums[i][2 * h], by * sums[i][2 * h + 1]);
+          }
         }
       }
 #pragma unroll

@@ -16,12 +16,12 @@ constexpr int kStrideK = kD + 8, kStrideV = kDv + 8, kStage = kKeys * (kStrideK 
 
 /// Copies rows from .. from + kKeys into a stage, zeros from `end` on.
 __device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned short* k, const unsigned short* v,
-                                          long long from, long long end) {
+                                          long long from, long long end, const KeyWeights& weights, bool& others) {
   constexpr int kVectorsK = kD / 8, kVectors = kAll / 8;
 #pragma unroll 2
   for (int at = threadIdx.x; at < kKeys * kVectors; at += kThreads) {
     const int key = at / kVectors, vector = at % kVectors;
-    const bool there = from + key < end;
+    const bool there = from + key < end && weights.keeps(from + key, others);
     const long long row = there ? from + key : 0;
     if (vector < kVectorsK) {
       copy_vector(stage + key * kStrideK + 8 * vector, k + row * kD + 8 * vector, there);
@@ -35,12 +35,13 @@ __device__ __forceinline__ void copy_keys(unsigned short* stage, const unsigned 
 /// Factors of rows in shared memory, which a thread reads a step before it writes them.
 struct RowFactors {
   const float* coefficients = nullptr;  // of row 0
+  int step = 2;                         // floats to the next row's
   float by = 1.0f, by_form = 1.0f;
 
   __device__ __forceinline__ float2 read(long long from, long long end) const {
     const long long row = from + threadIdx.x;
     if (threadIdx.x >= kKeys || row >= end) return make_float2(0.0f, 0.0f);
-    const float2 c = __ldg(reinterpret_cast<const float2*>(coefficients) + row);
+    const float2 c = __ldg(reinterpret_cast<const float2*>(coefficients + row * step));
     return c.x == 0.0f ? make_float2(0.0f, 0.0f) : make_float2(c.x * by, by * (c.y / c.x) * by_form);
   }
 };
@@ -50,21 +51,23 @@ __device__ __forceinline__ unsigned scaled(unsigned pair, float x, float y) {
   return pack(low_of(pair) * x, high_of(pair) * y);
 }
 
-/// Sums over rows `mine` of `left` (d) times [left, right] (d + dv); kScaled: by the rows' factors.
+/// Sums over rows `mine` of `left` (d) times [left, right] (d + dv); kScaled: by the rows' factors. True where a thread
+/// saw weights other than 0 and 1.
 template <bool kScaled>
-__device__ __forceinline__ void sums_of_rows(float* to, const unsigned short* k, const unsigned short* v, Rows mine,
-                                             const RowFactors& factors) {
+__device__ __forceinline__ bool sums_of_rows(float* to, const unsigned short* k, const unsigned short* v, Rows mine,
+                                             const RowFactors& factors, const KeyWeights& weights) {
   __shared__ __align__(16) unsigned short ring[kStages * kStage];
   __shared__ float2 factor_ring[kScaled ? kStages * kKeys : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int across = warp % kAcross, down = warp / kAcross;
   const long long end = mine.first + mine.count;
   const int stages = static_cast<int>((mine.count + kKeys - 1) / kKeys);
+  bool others = false;
 
   float sums[kRowTiles][2 * kPairs][4] = {};
   float2 waiting = make_float2(0.0f, 0.0f);
   for (int s = 0; s < kStages - 1; ++s) {
-    if (s < stages) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end);
+    if (s < stages) copy_keys(ring + s * kStage, k, v, mine.first + s * kKeys, end, weights, others);
     asm volatile("cp.async.commit_group;" ::: "memory");
     if (kScaled) {
       if (s > 0 && threadIdx.x < kKeys) factor_ring[(s - 1) * kKeys + threadIdx.x] = waiting;
@@ -75,7 +78,9 @@ __device__ __forceinline__ void sums_of_rows(float* to, const unsigned short* k,
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
     __syncthreads();
     const int next = s + kStages - 1;
-    if (next < stages) copy_keys(ring + next % kStages * kStage, k, v, mine.first + next * kKeys, end);
+    if (next < stages) {
+      copy_keys(ring + next % kStages * kStage, k, v, mine.first + next * kKeys, end, weights, others);
+    }
     asm volatile("cp.async.commit_group;" ::: "memory");
     if (kScaled) {
       if (threadIdx.x < kKeys) factor_ring[(next - 1) % kStages * kKeys + threadIdx.x] = waiting;
@@ -142,17 +147,21 @@ __device__ __forceinline__ void sums_of_rows(float* to, const unsigned short* k,
       *reinterpret_cast<float4*>(place + 64) = make_float4(x[2], x[3], y[2], y[3]);
     }
   }
+  return others;
 }
 
 /// Sums of a chunk of keys. Grid: key heads x chunks.
 extern "C" __global__ void __launch_bounds__(kThreads) half_sums(HalfArguments a) {
   const int head = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
-  const Rows all = key_rows(a.shape, head / a.shape.key_heads, head % a.shape.key_heads);
-  if (chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
-  sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
-                      static_cast<const unsigned short*>(a.k) + all.first * kD,
-                      static_cast<const unsigned short*>(a.v) + all.first * kDv,
-                      chunk_of(all.count, a.chunks, chunk, kKeys), {});
+  const int sequence = head / a.shape.key_heads;
+  const Rows all = key_rows(a.shape, sequence, head % a.shape.key_heads);
+  if (!a.multiplicity && chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  const bool others = sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                                          static_cast<const unsigned short*>(a.k) + all.first * kD,
+                                          static_cast<const unsigned short*>(a.v) + all.first * kDv,
+                                          chunk_of(all.count, a.chunks, chunk, kKeys), {},
+                                          KeyWeights(a.multiplicity, multiplicity_row(a.shape, sequence)));
+  if (others) a.head_flags[head] = kOtherWeights;
 }
 
 /// Causal: of a chunk of a sequence. Grid: key heads x chunks.
@@ -160,12 +169,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) causal_half_sums(HalfArgu
   const int key_head = blockIdx.x / a.chunks, slot = blockIdx.x % a.chunks;
   const CausalChunk chunk = causal_chunk(a.shape, a.rows, slot);
   const Rows all = key_rows(a.shape, chunk.sequence, key_head);
-  if (blockIdx.x == 0) {
+  if (!a.multiplicity && blockIdx.x == 0) {
     for (int at = threadIdx.x; at < a.shape.sequences * a.shape.key_heads; at += kThreads) a.head_flags[at] = 0;
   }
-  sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
-                      static_cast<const unsigned short*>(a.k) + all.first * kD,
-                      static_cast<const unsigned short*>(a.v) + all.first * kDv, {chunk.first, chunk.count}, {});
+  const bool others =
+      sums_of_rows<false>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                          static_cast<const unsigned short*>(a.k) + all.first * kD,
+                          static_cast<const unsigned short*>(a.v) + all.first * kDv, {chunk.first, chunk.count}, {},
+                          KeyWeights(a.multiplicity, multiplicity_row(a.shape, chunk.sequence)));
+  if (others) a.head_flags[chunk.sequence * a.shape.key_heads + key_head] = kOtherWeights;
 }
 
 /// The same of queries. A key head's chunks are those of its heads one after another. Grid: key heads x chunks.
@@ -174,13 +186,31 @@ extern "C" __global__ void __launch_bounds__(kThreads) half_query_sums(HalfGradi
   const int chunks = a.chunks / group, head = place % a.shape.key_heads * group + chunk / chunks;
   const Rows all = query_rows(a.shape, place / a.shape.key_heads, head);
   RowFactors factors;
-  factors.coefficients = a.coefficients + 2 * all.first;
-  factors.by = row_power(a.largest + 2 * place);
-  factors.by_form = form_power(a.largest + 2 * place);
+  factors.coefficients = a.coefficients + a.coefficient_step * all.first;
+  factors.step = a.coefficient_step;
+  factors.by = row_power(a.largest + 3 * place);
+  factors.by_form = form_power(a.largest + 3 * place);
   sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
                      static_cast<const unsigned short*>(a.q) + all.first * kD,
                      static_cast<const unsigned short*>(a.grad) + all.first * kDv,
-                     chunk_of(all.count, chunks, chunk % chunks, kKeys), factors);
+                     chunk_of(all.count, chunks, chunk % chunks, kKeys), factors, {});
+}
+
+/// Causal: of a chunk of a sequence. Grid: heads x chunks.
+extern "C" __global__ void __launch_bounds__(kThreads) causal_half_query_sums(HalfGradients a) {
+  const int head = blockIdx.x / a.chunks, slot = blockIdx.x % a.chunks;
+  const CausalChunk chunk = causal_chunk(a.shape, a.rows, slot);
+  const int place = chunk.sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
+  const Rows all = query_rows(a.shape, chunk.sequence, head);
+  RowFactors factors;
+  factors.coefficients = a.coefficients + a.coefficient_step * all.first;
+  factors.step = a.coefficient_step;
+  factors.by = row_power(a.largest + 3 * place);
+  factors.by_form = form_power(a.largest + 3 * place);
+  sums_of_rows<true>(a.partial + static_cast<long long>(blockIdx.x) * kD * kAll,
+                     static_cast<const unsigned short*>(a.q) + all.first * kD,
+                     static_cast<const unsigned short*>(a.grad) + all.first * kDv, {chunk.first, chunk.count}, factors,
+                     {});
 }
 
 constexpr int kMostAddThreads = 1024, kVectors = 2 * kD, kMostGroups = kMostAddThreads / kVectors;
@@ -209,11 +239,7 @@ extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArgum
     for (int r = 0; r < 4; ++r) parts[group * kD * 8 + 4 * vector + r] = sum[r];
   }
   __syncthreads();
-  double factor = 1.0;
-  if (a.largest) {
-    factor = 1.0 / row_power(a.largest + 2 * head);
-    if (tile < kD / 8) factor *= factor / form_power(a.largest + 2 * head);
-  }
+  const double factor = a.largest ? sum_factor(a.largest + 3 * head, tile < kD / 8, a.wide) : 1.0f;
   float most = 0.0f;
   for (int at = threadIdx.x; at < kD * 8; at += threads) {
     double sum = 0.0;

@@ -43,6 +43,16 @@ __device__ __forceinline__ void copy_vector(void* to, const void* from, bool the
       : "memory");
 }
 
+/// Eight bytes to shared memory, asynchronously; zeros unless `there`.
+__device__ __forceinline__ void copy_pair(void* to, const void* from, bool there) {
+  constexpr int kBytes = 8;
+  const int bytes = there ? kBytes : 0;
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from), "n"(kBytes), "r"(bytes)
+      : "memory");
+}
+
 /// Two numbers to the nearest, the first in the low bits.
 __device__ __forceinline__ unsigned pack(float x, float y) {
   unsigned pair;
@@ -54,17 +64,10 @@ __device__ __forceinline__ unsigned pack(float x, float y) {
   return pair;
 }
 
-__device__ __forceinline__ float unpack(unsigned bits) {
-#if CLEBSCH_NUMBER == 2
-  float value;
-  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
-  return value;
-#else
-  return __uint_as_float(bits << 16);
-#endif
-}
+#if CLEBSCH_NUMBER >= 2
 __device__ __forceinline__ float low_of(unsigned pair) { return unpack(pair & 0xffffu); }
 __device__ __forceinline__ float high_of(unsigned pair) { return unpack(pair >> 16); }
+#endif
 
 __device__ __forceinline__ unsigned part_of(const uint4& vector, int part) {
   return part == 0 ? vector.x : part == 1 ? vector.y : part == 2 ? vector.z : vector.w;

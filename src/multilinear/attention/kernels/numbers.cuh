@@ -43,6 +43,17 @@ __device__ __forceinline__ unsigned float_to_bfloat(float x) {
   return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
+/// A 16-bit number, by the device's own instruction.
+__device__ __forceinline__ float unpack(unsigned bits) {
+#if CLEBSCH_NUMBER == 2
+  float value;
+  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
+  return value;
+#else
+  return __uint_as_float(bits << 16);
+#endif
+}
+
 #if CLEBSCH_NUMBER >= 2
 __device__ __forceinline__ float bits_to_float(unsigned bits) {
 #if CLEBSCH_NUMBER == 2
@@ -58,7 +69,7 @@ __device__ __forceinline__ unsigned float_to_bits(float x) {
   return float_to_bfloat(x);
 #endif
 }
-__device__ __forceinline__ double to_double(number x) { return static_cast<double>(bits_to_float(x)); }
+__device__ __forceinline__ double to_double(number x) { return static_cast<double>(unpack(x)); }
 __device__ __forceinline__ double to_double(double x) { return x; }
 __device__ __forceinline__ number to_number(double x) {
   return static_cast<number>(float_to_bits(static_cast<float>(x)));

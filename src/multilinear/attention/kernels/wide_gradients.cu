@@ -33,6 +33,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
   if (static_cast<long long>(part_of_head) * kRows >= all.count) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long where = key_head;
+  const KeyWeights weights(kOfKeys ? a.multiplicity : nullptr, multiplicity_row(a.shape, key_head / a.shape.key_heads));
   copy_terms<kBytes>(memory, static_cast<const char*>(a.fragments) + where * 4 * kD * kAll);
   copy_terms<4 * kD * kDv>(memory + kBytes, static_cast<const char*>(a.turned_fragments) + where * 4 * kD * kDv);
   const float *scales = a.scales + where * kTiles, *turned_scales = a.turned_scales + where * (kD / 8);
@@ -49,9 +50,11 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
       there[h] = at < all.count;
       rows[0][h] = all.first + (there[h] ? at : 0);
       if (!kOfKeys) {
-        const float2 c = __ldg(reinterpret_cast<const float2*>(a.coefficients) + rows[0][h]);
+        const float2 c = *reinterpret_cast<const float2*>(a.coefficients + rows[0][h] * a.coefficient_step);
         of_y[h] = c.x;
         of_x[h] = c.y;
+      } else if (weights.of_row) {
+        of_x[h] = unpack(__ldg(weights.of_row + (there[h] ? at : 0)));
       }
     }
     HalfRows<kD, 1> x;
@@ -66,12 +69,26 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
     await_products<0>();
     hold(of_form);
     hold(of_values);
+    float of_weight[2] = {};
 #pragma unroll
     for (int c = 0; c < kD / 32; ++c) {
       store_tiles(kOfKeys ? a.grad_k : a.grad_q, rows, there, kD, c, [&](int n, int r) {
-        return __ldg(scales + n) * of_x[r / 2] * of_form[4 * n + r] +
-               __ldg(turned_scales + n) * of_y[r / 2] * of_values[4 * n + r];
+        const float sum = __ldg(scales + n) * of_x[r / 2] * of_form[4 * n + r] +
+                          __ldg(turned_scales + n) * of_y[r / 2] * of_values[4 * n + r];
+        if (!kOfKeys || !weights.of_row) return sum;
+        const unsigned key = part_of(x.x[0][r / 2][n / 4], n % 4);
+        of_weight[r / 2] += sum * (r % 2 == 0 ? low_of(key) : high_of(key));
+        return of_x[r / 2] * sum;
       });
+    }
+    if (kOfKeys && weights.of_row) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float sum = of_weight[h];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (t == 0 && there[h]) a.grad_multiplicity[rows[0][h]] = sum;
+      }
     }
     if (!kOfKeys) continue;  // values have gradients, queries have one kind
     float of_keys[kDv / 2];
@@ -83,7 +100,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_
 #pragma unroll
     for (int c = 0; c < kDv / 32; ++c) {
       store_tiles(a.grad_v, rows, there, kDv, c,
-                  [&](int n, int r) { return __ldg(scales + kD / 8 + n) * of_keys[4 * n + r]; });
+                  [&](int n, int r) { return __ldg(scales + kD / 8 + n) * of_x[r / 2] * of_keys[4 * n + r]; });
     }
   }
 }

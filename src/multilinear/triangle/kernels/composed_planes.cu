@@ -106,10 +106,11 @@ __device__ __forceinline__ void load_planes(T* shared, const T* from, const Plac
 
 constexpr int kLanesH = lanes_of(kHidden), kVectorsH = (kHidden / 8 + kLanesH - 1) / kLanesH;
 
-/// A row of o in shared memory as the lanes of a group hold it: less its mean, and 1 / deviation.
+/// A row of o in shared memory as the lanes of a group hold it: less its mean, and 1 / deviation. Zeros where it is not
+/// `there`: another group may be writing that row.
 struct RowOfO {
   real x[kVectorsH][8], inverse;
-  __device__ __forceinline__ RowOfO(const ComposedArguments& a, const operand* shared, int r) {
+  __device__ __forceinline__ RowOfO(const ComposedArguments& a, const operand* shared, int r, bool there) {
     using Tile = Turned<operand, kHidden, kRowsOfO>;
     const int lane = threadIdx.x % kLanesH;
     real sum = 0, squares = 0;
@@ -119,7 +120,7 @@ struct RowOfO {
       if (channel >= kHidden) continue;
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        x[v][e] = to_real(shared[Tile::place(channel + e, r)]);
+        x[v][e] = there ? to_real(shared[Tile::place(channel + e, r)]) : real(0);
         sum += x[v][e];
       }
     }
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_norm_out(Compose
   const real* weights = static_cast<const real*>(a.weights.norm_out);
   const real* gate_bias = static_cast<const real*>(a.weights.bias_in) + 4 * kHidden;
   for_rows_of_o(place, [&](int r, bool there) {
-    RowOfO o(a, shared, r);
+    RowOfO o(a, shared, r, there);
     if (!there) return;
     const long long row = place.row(a, r);
 #pragma unroll
@@ -200,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_norm_out_gradien
                                             a.shape.n * a.pitch);
     __syncthreads();
     for_rows_of_o(place, [&](int r, bool there) {
-      RowOfO o(a, shared, r);
+      RowOfO o(a, shared, r, there);
       const long long row = place.row(a, r);
       real grad[kVectorsH][8], sum = 0, along = 0;
 #pragma unroll

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
   for (int column = lane; column < columns; column += 32) {
     const float weight = number_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
     const int place = place_of(column);
-    const int vector = of_input ? image_vector<kD>(row, place / 8) : image_vector<kHidden>(row, place / 8);
+    const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
     from_real(image[vector * 8 + place % 8], weight * number_at(norm, type, column, 1));
     sum += weight * number_at(norm_bias, type, column, 0);
   }

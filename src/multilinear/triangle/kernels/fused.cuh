@@ -3,14 +3,19 @@
 // float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
 // CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
 // shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
-// (kNoMask ...), CLEBSCH_VECTOR (8, 4 or 1: rows from a multiple of it are adjacent in left, right and o).
+// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups), CLEBSCH_PADDED
+// (lines of left, right and o are longer than n).
 //
 // Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
 // So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
 // q + 1, places 2 t + 8 and 2 t + 9 are q + 2 and q + 3.
 #ifndef CLEBSCH_NUMBER
-// For tools that compile a file as it stands; device_fused.cpp says what a problem has.
 #define CLEBSCH_NUMBER 3
+#endif
+#ifndef CLEBSCH_H
+// For tools that compile a file as it stands; device_fused.cpp says what a problem has.
+#undef CLEBSCH_D
+#undef CLEBSCH_DV
 #define CLEBSCH_D 128
 #define CLEBSCH_DV 128
 #define CLEBSCH_X 3
@@ -22,8 +27,12 @@
 #define CLEBSCH_WARPS 16
 #define CLEBSCH_ROW_WARPS 4
 #define CLEBSCH_MASK 1
-#define CLEBSCH_VECTOR 8
+#define CLEBSCH_PADDED 0
 #define CLEBSCH_HIGH 1
+#define CLEBSCH_WARPGROUPS 0
+#define CLEBSCH_OUT_WARPGROUPS 0
+#define CLEBSCH_STAGES 16
+#define CLEBSCH_BUFFERS 2
 #endif
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/triangle/kernels/fused.h"
@@ -32,11 +41,24 @@ using namespace clebsch::triangle;
 
 constexpr int kD = CLEBSCH_D, kH = CLEBSCH_H, kOut = CLEBSCH_OUT, kSteps = kD / 16;
 constexpr bool kBefore = CLEBSCH_BEFORE, kStored = CLEBSCH_STORED, kResident = CLEBSCH_RESIDENT;
-constexpr int kMask = CLEBSCH_MASK, kVector = CLEBSCH_VECTOR;
+constexpr int kMask = CLEBSCH_MASK;
+constexpr bool kPadded = CLEBSCH_PADDED, kKeeps = kMask != kNoMask || kPadded;
 constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 /// Groups of 16 channels of left and right, then groups of 32 of the gate; in whole sets.
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
+constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
+
+// Kernels for warpgroups are launched early (early_start.cuh), and wait when they need what the one before them wrote.
+#if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
+/// The kernel after this one may begin.
+__device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// What the kernel before this one wrote is there, and it reads no more.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void let_next_begin() {}
+__device__ __forceinline__ void await_kernel_before() {}
+#endif
 
 __device__ __forceinline__ float low_of_x(unsigned pair) {
 #if CLEBSCH_X == 2
@@ -67,27 +89,56 @@ __device__ __forceinline__ unsigned pack_out(float x, float y) {
   return pair;
 }
 
-/// Eight numbers of x from element `at` on, a multiple of 8.
-__device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long long at) {
+__device__ __forceinline__ uint4 vector_of(const unsigned (&parts)[4]) {
+  uint4 all;
+  all.x = parts[0];
+  all.y = parts[1];
+  all.z = parts[2];
+  all.w = parts[3];
+  return all;
+}
+
+/// Eight numbers of x, from an element that is a multiple of 8, as they are read.
+struct Eight {
 #if CLEBSCH_X == 1
-  const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + at);
-  const float4 a = __ldg(from), b = __ldg(from + 1);
-  v[0] = a.x;
-  v[1] = a.y;
-  v[2] = a.z;
-  v[3] = a.w;
-  v[4] = b.x;
-  v[5] = b.y;
-  v[6] = b.z;
-  v[7] = b.w;
+  float4 low, high;
 #else
-  const uint4 a = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    v[2 * r] = low_of_x(part_of(a, r));
-    v[2 * r + 1] = high_of_x(part_of(a, r));
-  }
+  uint4 all;
 #endif
+
+  __device__ __forceinline__ void load(const void* x, long long at) {
+#if CLEBSCH_X == 1
+    const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + at);
+    low = __ldg(from);
+    high = __ldg(from + 1);
+#else
+    all = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
+#endif
+  }
+  __device__ __forceinline__ void get(float (&v)[8]) const {
+#if CLEBSCH_X == 1
+    v[0] = low.x;
+    v[1] = low.y;
+    v[2] = low.z;
+    v[3] = low.w;
+    v[4] = high.x;
+    v[5] = high.y;
+    v[6] = high.z;
+    v[7] = high.w;
+#else
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      v[2 * r] = low_of_x(part_of(all, r));
+      v[2 * r + 1] = high_of_x(part_of(all, r));
+    }
+#endif
+  }
+};
+
+__device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long long at) {
+  Eight eight;
+  eight.load(x, at);
+  eight.get(v);
 }
 
 /// Rows of d numbers, each over kLanes adjacent lanes, to (x - mean) / deviation: mean and variance one after the
@@ -137,84 +188,71 @@ __device__ __forceinline__ float tanh_near(float x) {
   return y;
 }
 
+/// Rows of a batch are counted with those that fill a line up to the pitch: m is row m / pitch of lines, column m %
+/// pitch. This is the row of x, or of the last column of the line, or of the last line.
+__device__ __forceinline__ long long row_of_x(const FusedArguments& a, int batch, int m) {
+  m = min(m, a.rows - 1);
+  if (kPadded) {
+    const int line = m / static_cast<int>(a.pitch), n = static_cast<int>(a.shape.n);
+    m = line * n + min(m - line * static_cast<int>(a.pitch), n - 1);
+  }
+  return static_cast<long long>(batch) * a.square + m;
+}
+
+/// Whether a row is one of x.
+__device__ __forceinline__ bool is_row(const FusedArguments& a, int m) {
+  return m < a.rows && (!kPadded || m % static_cast<int>(a.pitch) < static_cast<int>(a.shape.n));
+}
+
+/// What the mask makes of a row of x; 0 for rows that are none, so that sums may run over whole lines.
+__device__ __forceinline__ float mask_of(const FusedArguments& a, int batch, int m) {
+  if (kPadded && !is_row(a, m)) return 0.0f;
+  if (kMask == kNoMask) return 1.0f;
+  const long long row = row_of_x(a, batch, m);
+  if (kMask == kNumberMask) return __ldg(static_cast<const float*>(a.mask) + row);
+  return __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0 ? 1.0f : 0.0f;
+}
+
 /// A tile of 32 rows of a batch, of which lane t has 8 rows from m on in operands that lie by channel.
 struct Tile {
   int batch = 0, m = 0;
-  int place = 0;       ///< element of row m within a channel
-  unsigned flags = 0;  ///< bit r < 8: the mask keeps row m + r; bit 8: row m + 4 is in the next line
+  unsigned flags = 0;  ///< bit r: the mask keeps row m + r
 
   __device__ __forceinline__ Tile(const FusedArguments& a, long long tile) {
-    const int tiles = (a.square + kTileRows - 1) / kTileRows;
+    const int tiles = (a.rows + kTileRows - 1) / kTileRows;
     batch = static_cast<int>(tile / tiles);
     m = static_cast<int>(tile - static_cast<long long>(batch) * tiles) * kTileRows + 8 * (threadIdx.x % 4);
-    place = m;
-    if (kVector == 4) {
-      place = place_of(a, m);
-      if (place_of(a, m + 4) != place + 4) flags = 256;
-    }
-  }
-  static __device__ __forceinline__ int place_of(const FusedArguments& a, int row) {
-    const int n = static_cast<int>(a.shape.n), line = row / n;
-    return line * static_cast<int>(a.pitch) + row - line * n;
   }
   static __device__ __forceinline__ long long count(const FusedArguments& a) {
-    return a.shape.batch * ((a.square + kTileRows - 1) / kTileRows);
+    return a.shape.batch * ((a.rows + kTileRows - 1) / kTileRows);
   }
   __device__ __forceinline__ int first() const { return m - 8 * static_cast<int>(threadIdx.x % 4); }
-  __device__ __forceinline__ int place4(const FusedArguments& a) const {
-    return place + 4 + (flags & 256 ? static_cast<int>(a.pitch) - static_cast<int>(a.shape.n) : 0);
-  }
-  __device__ __forceinline__ long long first_of_batch(const FusedArguments& a) const {
-    return static_cast<long long>(batch) * a.square;
-  }
-  /// In x and out, of the tile's row; the last row for those that are not there.
-  __device__ __forceinline__ long long row_of_x(const FusedArguments& a, int row) const {
-    return first_of_batch(a) + min(first() + row, a.square - 1);
+  /// In x and out, of the tile's row; another one for those that are not there.
+  __device__ __forceinline__ long long row_of_tile(const FusedArguments& a, int row) const {
+    return row_of_x(a, batch, first() + row);
   }
 
   /// Reads which rows the mask keeps.
   __device__ __forceinline__ void read_mask(const FusedArguments& a) {
-    if (kMask == kNoMask) return;
+    if (!kKeeps) return;
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
-      const long long row = first_of_batch(a) + min(m + r, a.square - 1);
-      const bool there = kMask == kByteMask ? __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0
-                                            : __ldg(static_cast<const float*>(a.mask) + row) != 0.0f;
-      if (there) flags |= 1u << r;
+      if (mask_of(a, batch, m + r) != 0.0f) flags |= 1u << r;
     }
   }
   /// x of row m + r, masked: an entry of 0 selects.
   __device__ __forceinline__ float masked(const FusedArguments& a, float x, int r) const {
-    if (kMask == kNumberMask) {
-      x *= __ldg(static_cast<const float*>(a.mask) + first_of_batch(a) + min(m + r, a.square - 1));
-    }
+    if (kMask == kNumberMask) x *= mask_of(a, batch, m + r);
     return flags & 1u << r ? x : 0.0f;
   }
 
   /// Eight rows of a channel; `channels` (batch, width, n, pitch).
   __device__ __forceinline__ void store(void* channels, int width, int channel, const FusedArguments& a,
                                         const unsigned (&pairs)[4]) const {
-    if (m >= a.square) return;
+    if (m >= a.rows) return;
     unsigned short* to =
-        static_cast<unsigned short*>(channels) + (static_cast<long long>(batch) * width + channel) * a.plane + place;
-    if (kVector == 8) {
-      uint4 all;
-      all.x = pairs[0];
-      all.y = pairs[1];
-      all.z = pairs[2];
-      all.w = pairs[3];
-      *reinterpret_cast<uint4*>(to) = all;
-    } else if (kVector == 4) {
-      *reinterpret_cast<int2*>(to) = make_int2(static_cast<int>(pairs[0]), static_cast<int>(pairs[1]));
-      *reinterpret_cast<int2*>(to + (place4(a) - place)) =
-          make_int2(static_cast<int>(pairs[2]), static_cast<int>(pairs[3]));
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (m + e < a.square)
-          to[place_of(a, m + e) - place] = static_cast<unsigned short>(pairs[e / 2] >> 16 * (e % 2));
-      }
-    }
+        static_cast<unsigned short*>(channels) + (static_cast<long long>(batch) * width + channel) * a.plane + m;
+    *reinterpret_cast<uint4*>(to) = vector_of(pairs);
   }
 
   /// Channels of a group from its sums: first and second are projection and gate of 16 channels of left or right, or
@@ -248,7 +286,7 @@ struct Tile {
         float x = first[n][2 * h] * factor, y = first[n][2 * h + 1] * factor;
         x += x * tanh_near(second[n][2 * h]);
         y += y * tanh_near(second[n][2 * h + 1]);
-        if (kMask != kNoMask) {
+        if (kKeeps) {
           x = masked(a, x, 2 * n);
           y = masked(a, y, 2 * n + 1);
         }
@@ -262,8 +300,9 @@ struct Tile {
 /// Asks for a tile's rows of x, which are adjacent, to be in the L2 cache when they are read.
 __device__ __forceinline__ void ask_for_rows(const FusedArguments& a, const Tile& tile) {
   constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
-  const char* from = static_cast<const char*>(a.x) + tile.row_of_x(a, 0) * kRowBytes;
-  const int bytes = min(kTileRows, a.square - tile.first()) * kRowBytes;
+  const long long first = tile.row_of_tile(a, 0);
+  const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
+  const int bytes = static_cast<int>(tile.row_of_tile(a, kTileRows - 1) - first + 1) * kRowBytes;
 #pragma unroll 2
   for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < bytes; at += 32 * kLine) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));

@@ -4,21 +4,27 @@
 
 namespace clebsch::triangle {
 
-/// Rows of x of a warp's tile; row m of a batch is i n + k.
+/// Rows of x of a warp's tile; row m of a batch is i pitch + k.
 constexpr int kTileRows = 32;
 /// Groups of 16 channels, as projection and gate, that project_wide.cu computes at once.
 constexpr int kGroupsOfSet = 4;
+/// Warpgroups (warpgroups.cuh): channels of a product, of which a set has two, and rows of x.
+constexpr int kSetChannels = 64, kGroupRows = 128;
+/// Rows that a warpgroup of output_warpgroups.cu takes at once.
+constexpr int kOutputRows = 64;
 
 struct FusedArguments {
   Shape shape;
   Weights weights;  ///< read by prepare.cu alone
   int weights_number = kFloat32;
   int square = 0;              ///< n^2
+  int rows = 0;                ///< n pitch: those of a batch as left, right and o have them
   float eps = 0.0f;            ///< of the norm of x
   float eps_of_o = 0.0f;       ///< of the norm of o as it is stored
   float left_factor = 1.0f;    ///< 2^-left_exponent
   long long pitch = 0;         ///< of left, right, o and gate
   long long plane = 0;         ///< numbers of a channel: n pitch
+  long long plane_of_o = 0;    ///< of a channel of o: more where lines beyond n are written too
   const void* x = nullptr;     ///< (batch, n, n, d)
   const void* mask = nullptr;  ///< (batch, n, n)
   void* left = nullptr;        ///< (batch, hidden, n, pitch) in 16 bits, as right and o

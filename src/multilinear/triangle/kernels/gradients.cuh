@@ -7,9 +7,10 @@
 // of 32 places is column 8 t + 2 j + e, for inner indices and for columns of sums alike. Then sums of one product are
 // operands of the next without moving, and rows are read and written in vectors of 16 bytes.
 //
-// Images. A matrix (rows, columns) of weights lies in shared memory with rows and columns in the order of their places;
-// the vectors of 16 bytes of a row are permuted so that eight rows of ldmatrix lie in different banks. It serves as the
-// second operand of x W^T (rows are columns of sums) and of dz W (rows are inner indices).
+// Images. A matrix (rows, columns) of weights lies in shared memory with rows and columns in the order of their places,
+// 64 columns after the other, a row of them in 128 bytes; the vectors of 16 bytes of a row are exchanged as wgmma wants
+// it, so that eight rows of ldmatrix lie in different banks. It serves as the second operand of x W^T (rows are columns
+// of sums) and of dz W (rows are inner indices).
 #include "multilinear/triangle/kernels/composed.cuh"
 #include "multilinear/triangle/kernels/gradients.h"
 
@@ -23,10 +24,10 @@ __device__ __forceinline__ int place_of(int column) {
   return column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
 }
 
-/// The vector `chunk` (8 places) of an image's row.
-template <int kColumns>
+/// The vector `chunk` (8 places) of a row of an image of kRows.
+template <int kRows>
 __device__ __forceinline__ int image_vector(int row, int chunk) {
-  return row * (kColumns / 8) + (chunk ^ (row & 7));
+  return (chunk / 8 * kRows + row) * 8 + (chunk % 8 ^ row % 8);
 }
 
 /// c (16, 8) += a (16, 16) b (16, 8): PTX ISA, mma.m16n8k16.
@@ -127,6 +128,15 @@ __device__ __forceinline__ void store_columns(operand* to, const float (&sums)[4
                              sums[2][2 * h + 1], sums[3][2 * h], sums[3][2 * h + 1]});
 }
 
+/// Asks for a warp's tile of rows of `row_bytes` to be in the L2 cache when they are read.
+__device__ __forceinline__ void ask_for_tile(const void* tensor, long long first, int row_bytes) {
+  constexpr int kLine = 128;
+  const char* from = static_cast<const char*>(tensor) + first * row_bytes;
+  for (int at = static_cast<int>(threadIdx.x % 32) * kLine; at < kGradientRows * row_bytes; at += 32 * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  }
+}
+
 /// x to normalised rows, which also go to `normal` unless that is null, and 1 / deviation. Masked rows that have no
 /// norm count as zeros.
 __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], const GradientArguments& a,
@@ -165,11 +175,11 @@ __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inv
   }
 }
 
-/// Where a lane's addresses of ldmatrix lie in an image of kColumns columns. What differs between rows, columns and
-/// steps of a loop that is unrolled is a constant.
-template <int kColumns>
+/// Where a lane's addresses of ldmatrix lie in an image. What differs between rows, columns and steps of a loop that is
+/// unrolled is a constant.
+template <int kColumns, int kRows>
 struct Image {
-  static constexpr int kRow = kColumns / 8;
+  static constexpr int kBlock = 8 * kRows;  // vectors of 64 columns
   const uint4* image;
   int rows[4], turned[4];
 
@@ -177,8 +187,8 @@ struct Image {
     const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      rows[k] = image_vector<kColumns>(8 * (i / 2) + r, 2 * k + i % 2);
-      turned[k] = image_vector<kColumns>(8 * (i % 2) + r, 2 * k + i / 2);
+      rows[k] = image_vector<kRows>(8 * (i / 2) + r, 2 * k + i % 2);
+      turned[k] = image_vector<kRows>(8 * (i % 2) + r, 2 * k + i / 2);
     }
   }
 
@@ -189,7 +199,7 @@ struct Image {
 #pragma unroll
       for (int j = 0; j < 4; j += 2) {
         unsigned b[4];
-        load_rows(b, image + rows[s % 4] + row * kRow + 8 * (j * kRow + s / 4));
+        load_rows(b, image + rows[s % 4] + 8 * (row + 8 * j) + s / 4 * kBlock);
         const unsigned b0[2] = {b[0], b[1]}, b1[2] = {b[2], b[3]};
         multiply16(sums[j], x[s], b0);
         multiply16(sums[j + 1], x[s], b1);
@@ -203,7 +213,7 @@ struct Image {
 #pragma unroll
     for (int n = 0; n < kColumns / 8; n += 2) {
       unsigned b[4];
-      load_turned(b, reinterpret_cast<const unsigned short*>(image + turned[n / 2 % 4] + row * kRow + n / 8 * 8));
+      load_turned(b, reinterpret_cast<const unsigned short*>(image + turned[n / 2 % 4] + 8 * row + n / 8 * kBlock));
       const unsigned b0[2] = {b[0], b[1]}, b1[2] = {b[2], b[3]};
       multiply16(sums[n], step, b0);
       multiply16(sums[n + 1], step, b1);

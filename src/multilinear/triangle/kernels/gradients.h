@@ -11,6 +11,10 @@ constexpr int kGradientRows = 16;
 /// Groups of 32 channels of a tile that are on their way at once (input_gradients.cu).
 constexpr int kGradientRing = 4;
 
+/// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of all gates, and parts of a
+/// group of one block of each kind.
+constexpr int kGradientKinds = 5, kGradientParts = 2;
+
 struct GradientArguments {
   Shape shape;
   Weights weights;
@@ -28,7 +32,11 @@ struct GradientArguments {
   void* grad_gates = nullptr;         ///< (all rows, out)
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  // Of the chunk, with neighbouring columns swapped (store_eight):
+  /// Sums over rows of gradients beside normalised rows of x, parts (kGradientParts of them a group of blocks) as
+  /// RowProduct has them: (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped.
+  float *input_parts = nullptr, *gate_parts = nullptr;
+  // Of the chunk, with neighbouring columns swapped (store_eight); null where weight_gradients_warpgroups.cu makes the
+  // sums:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)

@@ -1,6 +1,6 @@
 // From the gradients of left and right and of the gates to those of x, of its projections and of the mask, 16 rows a
 // warp. gradients.cuh says how.
-#include "multilinear/triangle/kernels/gradients.cuh"
+#include "multilinear/triangle/kernels/input_gradients.cuh"
 
 constexpr int kImage = kGradientWidths * kD / 8, kGroups = 2 * kHidden / 32;
 constexpr int kRing = kGroups < kGradientRing ? kGroups : kGradientRing;
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   // The image came with the first group.
   await_copies<kRing - 1>();
   __syncthreads();
-  const Image<kD> image(memory);
+  const Image<kD, kGradientWidths> image(memory);
   const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
   int slot = 0;
 #pragma unroll 1
@@ -85,39 +85,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
       }
       const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
       unsigned of_z[2][4], of_gate[2][4];
-      float z_sums[8], gate_sums[8];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const unsigned pair = planes[j / 2][2 * (j % 2) + h];
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float grad = (e == 0 ? low2(pair) : high2(pair)) * scale;
-            const float open = sigmoid_near(gate[j][2 * h + e]), value = z[j][2 * h + e], of_value = grad * open;
-            of_mask[h] += of_value * value;
-            // Nothing here is infinite where the mask is 0: such a row of x counts as zeros.
-            z[j][2 * h + e] = mask[h] * of_value;
-            gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
-          }
-          pair_of(of_z, 0, j, h) = pack2(z[j][2 * h], z[j][2 * h + 1]);
-          pair_of(of_gate, 0, j, h) = pack2(gate[j][2 * h], gate[j][2 * h + 1]);
-        }
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          z_sums[2 * j + e] = z[j][e] + z[j][2 + e];
-          gate_sums[2 * j + e] = gate[j][e] + gate[j][2 + e];
-        }
-      }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
-        store_columns<true>(to, z, h);
-        store_columns<true>(to + 2 * kHidden, gate, h);
-      }
-      const int column = 32 * group + 8 * t + place_in_eight();
-      sums[column] += sum_of_rows(z_sums);
-      sums[2 * kHidden + column] += sum_of_rows(gate_sums);
+      projection_gradients(a, planes, scale, mask, z, gate, of_mask, of_z, of_gate, row, group, sums);
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         image.multiply_turned(grad_x, of_z[s], 32 * group + 16 * s);
@@ -141,35 +109,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
         image.multiply_turned(grad_x, gates[s], 4 * kHidden + 32 * group + 16 * s);
       }
     }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (a.grad_mask) {
-        const float sum = of_quad(of_mask[h]);
-        if (t == 0) a.grad_mask[tile.row + g + 8 * h] = sum * unscale;
-      }
-      float sum = 0, along = 0;
-#pragma unroll
-      for (int n = 0; n < kD / 8; ++n) {
-        const unsigned pair = pair_of(x, n / 4, n % 4, h);
-        sum += grad_x[n][2 * h] + grad_x[n][2 * h + 1];
-        along += grad_x[n][2 * h] * low2(pair) + grad_x[n][2 * h + 1] * high2(pair);
-      }
-      sum = of_quad(sum) * (1.0f / kD);
-      along = of_quad(along) * (1.0f / kD);
-      if (!a.grad_x) continue;
-      const float by = inverse[h] * unscale;
-#pragma unroll
-      for (int u = 0; u < kD / 32; ++u) {
-        float result[8];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const unsigned pair = pair_of(x, u, j, h);
-          result[2 * j] = (grad_x[4 * u + j][2 * h] - sum - low2(pair) * along) * by;
-          result[2 * j + 1] = (grad_x[4 * u + j][2 * h + 1] - sum - high2(pair) * along) * by;
-        }
-        store8(static_cast<number*>(a.grad_x) + (tile.row + g + 8 * h) * kD + 32 * u + 8 * t, result);
-      }
-    }
+    write_grad_x(a, tile, x, grad_x, inverse, of_mask, unscale);
   }
   await_copies<0>();
   write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);

@@ -1,110 +1,25 @@
 // out of o, which lies by channel, and of the gate: computed again from rows of x, or read as it was stored. fused.cuh
 // says what this is compiled for.
-#include "multilinear/triangle/kernels/fused.cuh"
+#include "multilinear/triangle/kernels/rows_of_o.cuh"
 
-constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kHSteps = kH / 16;
+constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kChunks = kTileRows / 8;
 constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 8;
 /// Channels of a warp's buffer, 32 rows each.
 constexpr int kLines = kH + (kStored ? kGate : 0);
-constexpr bool kWideOut = CLEBSCH_X == 1;
 /// Times 16 rows that a warp has in registers at once.
 constexpr int kHigh = CLEBSCH_HIGH;
-
-/// Sixteen bytes of a line: lines whose rows ldmatrix reads together lie in different banks.
-__device__ __forceinline__ int place_of_chunk(int line, int chunk) { return 4 * line + (chunk ^ (line >> 3 & 3)); }
-
-template <int kBytes>
-__device__ __forceinline__ void copy_rows(void* to, const void* from, bool there) {
-  const int bytes = there ? kBytes : 0;
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "n"(kBytes), "r"(bytes)
-      : "memory");
-}
 
 /// Starts to copy a tile's channels, 32 rows each, to lines from `line` on.
 template <int kChannels>
 __device__ __forceinline__ void fetch(uint4* lines, int line, const void* channels, const Tile& tile,
-                                      const FusedArguments& a) {
+                                      const FusedArguments& a, long long stride) {
   const int lane = threadIdx.x % 32, chunk = lane % 4;
-  const long long stride = a.plane;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(tile.batch) * kChannels + lane / 4) * stride;
-  const bool there = tile.m < a.square;
+  const bool there = tile.m < a.rows;
 #pragma unroll 4
   for (int channel = lane / 4; channel < kChannels; channel += 8, from += 8 * stride) {
-    uint4* to = lines + place_of_chunk(line + channel, chunk);
-    if (kVector == 8) {
-      copy_rows<16>(to, there ? from + tile.place : from, there);
-    } else if (kVector == 4) {
-      copy_rows<8>(to, there ? from + tile.place : from, there);
-      copy_rows<8>(reinterpret_cast<char*>(to) + 8, there ? from + tile.place4(a) : from, there);
-    } else {
-      for (int e = 0; e < 8; ++e) {
-        const int row = min(tile.m + e, a.square - 1);
-        reinterpret_cast<unsigned short*>(to)[e] = from[Tile::place_of(a, row)];
-      }
-    }
-  }
-}
-
-/// Rows 16 `half` + .. of a step's 16 channels as a first operand: lanes have the columns of fused.cuh.
-__device__ __forceinline__ void load_step(unsigned (&to)[4], const uint4* lines, int line, int s, int half) {
-  const int lane = threadIdx.x % 32, i = lane / 8, r = lane % 8;
-  const int channel = 32 * (s / 2) + 4 * (s % 2) + 8 * (r / 2) + r % 2 + 2 * (i / 2);
-  load_transposed(to,
-                  reinterpret_cast<const unsigned short*>(lines + place_of_chunk(line + channel, 2 * half + i % 2)));
-}
-
-__device__ __forceinline__ float of_quad(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-/// Two rows of o, as steps of operands, to (o - mean) / deviation.
-__device__ __forceinline__ void normalise_steps(unsigned (&o)[kHSteps][4], float eps) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float sum = 0.0f, square = 0.0f;
-#pragma unroll
-    for (int s = 0; s < kHSteps; ++s) {
-      sum += low_of(o[s][h]) + high_of(o[s][h]) + low_of(o[s][h + 2]) + high_of(o[s][h + 2]);
-    }
-    const float mean = of_quad(sum) * (1.0f / kH);
-#pragma unroll
-    for (int s = 0; s < kHSteps; ++s) {
-#pragma unroll
-      for (int r = h; r < 4; r += 2) {
-        const float x = low_of(o[s][r]) - mean, y = high_of(o[s][r]) - mean;
-        square += x * x + y * y;
-      }
-    }
-    const float scale = rsqrtf(of_quad(square) * (1.0f / kH) + eps);
-#pragma unroll
-    for (int s = 0; s < kHSteps; ++s) {
-#pragma unroll
-      for (int r = h; r < 4; r += 2) {
-        o[s][r] = pack((low_of(o[s][r]) - mean) * scale, (high_of(o[s][r]) - mean) * scale);
-      }
-    }
-  }
-}
-
-/// Two rows of x as steps of operands.
-__device__ __forceinline__ void load_rows(unsigned (&x)[kSteps][4], const FusedArguments& a, const Tile& tile, int half,
-                                          int g, int t) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const long long row = tile.row_of_x(a, 16 * half + 8 * h + g);
-    float v[kD / 32][8];
-#pragma unroll
-    for (int u = 0; u < kD / 32; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);
-    normalise<kD / 32, 4>(v, kD / 32, a.eps);
-#pragma unroll
-    for (int u = 0; u < kD / 32; ++u) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) x[2 * u + r / 2][h + 2 * (r % 2)] = pack(v[u][2 * r], v[u][2 * r + 1]);
-    }
+    copy_vector(lines + place_of_chunk<kChunks>(line + channel, chunk), there ? from + tile.m : from, there);
   }
 }
 
@@ -143,62 +58,6 @@ __device__ __forceinline__ void begin_columns(float (&sums)[kHigh][4][4], const 
   }
 }
 
-__device__ __forceinline__ void store_columns(const FusedArguments& a, long long row, int c, int t,
-                                              const float (&sums)[4][4], int h) {
-#if CLEBSCH_X == 1
-  float4* to = reinterpret_cast<float4*>(static_cast<float*>(a.out) + row * kOut + 32 * c + 4 * t);
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    to[4 * part] = make_float4(sums[2 * part][2 * h], sums[2 * part][2 * h + 1], sums[2 * part + 1][2 * h],
-                               sums[2 * part + 1][2 * h + 1]);
-  }
-#else
-  uint4 all;
-  all.x = pack_out(sums[0][2 * h], sums[0][2 * h + 1]);
-  all.y = pack_out(sums[1][2 * h], sums[1][2 * h + 1]);
-  all.z = pack_out(sums[2][2 * h], sums[2][2 * h + 1]);
-  all.w = pack_out(sums[3][2 * h], sums[3][2 * h + 1]);
-  *reinterpret_cast<uint4*>(static_cast<unsigned short*>(a.out) + row * kOut + 32 * c + 8 * t) = all;
-#endif
-}
-
-/// Gates of a step's columns from sums of tiles 2 `part` and 2 `part` + 1.
-__device__ __forceinline__ void gates_of(unsigned (&gates)[4], const float (&z)[4][4], int part) {
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const int n = 2 * part + r / 2;
-    gates[r] = pack(0.5f + 0.5f * tanh_near(z[n][2 * (r % 2)]), 0.5f + 0.5f * tanh_near(z[n][2 * (r % 2) + 1]));
-  }
-}
-
-/// Step s of normed o, with the norm's weights, times gates.
-__device__ __forceinline__ void gate_step(unsigned (&o)[4], const unsigned (&gates)[4], const float* norm, int s,
-                                          int t) {
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2) + 2 * (r / 2);
-    const float2 weight = *reinterpret_cast<const float2*>(norm + column),
-                 bias = *reinterpret_cast<const float2*>(norm + kH + column);
-    o[r] = pack((low_of(o[r]) * weight.x + bias.x) * low_of(gates[r]),
-                (high_of(o[r]) * weight.y + bias.y) * high_of(gates[r]));
-  }
-}
-
-/// Sums of four tiles of columns times their gates' lines.
-__device__ __forceinline__ void gate_sums(float (&sums)[4][4], const uint4* lines, int c, int half) {
-  const int lane = threadIdx.x % 32, line = kH + column_of_out<kWideOut>(4 * c + lane / 8, lane % 8);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {  // rows g, then g + 8
-    unsigned gates[4];           // of the four tiles
-    load_transposed(gates, reinterpret_cast<const unsigned short*>(lines + place_of_chunk(line, 2 * half + h)));
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      sums[n][2 * h] *= low_of(gates[n]);
-      sums[n][2 * h + 1] *= high_of(gates[n]);
-    }
-  }
-}
-
 /// Warps take tiles of 32 rows in turn, each for itself. Any grid.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments a) {
   extern __shared__ __align__(16) uint4 memory[];
@@ -209,9 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   float* const numbers = reinterpret_cast<float*>(memory + kWeights + kWarps * kLines * 4);
   const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm = g_bias + kGate;
   for (int e = threadIdx.x; e < kOut + kGate + 2 * kH; e += kThreads) {
-    numbers[e] = e < kOut           ? a.p_bias[e]
-                 : e < kOut + kGate ? (kStored ? 0.0f : a.g_bias[e - kOut])
-                                    : a.norm[e - kOut - kGate];
+    numbers[e] = number_at(a, e);
   }
   const uint4 *p_weights = static_cast<const uint4*>(a.p_fragments),
               *g_weights = static_cast<const uint4*>(a.g_fragments);
@@ -224,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   }
   const long long tiles = Tile::count(a), step = static_cast<long long>(gridDim.x) * kWarps;
   long long at = static_cast<long long>(blockIdx.x) * kWarps + warp;
-  if (at < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at), a);
+  if (at < tiles) fetch<kH>(lines, 0, a.o, Tile(a, at), a, a.plane_of_o);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
@@ -232,14 +89,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
   for (; at < tiles; at += step) {
     const Tile tile(a, at);
     if (kStored) {
-      fetch<kGate>(lines, kH, a.gate, tile, a);
+      fetch<kGate>(lines, kH, a.gate, tile, a, a.plane);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
 #pragma unroll 1
     for (int part = 0; part < 2; part += kHigh) {
       unsigned x[kHigh][kSteps][4], o[kHigh][kHSteps][4];
 #pragma unroll
-      for (int i = 0; i < kHigh && !kStored; ++i) load_rows(x[i], a, tile, part + i, g, t);
+      for (int i = 0; i < kHigh && !kStored; ++i) {
+        RowsOfX rows;
+        rows.read(a, tile.row_of_tile(a, 16 * (part + i) + g), tile.row_of_tile(a, 16 * (part + i) + 8 + g), t);
+        rows.get(x[i], a.eps);
+      }
       unsigned gates[kHigh][kHSteps][4];  // before the projection
       if (kBefore && !kStored) {
 #pragma unroll
@@ -261,13 +122,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
 #pragma unroll
       for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
-        for (int s = 0; s < kHSteps; ++s) load_step(o[i][s], lines, 0, s, part + i);
+        for (int s = 0; s < kHSteps; ++s) load_step<kChunks>(o[i][s], lines, 0, s, part + i);
       }
       if (part + kHigh == 2) {  // what is read of o is in registers: the next tile's may come
         __syncwarp();
         if (at + step < tiles) {
           const Tile next(a, at + step);
-          fetch<kH>(lines, 0, a.o, next, a);
+          fetch<kH>(lines, 0, a.o, next, a, a.plane_of_o);
           if (!kStored && !kWideOut) ask_for_rows(a, next);  // of 32-bit rows it costs more than it saves
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
@@ -277,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
         normalise_steps(o[i], a.eps_of_o);
 #pragma unroll
         for (int s = 0; s < kHSteps && kBefore; ++s) {
-          if (kStored) load_step(gates[i][s], lines, kH, s, part + i);
+          if (kStored) load_step<kChunks>(gates[i][s], lines, kH, s, part + i);
           gate_step(o[i][s], gates[i][s], norm, s, t);
         }
       }
@@ -301,11 +162,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output(FusedArguments 
         }
 #pragma unroll
         for (int i = 0; i < kHigh; ++i) {
-          if (!kBefore && kStored) gate_sums(sums[i], lines, c, part + i);
+          if (!kBefore && kStored) gate_sums<kChunks>(sums[i], lines, c, part + i);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const int m = tile.first() + 16 * (part + i) + 8 * h + g;
-            if (m < a.square) store_columns(a, tile.first_of_batch(a) + m, c, t, sums[i], h);
+            if (is_row(a, m)) store_columns(a, row_of_x(a, tile.batch, m), c, t, sums[i], h);
           }
         }
       }

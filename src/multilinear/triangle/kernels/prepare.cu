@@ -4,6 +4,7 @@
 
 constexpr int kInVectors = kSets * kSteps * kGroupsOfSet * 2 * 32;
 constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 8;
+constexpr bool kWideOut = CLEBSCH_X == 1, kWideGates = kWideOut && !kBefore;
 constexpr int kInBiases = kSets * kGroupsOfSet * 32, kGBiases = kStored ? 0 : kGate;
 
 /// A number of a tensor of weights; `other` where there is none.
@@ -42,6 +43,15 @@ __device__ __forceinline__ Row in_row(const FusedArguments& a, int group, int ha
   return {w.g_in_weight, w.g_in_bias, w.norm_in_weight, w.norm_in_bias, channel, kD, 0.5f};
 }
 
+/// Row `row` (0 to 63) of the first or second half of a set of warpgroups.cuh.
+__device__ __forceinline__ Row set_row(const FusedArguments& a, int set, int half, int row) {
+  constexpr int kPairSets = 2 * kH / kSetChannels;
+  if (set >= kPairSets) return gate_row(a, kSetChannels * (2 * (set - kPairSets) + half) + row);
+  Row of_group = in_row(a, 4 * set + row / 16, half, row % 16);
+  of_group.factor = 0.5f;  // of the projection too: 2 x sigmoid(2 z) = x + x tanh(z)
+  return of_group;
+}
+
 /// With the gate before the projection the norm's weights act between them.
 __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
   const Weights& w = a.weights;
@@ -68,7 +78,7 @@ __device__ __forceinline__ uint4 in_vector(const FusedArguments& a, int at) {
   return vector;
 }
 
-/// Second operand: column `row`'s eight numbers 32 c + 8 t.
+/// Eight numbers of a row, from `column` on: of a second operand, 32 c + 8 t.
 __device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& row, int column) {
   uint4 vector;
   vector.x = pack(row.get(a, column), row.get(a, column + 1));
@@ -78,29 +88,55 @@ __device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& 
   return vector;
 }
 
+/// The same of a second operand for warpgroups, whose rows lie as those of matrices below: `at` counts vectors of a
+/// matrix of `rows` rows and 64 places of the inner index, which are columns as of fused.cuh.
+template <bool kWide, typename RowOf>
+__device__ __forceinline__ uint4 place_vector(const FusedArguments& a, int at, int rows, const RowOf& row_of) {
+  const int block = at / (8 * rows), place = at % (8 * rows) / 8, chunk = at % 8 ^ place % 8;
+  const Row row = row_of(a, column_of_out<kWide>(place / 8, place % 8));
+  const int step = 4 * block + chunk / 2, column = 32 * (step / 2) + 4 * (step % 2) + 2 * (chunk % 2);
+  uint4 vector;
+  vector.x = pack(row.get(a, column), row.get(a, column + 1));
+  vector.y = pack(row.get(a, column + 8), row.get(a, column + 9));
+  vector.z = pack(row.get(a, column + 16), row.get(a, column + 17));
+  vector.w = pack(row.get(a, column + 24), row.get(a, column + 25));
+  return vector;
+}
+
+/// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
+__device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
+  constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
+  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8;
+  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row),
+                    64 * (matrix / 2 % kBlocks) + 8 * (at % 8 ^ row % 8));
+}
+
 /// The vectors, a thread each, then the biases, a warp each. Grid: as many threads, 256 a block, vectors in whole
 /// blocks.
 extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
+  let_next_begin();
   if (blockIdx.x < kBlocks) {
     int at = blockIdx.x * 256 + threadIdx.x;
     const int lane = at % 32, g = lane / 4, t = lane % 4;
     if (at < kInVectors) {
-      static_cast<uint4*>(a.in_fragments)[at] = in_vector(a, at);
+      static_cast<uint4*>(a.in_fragments)[at] = kWarpgroups ? matrix_vector(a, at) : in_vector(a, at);
       return;
     }
     at -= kInVectors;
     if (at < kPVectors) {
       const int c = at / 32 % (kH / 32), tile = at / 32 / (kH / 32);
       static_cast<uint4*>(a.p_fragments)[at] =
-          out_vector(a, p_row(a, column_of_out<CLEBSCH_X == 1>(tile, g)), 32 * c + 8 * t);
+          kOutWarpgroups ? place_vector<kWideOut>(a, at, kOut, p_row)
+                         : out_vector(a, p_row(a, column_of_out<kWideOut>(tile, g)), 32 * c + 8 * t);
       return;
     }
     at -= kPVectors;
     if (at < kGVectors) {
       const int c = at / 32 % (kD / 32), tile = at / 32 / (kD / 32);
       static_cast<uint4*>(a.g_fragments)[at] =
-          out_vector(a, gate_row(a, column_of_out < CLEBSCH_X == 1 && !kBefore > (tile, g)), 32 * c + 8 * t);
+          kOutWarpgroups ? place_vector<kWideGates>(a, at, kGate, gate_row)
+                         : out_vector(a, gate_row(a, column_of_out<kWideGates>(tile, g)), 32 * c + 8 * t);
     }
     return;
   }
@@ -115,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   Row row;
   float* to = nullptr;
   if (at < kInBiases) {
-    row = in_row(a, at / 32, at / 16 % 2, at % 16);
+    row = kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64) : in_row(a, at / 32, at / 16 % 2, at % 16);
     to = a.in_bias + at;
   } else if ((at -= kInBiases) < kOut) {
     row = p_row(a, at);

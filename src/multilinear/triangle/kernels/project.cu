@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project(FusedArguments
     for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const long long row = tile[i].row_of_x(a, 8 * (g / 2) + 2 * n + g % 2);
+        const long long row = tile[i].row_of_tile(a, 8 * (g / 2) + 2 * n + g % 2);
         float v[kUnits][8];
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) load_eight(v[u], a.x, row * kD + 32 * u + 8 * t);

@@ -31,12 +31,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 ? 2 : 1) projec
   const uint4* weights = static_cast<const uint4*>(a.in_fragments);
   fetch(ring, weights);
 
-  const int parts = (a.square + kRows - 1) / kRows, part = static_cast<int>(blockIdx.x % parts);
-  const long long batch = blockIdx.x / parts;
+  const int parts = (a.rows + kRows - 1) / kRows, part = static_cast<int>(blockIdx.x % parts);
+  const int batch = static_cast<int>(blockIdx.x / parts);
 #pragma unroll 1
   for (int from = warp * (kRows / kWarps); from < (warp + 1) * (kRows / kWarps); from += 32 / kLanes) {
     const int row = from + lane / kLanes, units = (kRowVectors - lane % kLanes + kLanes - 1) / kLanes;
-    const long long of_x = (batch * a.square + min(part * kRows + row, a.square - 1)) * kD;
+    const long long of_x = row_of_x(a, batch, part * kRows + row) * kD;
     float v[kUnits][8];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -60,12 +60,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kD <= 384 ? 2 : 1) projec
     }
   }
 
-  const int tiles = (a.square + kTileRows - 1) / kTileRows, first_tile = (part * kRowWarps + of_rows) * kHigh;
+  const int tiles = (a.rows + kTileRows - 1) / kTileRows, first_tile = (part * kRowWarps + of_rows) * kHigh;
 #if CLEBSCH_HIGH == 1
-  Tile tile[kHigh] = {Tile(a, batch * tiles + min(first_tile, tiles - 1))};
+  Tile tile[kHigh] = {Tile(a, static_cast<long long>(batch) * tiles + min(first_tile, tiles - 1))};
 #else
-  Tile tile[kHigh] = {Tile(a, batch * tiles + min(first_tile, tiles - 1)),
-                      Tile(a, batch * tiles + min(first_tile + 1, tiles - 1))};
+  Tile tile[kHigh] = {Tile(a, static_cast<long long>(batch) * tiles + min(first_tile, tiles - 1)),
+                      Tile(a, static_cast<long long>(batch) * tiles + min(first_tile + 1, tiles - 1))};
 #endif
 #pragma unroll
   for (int i = 0; i < kHigh; ++i) tile[i].read_mask(a);

@@ -38,6 +38,12 @@ CLEBSCH_BOTH constexpr long long pitch_of(int precision, long long n) {
   return (n + vector - 1) / vector * vector;
 }
 
+/// Elements beyond right's last that may be read, whatever they are: lines from n up to the pitch.
+CLEBSCH_BOTH constexpr long long slack_of(int precision, long long n) {
+  const long long pitch = pitch_of(precision, n);
+  return (pitch - n) * pitch;
+}
+
 /// Left, and o with it, is stored times 2^-left_exponent: ceil(log2(n) / 2) in fp16, whose sums over n would overflow,
 /// else 0. The norm of o forgets it with eps 4^-left_exponent.
 CLEBSCH_BOTH constexpr int left_exponent(int precision, long long n) {

@@ -1,0 +1,54 @@
+#pragma once
+// Images of weights as second operands of warpgroups (compute capability 9.0), of which a warp has 16 rows, as it has
+// alone. Compiled as gradients.cuh says.
+#if CLEBSCH_PRECISION == 4
+#define CLEBSCH_HALF "f16"
+#endif
+#include "multilinear/attention/kernels/wgmma.cuh"
+#include "multilinear/triangle/kernels/gradients.cuh"
+
+template <int kColumns, int kRows>
+struct WarpgroupImage {
+  static constexpr int kBlock = 128 * kRows;  // bytes of 64 columns
+  unsigned image;                             ///< its address in shared memory, a multiple of 1024
+
+  /// sums of 64 places from `row` of the image on = rows times the image's transpose.
+  __device__ __forceinline__ void multiply(float (&sums)[32], const unsigned (&x)[kColumns / 16][4], int row) const {
+#pragma unroll
+    for (int s = 0; s < kColumns / 16; ++s) {
+      multiply_group(sums, x[s], matrix_at(image + s / 4 * kBlock + row * 128 + s % 4 * 32, 16), s > 0 ? 1 : 0);
+    }
+  }
+  /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
+  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4],
+                                                  int row) const {
+    multiply_values(sums, step, matrix_at(image + row * 128, kBlock));
+  }
+};
+
+/// Four tiles of eight columns of sums, plus the biases of their columns.
+__device__ __forceinline__ void take_tiles(float (&to)[4][4], const float (&sums)[32], int half, const float* bias) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float2 both = *reinterpret_cast<const float2*>(bias + 8 * (threadIdx.x % 4) + 2 * j);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) to[j][r] = sums[16 * half + 4 * j + r] + (r % 2 == 0 ? both.x : both.y);
+  }
+}
+
+template <int kCount>
+__device__ __forceinline__ void clear(float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+}
+
+/// Sums as tiles of eight columns.
+template <int kCount>
+__device__ __forceinline__ const float (&tiles_of(const float (&sums)[kCount]))[kCount / 4][4] {
+  return reinterpret_cast<const float(&)[kCount / 4][4]>(sums);
+}
+
+/// The beginning of shared memory that is a multiple of 1024.
+__device__ __forceinline__ uint4* aligned_memory(uint4* memory) {
+  return memory + (1024 - shared_address(memory) % 1024) % 1024 / 16;
+}

@@ -1,0 +1,199 @@
+// left, right and the gate of rows of x of any width on the tensor cores of compute capability 9.0. One warpgroup norms
+// rows, two make sums of sets of channels in turn: while one turns sums into left or right, the tensor cores work for
+// the other. Weights all lie in shared memory, or come through a ring of matrices, of which a thread of a fourth
+// warpgroup takes care. warpgroups.cuh says what this is compiled for.
+#include "multilinear/triangle/kernels/warpgroups.cuh"
+
+constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kResident ? 1 : 2;
+static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
+constexpr int kThreads = 128 * (kOthers + kConsumers), kLanes = kD <= 128 ? 4 : 8;
+using Rows = RowsAhead<kLanes>;
+/// Registers of a thread, which sum up to a multiprocessor's.
+constexpr int kLoaderRegisters = 24, kProducerRegisters = kResident ? 104 : 120,
+              kConsumerRegisters = kResident ? 200 : 184;
+// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used.
+constexpr int kRowsAt = kStages * kMatrix, kBarriersAt = kRowsAt + kBuffers * kRowsBytes;
+constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 15) / 16 * 16;
+
+/// Waits until it is this warpgroup's turn to start products, and gives it to the other.
+__device__ __forceinline__ void await_turn(int mine) { asm volatile("bar.sync %0, 256;" ::"r"(1 + mine) : "memory"); }
+__device__ __forceinline__ void give_turn(int mine) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - mine) : "memory"); }
+
+/// The place in a ring, and how often it came round.
+template <int kCount>
+struct Ring {
+  int at = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++at == kCount) {
+      at = 0;
+      parity ^= 1;
+    }
+  }
+  /// Over the matrices of a set.
+  __device__ __forceinline__ void skip_set() {
+    parity ^= kOfSet / kCount % 2;
+    at += kOfSet % kCount;
+    if (at >= kCount) {
+      at -= kCount;
+      parity ^= 1;
+    }
+  }
+};
+
+/// Blocks take parts of 128 rows in turn. Any grid.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
+  extern __shared__ unsigned char memory[];
+  unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
+  const int group = static_cast<int>(threadIdx.x / 128), warp = static_cast<int>(threadIdx.x % 128 / 32),
+            lane = static_cast<int>(threadIdx.x % 32);
+  if (threadIdx.x == 0) {
+    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+      barrier_begin(rows_there + 8 * buffer, 4);
+      barrier_begin(rows_used + 8 * buffer, 4 * kConsumers);
+    }
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_begin(there + 8 * stage, 1);
+      barrier_begin(used + 8 * stage, 4);
+    }
+    fence_copies();
+  }
+  __syncthreads();
+  const int parts = Part::count(a), blocks = static_cast<int>(gridDim.x);
+  const char* const weights = static_cast<const char*>(a.in_fragments);
+  const auto fetch = [&](int stage, int matrix) {
+    barrier_expect(there + 8 * stage, kMatrix);
+    copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
+  };
+  if (!kResident && group == 1) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
+    if (warp == 0 && lane == 0) {
+      await_kernel_before();
+      Ring<kStages> ring;
+      for (int at = blockIdx.x; at < parts; at += blocks) {
+        for (int matrix = 0; matrix < kAllSets * kOfSet; ++matrix) {
+          barrier_wait(used + 8 * ring.at, ring.parity ^ 1);  // the ring begins as used
+          fetch(ring.at, matrix);
+          ring.next();
+        }
+      }
+    }
+  } else if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+    if (kResident && threadIdx.x == 0) {
+      await_kernel_before();
+      for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
+    }
+    __syncwarp();
+    // x and the mask were there before the kernel that made matrices began. Rows are read ahead of their norms.
+    Ring<kBuffers> ring;
+    Rows ahead;
+    if (static_cast<int>(blockIdx.x) < parts) ahead.read(a, Part(a, blockIdx.x), 32 * warp);
+    for (int at = blockIdx.x; at < parts; at += blocks) {
+      const Part part(a, at), next(a, min(at + blocks, parts - 1));
+      const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
+      ask_for_part(a, next);
+      barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
+      unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
+#pragma unroll 1
+      for (int first = 32 * warp; first < 32 * warp + 32; first += Rows::kAtOnce) {
+        float v[Rows::kUnits][8];
+        ahead.get(v);
+        if (first + Rows::kAtOnce < 32 * warp + 32) {
+          ahead.read(a, part, first + Rows::kAtOnce);
+        } else {
+          ahead.read(a, next, 32 * warp);
+        }
+        Rows::write(to, first, v, a.eps);
+      }
+      if (kKeeps) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
+      fence_copies();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(rows_there + 8 * ring.at);
+      ring.next();
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    const int mine = group - kOthers;
+    await_kernel_before();
+    if (mine == 1) give_turn(mine);  // the first is the first's
+    float first[64], second[64];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) first[i] = second[i] = 0.0f;
+    Ring<kBuffers> ring;
+    Ring<kStages> stages;  // at the first set of the part
+    int begin = mine;
+    bool waits = true;
+    for (int at = blockIdx.x; at < parts; at += blocks) {
+      const Part part(a, at);
+      const MaskOfPart& mask = *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes);
+      Kept kept;
+      barrier_wait(rows_there + 8 * ring.at, ring.parity);
+      kept.read(mask);
+      const unsigned rows = shared + kRowsAt + ring.at * kRowsBytes;
+      if (!kResident && begin == 1) stages.skip_set();
+#pragma unroll 1
+      for (int set = begin; set < kAllSets; set += 2) {
+        // The turn also keeps a warpgroup from waiting for matrices that come later than the next: a barrier tells a
+        // phase from the one before it alone.
+        if (kResident) {
+          if (waits) {
+            for (int stage = 0; stage < kOfSet; ++stage) barrier_wait(there + 8 * (set * kOfSet + stage), 0);
+          }
+          const unsigned of_set = shared + set * kOfSet * kMatrix;
+          await_turn(mine);
+          begin_products();
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block) {
+            multiply_matrix(first, of_set + 2 * block * kMatrix, rows + block * kRowsBlock, block);
+            multiply_matrix(second, of_set + (2 * block + 1) * kMatrix, rows + block * kRowsBlock, block);
+          }
+          end_products();
+          give_turn(mine);
+        } else {
+          unsigned last = 0;
+          await_turn(mine);
+#pragma unroll 1
+          for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              barrier_wait(there + 8 * stages.at, stages.parity);
+              begin_products();
+              multiply_matrix(half == 0 ? first : second, shared + stages.at * kMatrix, rows + block * kRowsBlock,
+                              block);
+              end_products();
+              if (block + half > 0) {
+                await_products<1>();
+                if (lane == 0) barrier_arrive(last);
+              }
+              last = used + 8 * stages.at;
+              stages.next();
+            }
+          }
+          give_turn(mine);
+          await_products<0>();
+          if (lane == 0) barrier_arrive(last);
+        }
+        await_products<0>();
+        hold(first);
+        hold(second);
+        const bool ends = set + 2 >= kAllSets && lane == 0;
+        if (ends && kMask != kNumberMask) barrier_arrive(rows_used + 8 * ring.at);
+        store_set(a, part, mask, kept, set, first, second);
+        if (kMask == kNumberMask) __syncwarp();
+        if (ends && kMask == kNumberMask) barrier_arrive(rows_used + 8 * ring.at);
+        if (!kResident && set + 1 < kAllSets) stages.skip_set();
+      }
+      if (begin >= kAllSets && lane == 0) barrier_arrive(rows_used + 8 * ring.at);
+      // Sets are counted on from part to part, or turns would not alternate.
+      if (kAllSets % 2 == 1) {
+        begin ^= 1;
+      } else {
+        waits = false;
+      }
+      ring.next();
+    }
+  }
+}
