@@ -37,12 +37,11 @@ VARIANTS = {
     "lanes": ("integers=1,horner=1,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
     "horner2": ("integers=1,horner=2,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
     "tables": ("projection=0", "", ("fixed", "atomic")),
-    "narrow": ("", "tensor=1", ("fixed",)),
-    "eights": ("", "eights=2", ("fixed",)),
+    "maps": ("", "tensor=0", ("fixed",)),
     "default": ("", "", ("fixed", "atomic")),
 }
 #: Variants of all cases but the first.
-FEW = ("before", "both", "lanes", "tables", "narrow", "eights", "default")
+FEW = ("before", "both", "lanes", "tables", "maps", "default")
 #: Name -> model, cells of eight atoms along an edge (of water: molecules), variants, whether kernels are shown one by
 #: one.
 CASES = {

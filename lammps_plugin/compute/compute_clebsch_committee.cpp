@@ -11,10 +11,27 @@
 #include "compute/compute_arguments.h"
 #include "error.h"
 #include "memory.h"
+#include "neighbor.h"
 #include "pair/pair_clebsch.h"
 #include "update.h"
 
 using namespace LAMMPS_NS;
+
+namespace {
+
+/// LAMMPS's arrays and a list are on the host for members meanwhile.
+class Turn {
+ public:
+  Turn(PairClebsch& pair, NeighList* asked) : pair_(pair) { pair_.begin_members(asked); }
+  ~Turn() { pair_.end_members(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  PairClebsch& pair_;
+};
+
+}  // namespace
 
 ComputeClebschCommittee::ComputeClebschCommittee(LAMMPS* lmp, int narg, char** arg) : Compute(lmp, narg, arg) {
   if (narg < 4) error->all(FLERR, "Compute {}: expected one model file or more, got none", style);
@@ -41,6 +58,8 @@ void ComputeClebschCommittee::init() {
     for (auto& member : members_) member.model.reset();
   for (auto& member : members_) pair->prepare_member(member);
   first_ = pair->model();
+  list_ = nullptr;
+  if (const int flags = pair->member_list_flags()) neighbor->add_request(this, flags);
 }
 
 void ComputeClebschCommittee::evaluate() {
@@ -60,6 +79,7 @@ void ComputeClebschCommittee::evaluate() {
     memory->create(vector_atom, nmax_, "clebsch/committee:vector");
   }
   // Differences to the first model's forces: what models agree about, which may be large, does not round.
+  const Turn turn(*pair, list_);
   std::vector<double> first;
   pair->own_forces(first);
   sums_.assign(3 * atoms, 0.0);

@@ -17,6 +17,7 @@ class ComputeClebschCommittee : public Compute {
   ComputeClebschCommittee(LAMMPS* lmp, int narg, char** arg);
   ~ComputeClebschCommittee() override;
   void init() override;
+  void init_list(int, NeighList* asked) override { list_ = asked; }
   void compute_vector() override;
   void compute_peratom() override;
   double memory_usage() override;
@@ -26,6 +27,7 @@ class ComputeClebschCommittee : public Compute {
 
   std::vector<clebsch_lammps::CommitteeMember> members_;
   std::shared_ptr<const clebsch::Model> first_;  ///< the pair style's when the members were loaded
+  NeighList* list_ = nullptr;                    ///< on the host, where the pair style has none there
   std::vector<double> sums_, squares_, forces_;
   bigint evaluated_ = -1;  ///< the step of the values
   int nmax_ = 0;

@@ -323,22 +323,23 @@ void PairClebschKokkos<DeviceType>::refresh_ghost_types() {
 
 template <class DeviceType>
 int PairClebschKokkos<DeviceType>::pack_forward_comm(int n, int* list, double* buf, int pbc_flag, int* pbc) {
-  return device_ ? exchange_.pack_forward(n, list, buf) : PairClebsch::pack_forward_comm(n, list, buf, pbc_flag, pbc);
+  return in_place() ? exchange_.pack_forward(n, list, buf)
+                    : PairClebsch::pack_forward_comm(n, list, buf, pbc_flag, pbc);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_forward_comm(int n, int first, double* buf) {
-  device_ ? exchange_.unpack_forward(n, first, buf) : PairClebsch::unpack_forward_comm(n, first, buf);
+  in_place() ? exchange_.unpack_forward(n, first, buf) : PairClebsch::unpack_forward_comm(n, first, buf);
 }
 
 template <class DeviceType>
 int PairClebschKokkos<DeviceType>::pack_reverse_comm(int n, int first, double* buf) {
-  return device_ ? exchange_.pack_reverse(n, first, buf) : PairClebsch::pack_reverse_comm(n, first, buf);
+  return in_place() ? exchange_.pack_reverse(n, first, buf) : PairClebsch::pack_reverse_comm(n, first, buf);
 }
 
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::unpack_reverse_comm(int n, int* list, double* buf) {
-  device_ ? exchange_.unpack_reverse(n, list, buf) : PairClebsch::unpack_reverse_comm(n, list, buf);
+  in_place() ? exchange_.unpack_reverse(n, list, buf) : PairClebsch::unpack_reverse_comm(n, list, buf);
 }
 
 template <class DeviceType>

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kokkos/communication_kokkos.h"
 #include "kokkos/device_source.h"
@@ -43,6 +44,11 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
 
   const clebsch_lammps::StepTimes& times() override;
 
+  int member_list_flags() const override;
+  void begin_members(NeighList* asked) override;
+  void end_members() override;
+  void own_forces(std::vector<double>& forces) override;
+
   // Public because nvcc wants it so of functions with kernels in them.
   void add_energies();
   void add_virial();
@@ -67,6 +73,9 @@ class PairClebschKokkos : public PairClebsch, public KokkosBase {
   void grow_per_atom();
   void free_per_atom();
   typename clebsch_lammps::GraphKokkos<DeviceType>::Step step_of_arrays();
+
+  /// Whether LAMMPS's communication for this style is about its arrays in Kokkos's memory now.
+  bool in_place() const { return device_ && !member_list_; }
 
   class AtomKokkos* atom_kokkos_;
   std::unique_ptr<clebsch_lammps::DeviceSource<DeviceType>> device_;  ///< null: the base class computes

@@ -35,6 +35,11 @@ class Source : public HostSource, protected LAMMPS_NS::Pointers {
     if (missing > 0) stop_at_missing_atoms(lmp, missing);
   }
 
+  /// A model of one layer has no features that others wait for.
+  clebsch::FeatureExchange* exchange_of(const Step& step) const {
+    return model_->metadata().layers > 1 ? step.exchange : nullptr;
+  }
+
   static Counts counts_of(const NodeNumbering& nodes) { return {nodes.owned(), nodes.nodes()}; }
 
   std::shared_ptr<clebsch::Model> model_;
@@ -47,7 +52,7 @@ class GraphSource : public Source {
   using Source::Source;
 
   void update(const Step& step) override {
-    exchange_ = step.exchange;
+    exchange_ = exchange_of(step);
     check_list(step);
     build_graph(step);
   }
@@ -80,7 +85,7 @@ class PairListSource : public Source {
     model_->set_neighbours(pairs_.view());
   }
   void compute(const clebsch::Request& request, clebsch::Result& result) override {
-    model_->compute(pairs_.gather(comm->nthreads), request, result, step_.exchange);
+    model_->compute(pairs_.gather(comm->nthreads), request, result, exchange_of(step_));
   }
   void check_positions() override { build_graph(step_); }
   ClosestPair closest_pair() override {

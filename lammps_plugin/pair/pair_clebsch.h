@@ -67,11 +67,18 @@ class PairClebsch : public Pair {
 
   std::shared_ptr<const clebsch::Model> model() const { return model_; }
   /// Collective, after init_style(): loads the member's file unless it is, as this style's own, and what its steps
-  /// need. Stops for a model that reaches farther than the own one, or does not know its types, and with clebsch/kk.
+  /// need. Stops for a model that reaches farther than the own one, or does not know its types.
   void prepare_member(clebsch_lammps::CommitteeMember& member);
-  /// Collective, after compute(): forces (3 * nlocal) in LAMMPS's units of a member, or of the own model, at this step.
+  /// The flags of a list on the host that the caller has to ask LAMMPS for; 0: the style's own list is on the host.
+  virtual int member_list_flags() const { return 0; }
+  /// Members read LAMMPS's arrays on the host. From here to end_members(), which a turn of ours calls, they are there
+  /// and so is `asked`, the list of member_list_flags() (else null).
+  virtual void begin_members(NeighList* asked);
+  virtual void end_members() {}
+  /// Collective, after compute() and between these two: forces (3 * nlocal) in LAMMPS's units of a member, or of the
+  /// own model, at this step.
   void member_forces(clebsch_lammps::CommitteeMember& member, std::vector<double>& forces);
-  void own_forces(std::vector<double>& forces);
+  virtual void own_forces(std::vector<double>& forces);
 
  protected:
   /// Collective: where the model runs, as LoadOptions::device takes it.
@@ -109,13 +116,12 @@ class PairClebsch : public Pair {
   bool is_grade(const std::string& name) const;
   void compute_step(int eflag, int vflag);
   void update_source(clebsch_lammps::HostSource& source, clebsch_lammps::Halo* halo, clebsch_lammps::ListWatch& watch,
-                     bool own);
+                     const NeighList* pairs, bool own);
   /// As pair_coeff loads models; names by LAMMPS type, "" for none.
   clebsch::LoadOptions load_options(const std::vector<std::string>& names) const;
   std::unique_ptr<clebsch_lammps::HostSource> new_source(std::shared_ptr<clebsch::Model> model,
                                                          const std::vector<int>& model_type) const;
   void check_member(const clebsch_lammps::CommitteeMember& member) const;
-  void sum_forces(const clebsch_lammps::HostSource& source, const clebsch::Result& result, std::vector<double>& forces);
   void evaluate();
   void evaluate_nothing();
   void check_forces();
@@ -123,6 +129,10 @@ class PairClebsch : public Pair {
   void add_to_atoms(double** target, const std::vector<double>& rows, int width);
 
  protected:
+  /// Collective: forces of nodes (3 * nodes), of which atoms[node] are LAMMPS's indices, as forces of this rank's
+  /// atoms.
+  void sum_forces(const std::vector<int>& atoms, int nodes, const double* of_nodes, std::vector<double>& forces);
+
   clebsch_lammps::PairSettings settings_;
   std::shared_ptr<clebsch::Model> model_;
   std::string model_file_, device_name_;              ///< device_name_: as it was asked of the model
@@ -140,9 +150,10 @@ class PairClebsch : public Pair {
   double energy_factor_ = 1;
   bool check_run_ = true;  ///< before the first step of a run
   bigint last_step_ = -1;
-  std::vector<double> grades_;     ///< by LAMMPS's index, for extract_peratom()
-  bool kept_features_ = false;     ///< of the last step
-  bool grades_extracted_ = false;  ///< so that every step keeps what they are made from
+  std::vector<double> grades_;              ///< by LAMMPS's index, for extract_peratom()
+  bool kept_features_ = false;              ///< of the last step
+  bool grades_extracted_ = false;           ///< so that every step keeps what they are made from
+  const NeighList* member_list_ = nullptr;  ///< between begin_members() and end_members()
 };
 
 }  // namespace LAMMPS_NS

@@ -66,10 +66,6 @@ void PairClebsch::check_member(const CommitteeMember& member) const {
 
 void PairClebsch::prepare_member(CommitteeMember& member) {
   check_model();
-  if (!host_)
-    error->all(FLERR,
-               "{}: expected pair style clebsch, got clebsch/kk; use `pair_style clebsch` (device cuda on a GPU)",
-               kStyle);
   std::vector<std::string> names(model_type_.size());
   for (std::size_t t = 1; t < names.size(); ++t)
     if (model_type_[t] >= 0) names[t] = model_->metadata().type_names[model_type_[t]];
@@ -88,7 +84,7 @@ void PairClebsch::prepare_member(CommitteeMember& member) {
   }
   std::string problem;
   try {
-    member.model->exchange_widths();
+    if (member.model->metadata().layers > 1) member.model->exchange_widths();
   } catch (const std::exception& failure) {
     problem = failure.what();
   }
@@ -100,8 +96,9 @@ void PairClebsch::prepare_member(CommitteeMember& member) {
 
 void PairClebsch::member_forces(CommitteeMember& member, std::vector<double>& forces) {
   const std::string guarded = std::string("clebsch, committee's ") + member.file;
+  if (member_list_ != list) member.list_watch.forget();  // it is made for every step that is read
   clebsch_lammps::guard_step(lmp, guarded.c_str(), [&] {
-    update_source(*member.source, member.halo.get(), member.list_watch, false);
+    update_source(*member.source, member.halo.get(), member.list_watch, member_list_, false);
     const bool any = member.source->counts().owned > 0;
     clebsch::Request request;
     request.virial = false;
@@ -113,17 +110,23 @@ void PairClebsch::member_forces(CommitteeMember& member, std::vector<double>& fo
     }
     if (member.halo) member.halo->check();
   });
-  sum_forces(*member.source, member.result, forces);
+  const auto counts = member.source->counts();
+  sum_forces(member.source->atoms(), counts.owned == 0 ? 0 : counts.all, member.result.forces.data(), forces);
 }
 
-void PairClebsch::own_forces(std::vector<double>& forces) { sum_forces(*host_, result_, forces); }
+void PairClebsch::begin_members(NeighList* /*asked*/) { member_list_ = list; }
 
-void PairClebsch::sum_forces(const HostSource& source, const clebsch::Result& result, std::vector<double>& forces) {
+void PairClebsch::own_forces(std::vector<double>& forces) {
+  const auto counts = host_->counts();
+  sum_forces(host_->atoms(), counts.owned == 0 ? 0 : counts.all, result_.forces.data(), forces);
+}
+
+void PairClebsch::sum_forces(const std::vector<int>& atoms, int nodes, const double* of_nodes,
+                             std::vector<double>& forces) {
   communication_.begin_reverse(3);
-  const int nodes = source.counts().owned == 0 ? 0 : source.counts().all;
   for (int node = 0; node < nodes; ++node) {
-    double* row = communication_.row(source.atoms()[node]);
-    for (int c = 0; c < 3; ++c) row[c] += energy_factor_ * result.forces[3 * static_cast<std::size_t>(node) + c];
+    double* row = communication_.row(atoms[node]);
+    for (int c = 0; c < 3; ++c) row[c] += energy_factor_ * of_nodes[3 * static_cast<std::size_t>(node) + c];
   }
   if (!communication_.folds()) communication_.reverse(this);
   const double* rows = communication_.row(0);

@@ -58,7 +58,7 @@ void PairClebsch::compute_step(int eflag, int vflag) {
   ev_init(eflag, vflag);
   begin_step();
   times_.start();
-  update_source(*host_, halo_.get(), list_watch_, true);
+  update_source(*host_, halo_.get(), list_watch_, list, true);
   times_.lap(StepTimes::kGraph);
 
   evaluate();
@@ -84,13 +84,13 @@ void PairClebsch::compute_step(int eflag, int vflag) {
 
 /// own: not of a further model, whose list of owners is this style's.
 void PairClebsch::update_source(clebsch_lammps::HostSource& source, clebsch_lammps::Halo* halo,
-                                clebsch_lammps::ListWatch& watch, bool own) {
+                                clebsch_lammps::ListWatch& watch, const NeighList* pairs, bool own) {
   clebsch_lammps::HostSource::Step step;
-  step.list = list;
+  step.list = pairs;
   step.new_list = watch.is_new(lmp);
   if (halo) {
     step.new_list = halo->needs_plan(step.new_list);
-    if (step.new_list) halo->make_plan(list, communication_, this);
+    if (step.new_list) halo->make_plan(pairs, communication_, this);
     if (own) halo->tell();
     step.remote = &halo->remote();
     step.exchange = &halo->exchange();

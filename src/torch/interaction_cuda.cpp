@@ -124,7 +124,7 @@ struct ProjectedCall {
 };
 
 /// As check(), of an interaction that is projected.
-ProjectedCall check_projected(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph,
+ProjectedCall check_projected(bool backward, const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph,
                               const at::Tensor& types, at::TensorList radial, int64_t layer, std::string_view text) {
   const auto problem = cached_problem(std::string(text));
   const cuda::Scalar scalar = scalar_of(kOp, x);
@@ -143,9 +143,10 @@ ProjectedCall check_projected(const at::Tensor& x, const at::Tensor& edge_vec, a
   ProjectedCall call;
   call.projection = density_projection(*problem, static_cast<int>(rows - spline_rows(0)), static_cast<int>(slots));
   check_on(kOp, radial[0], "radial's table", device, at::kFloat,
-           {1, static_cast<int64_t>(problem->paths.size()), slots, rows, problem->in1.dim()});
-  call.map = cuda::NodeLinear::make(cached_linear_problem(call.projection.linear), scalar);
-  call.operands.weight = radial[0].const_data_ptr();
+           {3, static_cast<int64_t>(problem->paths.size()), slots, rows, problem->in1.dim()});
+  const std::string& map = backward ? call.projection.differences : call.projection.linear;
+  call.map = cuda::NodeLinear::make(cached_linear_problem(map), scalar);
+  call.operands.weight = radial[0].const_data_ptr<float>() + (backward ? radial[0].stride(0) : 0);
   call.operands.row_limit = g.row_limit;
   call.operands.nodes = static_cast<int32_t>(x.size(0));
   call.arguments.edge_vec = edge_vec.const_data_ptr<double>();
@@ -176,7 +177,7 @@ at::Tensor project_backward(ProjectedCall call, const at::Tensor& grad_out, cons
                             int64_t out_dim) {
   check_on(kOp, grad_out, "grad_out", edge_vec.device(), at::kFloat, {call.operands.nodes, out_dim});
   at::Tensor grad_sums =
-      at::empty({grad_out.size(0), call.projection.width()}, grad_out.options().requires_grad(false));
+      at::empty({grad_out.size(0), 2 * call.projection.width()}, grad_out.options().requires_grad(false));
   at::Tensor grad = at::empty(edge_vec.sizes(), edge_vec.options().requires_grad(false));
   const cuda::Stream stream = current_stream(edge_vec.device());
   call.operands.x = grad_out.const_data_ptr();
@@ -191,7 +192,7 @@ at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& edge_vec, at::Ten
                         at::TensorList radial, int64_t layer, std::string_view text) {
   const c10::DeviceGuard device_guard(x.device());
   if (is_projected(radial)) {
-    return project_forward(check_projected(x, edge_vec, graph, types, radial, layer, text), x,
+    return project_forward(check_projected(false, x, edge_vec, graph, types, radial, layer, text), x,
                            cached_problem(std::string(text))->out.dim());
   }
   return run_forward(check(x, edge_vec, graph, types, radial, layer, text), x);
@@ -233,8 +234,8 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
   if (is_projected(radial)) {
     require(!mask[0], "{}: features that a projection takes from types have no gradient", kOp);
     if (!mask[1]) return {};
-    return {at::Tensor(), project_backward(check_projected(x, edge_vec, graph, types, radial, layer, text), grad_out,
-                                           edge_vec, cached_problem(std::string(text))->out.dim())};
+    return {at::Tensor(), project_backward(check_projected(true, x, edge_vec, graph, types, radial, layer, text),
+                                           grad_out, edge_vec, cached_problem(std::string(text))->out.dim())};
   }
   return run_backward(check(x, edge_vec, graph, types, radial, layer, text), grad_out, x, edge_vec, mask);
 }

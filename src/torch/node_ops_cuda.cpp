@@ -59,12 +59,12 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
     require(weight.size(0) >= 1 && weight.size(0) < 1024, "{}: expected weights of 1 to 1023 types, got {}", op,
             weight.size(0));
     o.type_count = static_cast<int32_t>(weight.size(0));
+    if (o.type_count > 1) o.types = pointer(types);  // of one type no rows need to be grouped
   } else {
     check_on(op, weight, "weight", x.device(), x.scalar_type(), {problem->weight_count});
   }
   o.x = x.const_data_ptr();
   o.weight = weight.const_data_ptr();
-  o.types = pointer(types);
   o.row_limit = pointer(limit);
   o.nodes = static_cast<int32_t>(x.size(0));
   const auto kernels = cuda::NodeLinear::make(problem, scalar);

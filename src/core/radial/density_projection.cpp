@@ -37,9 +37,13 @@ DensityProjection density_projection(const Problem& problem, int pieces, int slo
   made.slots = slots;
   made.rows = static_cast<int>(spline_rows(pieces));
   made.lmax = problem.lmax_in2;
-  std::vector<MulIrrep> in;
-  for (const MulIrrep& block : problem.out.blocks()) in.push_back({int64_t{slots} * made.rows, block.ir});
-  made.linear = fmt::format("linear in={} out={}", Irreps(in).str(), problem.out.str());
+  const auto from_rows = [&](int64_t channels) {
+    std::vector<MulIrrep> in;
+    for (const MulIrrep& block : problem.out.blocks()) in.push_back({channels, block.ir});
+    return fmt::format("linear in={} out={}", Irreps(in).str(), problem.out.str());
+  };
+  made.linear = from_rows(int64_t{slots} * made.rows);
+  made.differences = from_rows(2 * int64_t{slots} * made.rows);
   return made;
 }
 
@@ -63,6 +67,25 @@ std::vector<double> projection_weight(const Problem& problem, const DensityProje
     }
   }
   return weight;
+}
+
+std::vector<double> projection_differences(const Problem& problem, const DensityProjection& projection,
+                                           const std::vector<double>& weight) {
+  const std::size_t channels = static_cast<std::size_t>(problem.in1[0].mul), rows = projection.rows;
+  const std::size_t block = static_cast<std::size_t>(projection.slots) * rows * channels;
+  require(weight.size() == problem.out.size() * block, "density projection: expected {} weights, got {}",
+          problem.out.size() * block, weight.size());
+  std::vector<double> both;
+  both.reserve(2 * weight.size());
+  for (std::size_t first = 0; first < weight.size(); first += block) {
+    both.insert(both.end(), weight.begin() + static_cast<std::ptrdiff_t>(first),
+                weight.begin() + static_cast<std::ptrdiff_t>(first + block));
+    for (std::size_t k = 0; k < block; ++k) {
+      const bool last = k / channels % rows == rows - 1;
+      both.push_back(last ? 0.0 : weight[first + k + channels] - weight[first + k]);
+    }
+  }
+  return both;
 }
 
 std::vector<double> projection_weight_and(const Problem& problem, const DensityProjection& projection,

@@ -5,6 +5,10 @@
 // With W(r) of a channel and path a spline (core/radial/radial_spline.h) of coefficients c[j], and x the feature of a
 // sender of slot s (a type in use), out = sum over edges of x W(r) Y becomes
 //   A[s, j, Y's component] = sum over the edges from slot s of B_j(r) Y,   out = sum over s, j of (x[s] c[j]) A[s, j].
+// Backward, dE/dA is the map's transpose of the messages' gradient. dW/dr is a sum of differences of neighbouring
+// coefficients, which are small beside them: taken from rounded rows of dE/dA it would lose two digits. So the
+// transposed map has rows of differences besides.
+//
 // The first costs six products a component and edge whatever the number of channels, the second is a matrix product of
 // the atoms. The idea is that of the density projections of atomic cluster expansions (Drautz 2019,
 // doi:10.1103/PhysRevB.99.014104).
@@ -18,12 +22,14 @@ namespace clebsch {
 
 /// How a problem is computed so.
 struct DensityProjection {
-  int slots = 0;       ///< kinds of senders
-  int rows = 0;        ///< of a slot: spline_rows(pieces)
-  int lmax = 0;        ///< of the harmonics
-  std::string linear;  ///< problem of the map (core/problem/node_problem.h), from slots * rows channels of every degree
+  int slots = 0;  ///< kinds of senders
+  int rows = 0;   ///< of a slot: spline_rows(pieces)
+  int lmax = 0;   ///< of the harmonics
+  /// Problems of the maps (core/problem/node_problem.h): from slots * rows channels of every degree, and from twice as
+  /// many, which are the rows and then their differences, for the transpose.
+  std::string linear, differences;
   int pieces() const;
-  /// Numbers of an atom in A: [component][slot][row].
+  /// Numbers of an atom in A: [component][slot][row]. Its gradient has twice as many, [component][kind][slot][row].
   int64_t width() const { return int64_t{(lmax + 1) * (lmax + 1)} * slots * rows; }
 };
 
@@ -45,6 +51,11 @@ DensityProjection density_projection(const Problem& problem, int pieces, int slo
 /// [slots][channels of the input].
 std::vector<double> projection_weight(const Problem& problem, const DensityProjection& projection,
                                       const std::vector<double>& spline, const std::vector<double>& features);
+
+/// The weight of `differences` from that of `linear`. Difference j of a slot is row j + 1 less row j; the last is zero.
+/// Across the rows of the continuation, which are no spline, it has no meaning and nobody reads it.
+std::vector<double> projection_differences(const Problem& problem, const DensityProjection& projection,
+                                           const std::vector<double>& weight);
 
 /// The weight of the same map and then another from problem.out to itself, one matrix for every block, whose weight is
 /// `next` (core/problem/node_problem.h).

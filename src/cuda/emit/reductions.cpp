@@ -2,7 +2,6 @@
 
 #include "core/math/irreps.h"
 #include "cuda/emit/source_writer.h"
-#include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -28,7 +27,6 @@ int write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedul
   w.line("// {}", problem.str());
   w.line("typedef {} real;", scalar_name(schedule.scalar));
   w.line("typedef long long int64;");
-  w.text(embedded_source("early_start.cuh"));
   w.line("struct __align__({}) Pack {{", pack * scalar_bytes(schedule.scalar));
   w.line("real v[{}];", pack);
   w.text("};");
@@ -50,7 +48,6 @@ int write_parts(SourceWriter& w, const Problem& problem, const Schedule& schedul
 
 void write_sum_parts(SourceWriter& w, bool adds) {
   w.text("extern \"C\" __global__ void sum_parts(" + parameters<SumPartsArguments>() + ") {");
-  w.text("start_early();");
   w.line("const int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;");
   w.line("if (i >= count) return;");
   w.line("real sum = {};", adds ? "out[i]" : "0");
@@ -85,7 +82,6 @@ std::string reductions_source(const Problem& problem, const Schedule& schedule) 
   SourceWriter w;
   const int pack = write_parts(w, problem, schedule);
   w.text("extern \"C\" __global__ void sum_by_sender(" + parameters<SumBySenderArguments>() + ") {");
-  w.text("start_early();");
   w.text("const int node = blockIdx.x;\nconst int begin = col_ptr[node], end = col_ptr[node + 1];");
   write_row_sums(w, problem, schedule, pack, schedule.adds ? "Pack sum = *target;" : "Pack sum = {};", "",
                  "static_cast<int64>(__ldg(col_edge + i))");
@@ -110,7 +106,6 @@ std::string interaction_sums_source(const Problem& problem, const Schedule& sche
   w.text("}");
   w.blank();
   w.text("extern \"C\" __global__ void sum_slab(" + parameters<SumSlabArguments>() + ") {");
-  w.text("start_early();");
   w.text("const int node = blockIdx.x;");
   w.text("int begin = col_ptr[node], end = col_ptr[node + 1];");
   w.text("if (begin < end) {");

@@ -16,4 +16,17 @@ std::string spline_function(int i, int derivative, const std::string& below, Sca
   return fmt::format("{} ? {} : {}", below, i < kSplineStart ? lines[derivative][i] : "0", sum);
 }
 
+std::string spline_slope_of_difference(int i, Scalar scalar) {
+  // The derivatives of the six functions add up to zero, so minus the sum of those up to i multiplies difference i. It
+  // is the B-spline of one degree less.
+  std::string sum;
+  for (int k = kSplineOrder - 1; k >= 1; --k) {
+    int total = 0;
+    for (int j = 0; j <= i; ++j) total -= kSplinePieces[j][k];
+    const std::string number = literal(static_cast<double>(total) * k / kSplineScale, scalar);
+    sum = sum.empty() ? number : fmt::format("{} + t * ({})", number, sum);
+  }
+  return sum;
+}
+
 }  // namespace clebsch::cuda

@@ -255,7 +255,6 @@ KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, 
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
   w.text(name + "(" + parameters(InteractionArguments{true, density, outputs.fixed_point}) + ") {");
-  w.text("start_early();");
   edges.declare(w, "graph_rows");
   write_edge_range(w, "int");
   w.text("begin = max(begin, edge_begin);");

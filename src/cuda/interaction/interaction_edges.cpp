@@ -58,7 +58,6 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("};");
   w.blank();
   write_group_barrier(w, schedule_);
-  w.text(embedded_source("early_start.cuh"));
   w.text(embedded_source("table_place.cuh"));
   w.blank();
   if (fixed_point_) {

@@ -87,7 +87,6 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) write_unit(w, context, edges, static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
   w.text(name + "(" + parameters(InteractionArguments{false, density}) + ") {");
-  w.text("start_early();");
   edges.declare(w, "out_rows");
   w.text("int begin = 0, end = 0;");
   w.text("if (row < rows_computed) {");

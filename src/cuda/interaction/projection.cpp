@@ -21,15 +21,19 @@ constexpr int kMostWarps = 4;
 int warps_of(const DensityProjection& p) {
   const int64_t components = harmonics_count(p.lmax), sums = int64_t{p.slots} * p.rows * (components | 1);
   const int64_t edge = (components + kSplineOrder + 1) | 1;
+  if (2 * sums * 4 > kSharedBytes) return 0;  // backward
   for (int warps = kMostWarps; warps > 0; warps /= 2) {
     if (warps * (sums + 32 * edge) * 4 <= kSharedBytes) return warps;
   }
   return 0;
 }
 
-void write_spline(SourceWriter& w, const char* name, int derivative) {
-  w.line("__device__ __forceinline__ void {}(real t, bool below, real* b) {{", name);
-  for (int i = 0; i < kSplineOrder; ++i) w.line("b[{}] = {};", i, spline_function(i, derivative, "below", Scalar::f32));
+void write_splines(SourceWriter& w) {
+  w.text("__device__ __forceinline__ void spline_values(real t, bool below, real* b) {");
+  for (int i = 0; i < kSplineOrder; ++i) w.line("b[{}] = {};", i, spline_function(i, 0, "below", Scalar::f32));
+  w.text("}");
+  w.text("__device__ __forceinline__ void spline_slopes(real t, real* b) {");
+  for (int i = 0; i + 1 < kSplineOrder; ++i) w.line("b[{}] = {};", i, spline_slope_of_difference(i, Scalar::f32));
   w.text("}");
 }
 
@@ -54,8 +58,7 @@ std::string projection_source(const DensityProjection& p) {
   write_harmonics_gradient(w, p.lmax, Scalar::f32, "row");
   w.text("g[0] = gx, g[1] = gy, g[2] = gz;");
   w.text("}");
-  write_spline(w, "spline_values", 0);
-  write_spline(w, "spline_slopes", 1);
+  write_splines(w);
   w.text(embedded_source("projection.cuh"));
   return w.str();
 }
@@ -66,11 +69,17 @@ std::vector<KernelJob> projection_jobs(const OpCall& call, const DeviceLimits& l
       {"interaction projected float", call.problem, [p, arch = limits.arch](const CubinCache& cache) {
          return std::vector<CompiledPart>{{compile_projection(p, arch, cache), "", kProjectionThreads, 1}};
        }}};
-  OpCall map;
-  map.op = "linear";
-  map.problem = p.linear;
-  map.scalar = call.scalar;
-  for (KernelJob& job : linear_jobs(map, limits)) jobs.push_back(std::move(job));
+  for (const std::string& text : {p.linear, p.differences}) {
+    OpCall map;
+    map.op = "linear";
+    map.problem = text;
+    map.scalar = call.scalar;
+    for (KernelJob& job : linear_jobs(map, limits)) {
+      // Rows go forward, rows and their differences back.
+      const bool transposed = job.label.find("transposed") != std::string::npos;
+      if (transposed == (text == p.differences)) jobs.push_back(std::move(job));
+    }
+  }
   return jobs;
 }
 

@@ -1,6 +1,5 @@
 // The edges of a step among the pairs of a list. Pairs are looked at twice, once to count and once to write: a list and
 // its positions lie in the cache, and nothing a pair needs memory. Between the two, a scan makes row_ptr of the counts.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/edge_finder.h"
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/warp.cuh"
@@ -34,7 +33,6 @@ __device__ __forceinline__ bool edge_of(const EdgeFinderOperands& o, const doubl
 
 /// Grid: (ceil(rows / kEdgeFinderWarps)).
 extern "C" __global__ void __launch_bounds__(kEdgeFinderThreads) count_edges(EdgeFinderArguments a) {
-  start_early();
   const EdgeFinderOperands& o = a.o;
   const int row = blockIdx.x * kEdgeFinderWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= o.rows) return;
@@ -49,7 +47,6 @@ extern "C" __global__ void __launch_bounds__(kEdgeFinderThreads) count_edges(Edg
 
 /// The same grid; edges in the list's order.
 extern "C" __global__ void __launch_bounds__(kEdgeFinderThreads) fill_edges(EdgeFinderArguments a) {
-  start_early();
   const EdgeFinderOperands& o = a.o;
   const int row = blockIdx.x * kEdgeFinderWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= o.rows) return;

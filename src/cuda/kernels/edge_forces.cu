@@ -1,5 +1,4 @@
 // From g = dE/d edge_vec to forces and virials: core/edge_forces.h's sums, in the same order in every run.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/edge_forces.h"
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/warp.cuh"
@@ -20,7 +19,6 @@ __device__ __forceinline__ void add_edge(const EdgeForceOperands& in, int64 e, d
 
 /// A warp an atom. Grid: (ceil(nodes / kEdgeForceWarps)).
 extern "C" __global__ void __launch_bounds__(kEdgeForceThreads) edge_forces(EdgeForceArguments a) {
-  start_early();
   __shared__ double shared[kEdgeForceWarps][9];
   const EdgeForceOperands& in = a.in;
   const EdgeForceResults& out = a.out;
@@ -83,7 +81,6 @@ extern "C" __global__ void __launch_bounds__(kEdgeForceThreads) edge_forces(Edge
 
 /// The virial from the parts that edge_forces left. One block, a warp a component.
 extern "C" __global__ void __launch_bounds__(kVirialThreads) sum_virial(EdgeForceArguments a) {
-  start_early();
   const int component = threadIdx.x / 32, lane = threadIdx.x % 32;
   double sum = 0;
   for (int i = lane; i < a.parts_count; i += 32) sum += __ldg(a.parts + 9 * static_cast<int64>(i) + component);
@@ -93,7 +90,6 @@ extern "C" __global__ void __launch_bounds__(kVirialThreads) sum_virial(EdgeForc
 
 /// Virials of systems from the parts of their rows. Grid: (systems), a warp a component.
 extern "C" __global__ void __launch_bounds__(kSystemVirialThreads) sum_system_virials(EdgeForceArguments a) {
-  start_early();
   const int component = threadIdx.x / 32, lane = threadIdx.x % 32, end = __ldg(a.in.system_rows + blockIdx.x + 1);
   double sum = 0;
   for (int row = __ldg(a.in.system_rows + blockIdx.x) + lane; row < end; row += 32)

@@ -1,5 +1,4 @@
 // Before and after sums in fixed point: the largest number of an array, and sums of quanta as numbers.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/fixed_point.cuh"
 #include "cuda/kernels/fixed_point.h"
 #include "cuda/kernels/int64.cuh"
@@ -11,7 +10,6 @@ __device__ __forceinline__ unsigned size_bits(float x) { return __float_as_uint(
 
 /// The largest |data| of the rows that count. Any grid; the largest of integers is the same in every order.
 extern "C" __global__ void __launch_bounds__(kFixedPointThreads) largest_number(FixedPointArguments a) {
-  start_early();
   const int rows = a.row_limit ? min(__ldg(a.row_limit), a.rows) : a.rows;
   const int64 count = static_cast<int64>(rows) * a.row;
   const int64 packs = reinterpret_cast<size_t>(a.data) % sizeof(float4) == 0 ? count / 4 : 0;
@@ -31,7 +29,6 @@ extern "C" __global__ void __launch_bounds__(kFixedPointThreads) largest_number(
 
 /// out = sums in quanta times the quantum. Grid: (nodes).
 extern "C" __global__ void __launch_bounds__(kFixedPointThreads) quanta_to_numbers(FixedPointArguments a) {
-  start_early();
   const int node = blockIdx.x;
   const unsigned largest = __ldg(a.largest);
   const bool known = largest < 0x7f800000u && __ldg(a.bad + node) == 0 &&

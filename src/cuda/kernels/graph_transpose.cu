@@ -1,6 +1,5 @@
 // The transpose of a graph: a counting sort of its edges by sender. Places within a sender are handed out by atomics,
 // in any order, and then put in order: an edge's rank is the number of smaller edges of its sender.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/graph_transpose.h"
 
 using namespace clebsch::cuda;
@@ -8,7 +7,6 @@ using namespace clebsch::cuda;
 /// Receivers of all edges, and the edges of every sender counted. Grid: (ceil(rows / kTransposeWarps)). After it a scan
 /// makes col_ptr of the counts, which become zero.
 extern "C" __global__ void __launch_bounds__(kTransposeThreads) count_senders(TransposeArguments a) {
-  start_early();
   const TransposeOperands& o = a.o;
   const int row = blockIdx.x * kTransposeWarps + threadIdx.x / 32;
   if (row >= o.rows) return;
@@ -21,7 +19,6 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads) count_senders(Tr
 
 /// Every edge takes a place of its sender. Grid: (ceil(rows / kTransposeWarps)).
 extern "C" __global__ void __launch_bounds__(kTransposeThreads) place_edges(TransposeArguments a) {
-  start_early();
   const TransposeOperands& o = a.o;
   const int row = blockIdx.x * kTransposeWarps + threadIdx.x / 32;
   if (row >= o.rows) return;
@@ -34,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads) place_edges(Tran
 
 /// Edges of a sender in ascending order. Grid: (ceil(nodes / kTransposeWarps)).
 extern "C" __global__ void __launch_bounds__(kTransposeThreads) order_edges(TransposeArguments a) {
-  start_early();
   const TransposeOperands& o = a.o;
   const int node = blockIdx.x * kTransposeWarps + threadIdx.x / 32;
   if (node >= o.nodes) return;

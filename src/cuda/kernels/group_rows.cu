@@ -1,5 +1,4 @@
 // Rows grouped by type, for kernels that read a type's weights once for several rows.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/group_rows.h"
 
 using namespace clebsch::cuda;
@@ -31,7 +30,6 @@ __device__ __forceinline__ void by_type(int type, int lane, const Together& toge
 /// from *row_limit on and for types out of range; -1 for groups not used. Which row of a type comes where may differ
 /// from run to run.
 extern "C" __global__ void group_rows(GroupRowsArguments a) {
-  start_early();
   __shared__ int total[kMaxGroupTypes + 1];   // rows of a type
   __shared__ int before[kMaxGroupTypes + 1];  // of these, in blocks before this one; later before the next row
   __shared__ int first[kMaxGroupTypes + 2];   // group where a type begins

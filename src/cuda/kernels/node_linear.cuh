@@ -11,7 +11,6 @@
 //   kWeightByRow                               the weight's fastest index is the input channel
 //   tiles[][4]    column tiles: place in the row of out, columns, first term, one past the last term
 //   terms[][5]    what a tile sums: place in the row of x, input channels, place and strides of the weight
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
 
@@ -23,7 +22,6 @@ struct __align__(kVector * sizeof(real)) Pack {
 
 /// Grid: (groups of kRows rows, column tiles).
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(NodeLinearArguments a) {
-  start_early();
   constexpr int kLoadX = kRows * kDepth / kThreads, kLoadW = kColumns * kDepth / kThreads;
   __shared__ Pack xs[2][kDepth][kRows / kVector + 1];
   __shared__ Pack ws[2][kDepth][kColumns / kVector + 1];

@@ -15,7 +15,6 @@
 // Which lane has which k and column of a fragment is free, as long as both operands agree. A lane takes k = 2 t and
 // 2 t + 1 of eight, so that one access brings both of x. Of the weight one access brings both k of a column where k is
 // the fastest index, else the same k of the lane's column in every fragment.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
 
@@ -61,7 +60,6 @@ __device__ __forceinline__ int turned(int row, int k) {
 
 /// Grid: (groups of kRows rows, column tiles).
 extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(NodeLinearArguments a) {
-  start_early();
   // Copies of four numbers, or of one.
   constexpr int kNumbersX = kRows * kDepth / kThreads, kNumbersW = kColumns * kDepth / kThreads;
   // Rows of k with four numbers more than columns: lanes of two neighbouring k read 16 bytes each without conflicts.

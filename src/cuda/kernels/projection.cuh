@@ -3,8 +3,8 @@
 //   kLmax, kRows, kSlots, kPieces, kWarps (of a block forward)
 //   harmonics(real x, real y, real z, real* row) of a unit vector
 //   harmonics_gradient(real x, real y, real z, const real* row, real* g), as write_harmonics_gradient says
-//   spline_values(real t, bool below, real* b), spline_slopes(real t, bool below, real* b)
-#include "cuda/kernels/early_start.cuh"
+//   spline_values(real t, bool below, real* b): of the six rows
+//   spline_slopes(real t, real* b): of the five differences between them, within the pieces
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/projection.h"
 #include "cuda/kernels/table_place.cuh"
@@ -53,7 +53,6 @@ __device__ __forceinline__ Place place_of(const ProjectionArguments& a, int rece
 
 /// Grid: (graph_rows). Warps share a chunk's edges; each adds to sums of its own, which are added in their order.
 extern "C" __global__ void __launch_bounds__(kThreads) projection_forward(ProjectionArguments a) {
-  start_early();
   __shared__ real all_sums[kWarps][kChannels * kPitch];
   __shared__ real edges[kThreads * kEdge];
   const int row = blockIdx.x, thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -114,18 +113,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) projection_forward(Projec
   }
 }
 
-/// Grid: (graph_rows); an edge a thread.
+/// Grid: (graph_rows); an edge a thread. A row of shared memory is a row of the gradient, then its difference.
 extern "C" __global__ void __launch_bounds__(kProjectionThreads) projection_backward(ProjectionArguments a) {
-  start_early();
-  __shared__ real sums[kChannels * kPitch];
+  __shared__ real sums[2 * kChannels * kPitch];
   const int row = blockIdx.x, thread = threadIdx.x;
   const int begin = __ldg(a.row_ptr + row), end = __ldg(a.row_ptr + row + 1);
   if (begin >= end) return;
   const bool computed = !a.row_limit || row < __ldg(a.row_limit);
   if (computed) {
-    const real* const from = a.grad_sums + static_cast<int64>(row) * (kComponents * kChannels);
-    for (int i = thread; i < kComponents * kChannels; i += kProjectionThreads)
-      sums[i % kChannels * kPitch + i / kChannels] = __ldg(from + i);
+    const real* const from = a.grad_sums + static_cast<int64>(row) * (2 * kComponents * kChannels);
+    for (int i = thread; i < 2 * kComponents * kChannels; i += kProjectionThreads)
+      sums[i % (2 * kChannels) * kPitch + i / (2 * kChannels)] = __ldg(from + i);
   }
   __syncthreads();
   const int receiver_type = __ldg(a.types + row);
@@ -140,20 +138,29 @@ extern "C" __global__ void __launch_bounds__(kProjectionThreads) projection_back
     real values[kComponents], turn[kComponents], b[kOrder], slopes[kOrder];
     harmonics(p.ux, p.uy, p.uz, values);
     spline_values(p.t, p.below, b);
-    spline_slopes(p.t, p.below, slopes);
+    if (p.below) {
+      // 1, t, t^2: rows, and no differences.
+      slopes[0] = 0;
+      slopes[1] = 1;
+      slopes[2] = p.t + p.t;
+      slopes[3] = slopes[4] = slopes[5] = 0;
+    } else {
+      spline_slopes(p.t, slopes);
+      slopes[5] = 0;
+    }
     if (!(p.t == p.t)) b[0] = slopes[0] = p.t;
 #pragma unroll
     for (int c = 0; c < kComponents; ++c) turn[c] = 0;
     real along = 0;
     const real* const own = sums + p.first * kPitch;
+    const real* const steep = p.below ? own : own + kChannels * kPitch;
 #pragma unroll
     for (int i = 0; i < kOrder; ++i) {
       real product = 0;
 #pragma unroll
       for (int c = 0; c < kComponents; ++c) {
-        const real g = own[i * kPitch + c];
-        product += g * values[c];
-        turn[c] += b[i] * g;
+        if (c > 0) turn[c] += b[i] * own[i * kPitch + c];  // Y of degree 0 is constant
+        product += steep[i * kPitch + c] * values[c];
       }
       along += slopes[i] * product;
     }

@@ -14,7 +14,7 @@ struct ProjectionArguments {
   const int* row_limit = nullptr;    ///< one number: rows from there on are not computed; null: all are
   int type_count = 0, graph_rows = 0;
   float* sums = nullptr;             ///< forward: (nodes, width), written for the rows that are computed
-  const float* grad_sums = nullptr;  ///< backward: (nodes, width), read for these
+  const float* grad_sums = nullptr;  ///< backward: (nodes, 2 width), read for these
   double* grad_edge_vec = nullptr;   ///< backward: (E,3), written for the edges of all rows
 };
 

@@ -1,5 +1,4 @@
 // From counts to offsets: the middle step of every counting sort and of every row_ptr made on a device.
-#include "cuda/kernels/early_start.cuh"
 #include "cuda/kernels/scan.h"
 #include "cuda/kernels/warp.cuh"
 
@@ -29,7 +28,6 @@ __device__ __forceinline__ int sum_before(int value, int* sums, int* all) {
 
 /// The sum of every tile. Grid: (tiles).
 extern "C" __global__ void __launch_bounds__(kScanThreads) scan_tiles(ScanArguments a) {
-  start_early();
   __shared__ int sums[32];
   const int begin = blockIdx.x * kScanTile, end = min(a.count - begin, kScanTile);
   int sum = 0;
@@ -41,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(kScanThreads) scan_tiles(ScanArgume
 /// Offsets from the counts and the sums of their tiles. Grid: (tiles). A block adds up the tiles before its own by
 /// itself: there are few of them, and that way no block waits for another.
 extern "C" __global__ void __launch_bounds__(kScanThreads) scan_counts(ScanArguments a) {
-  start_early();
   __shared__ int sums[32];
   const int first = blockIdx.x * kScanTile + threadIdx.x * kScanEach;
   int own[kScanEach], sum = 0, before = 0, all;

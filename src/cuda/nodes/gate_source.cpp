@@ -1,7 +1,5 @@
 #include "cuda/nodes/gate_source.h"
 
-#include "cuda/kernels/embedded_source.h"
-
 namespace clebsch::cuda {
 namespace {
 
@@ -66,7 +64,6 @@ void write_gated(SourceWriter& w, const GatePlan::Gated& g, bool backward) {
 void write_kernel(SourceWriter& w, const GateProblem& problem, const GatePlan& plan, bool backward) {
   w.line("extern \"C\" __global__ void __launch_bounds__({})", kGateThreads);
   w.line("gate_{}({}) {{", backward ? "backward" : "forward", parameters(GateArguments{backward}));
-  w.text("start_early();");
   w.line("const int64 item = static_cast<int64>(blockIdx.x) * {} + threadIdx.x;", kGateThreads);
   w.line("const int row = static_cast<int>(item / {}), place = static_cast<int>(item % {});", gate_items(plan),
          gate_items(plan));
@@ -116,7 +113,6 @@ std::string gate_source(const GateProblem& problem, Scalar scalar) {
   w.line("// gate scalars={} gates={} gated={}", problem.scalars.str(), problem.gates.str(), problem.gated.str());
   w.line("typedef {} real;", scalar_name(scalar));
   w.text("typedef long long int64;");
-  w.text(embedded_source("early_start.cuh"));
   write_activations(w, problem, scalar);
   write_kernel(w, problem, plan, false);
   write_kernel(w, problem, plan, true);

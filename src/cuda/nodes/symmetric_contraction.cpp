@@ -62,6 +62,7 @@ const SymmetricContraction::Variant& SymmetricContraction::variant(SymmetricPass
 }
 
 int64_t SymmetricContraction::workspace(SymmetricPass pass, const SymmetricOperands& operands) const {
+  if (operands.type_count == 1) return 0;
   const int rows = variant(pass).schedule.rows;
   const int64_t groups = group_capacity(operands.nodes, operands.type_count, rows);
   return groups * (rows + 1) * static_cast<int64_t>(sizeof(int32_t));
@@ -74,16 +75,22 @@ void SymmetricContraction::launch(const SymmetricOperands& o, SymmetricArguments
           kMaxGroupTypes, o.type_count);
   const Variant& kernels = variant(arguments.pass);
   const int rows = kernels.schedule.rows, warps = kernels.schedule.warps;
-  const int groups = static_cast<int>(group_capacity(o.nodes, o.type_count, rows));
-  int32_t* const group_type = static_cast<int32_t*>(workspace);
-  int32_t* const order = group_type + groups;
-  kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
+  const bool grouped = o.type_count > 1;
+  const int groups = grouped ? static_cast<int>(group_capacity(o.nodes, o.type_count, rows))
+                             : static_cast<int>((int64_t{o.nodes} + rows - 1) / rows);
+  if (grouped) {
+    int32_t* const group_type = static_cast<int32_t*>(workspace);
+    int32_t* const order = group_type + groups;
+    kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
+    arguments.order = order;
+    arguments.group_type = group_type;
+  }
   arguments.x = o.x;
   arguments.coefficients = o.coefficients;
-  arguments.order = order;
-  arguments.group_type = group_type;
+  arguments.row_limit = o.row_limit;
   arguments.groups = groups;
   arguments.type_count = o.type_count;
+  arguments.nodes = o.nodes;
   kernels.main.launch((groups + warps - 1) / warps, (problem_->channels + 31) / 32, 32 * warps, stream, arguments);
 }
 

@@ -15,7 +15,7 @@ namespace clebsch::cuda {
 struct SymmetricOperands {
   const void* x = nullptr;             ///< (nodes, D, C)
   const void* coefficients = nullptr;  ///< (type_count, K, C)
-  const int32_t* types = nullptr;      ///< (nodes); rows of types out of range are written as zero
+  const int32_t* types = nullptr;      ///< (nodes); of several types, rows of types out of range are zero
   const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all are computed
   int32_t nodes = 0, type_count = 0;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cuda/emit/source_writer.h"
-#include "cuda/kernels/embedded_source.h"
 #include "cuda/nodes/horner_tree.h"
 
 namespace clebsch::cuda {
@@ -56,42 +55,44 @@ class Emitter {
     w_.line("typedef {} real;", scalar_name(schedule_.scalar));
     w_.line("typedef long long int64;");
     w_.text(tangent() ? kDualNumber : kPlainNumber);
-    w_.text(embedded_source("early_start.cuh"));
     w_.blank();
   }
 
   void signature() {
     w_.line("extern \"C\" __global__ void __launch_bounds__({}, {}) {}({}) {{", 32 * schedule_.warps,
             schedule_.min_blocks, symmetric_entry(schedule_.pass), parameters(SymmetricArguments{schedule_.pass}));
-    w_.text("start_early();");
   }
 
   void prologue() {
     const int64_t channels = problem_.channels;
     w_.line("const int group = blockIdx.x * {} + threadIdx.x / 32;", schedule_.warps);
     w_.line("if (group >= groups) return;");
-    w_.line("const int type = __ldg(group_type + group);");
+    w_.line("const int live = order ? nodes : row_limit ? min(__ldg(row_limit), nodes) : nodes;");
+    w_.line("const int type = order ? __ldg(group_type + group) : group * {} < live ? 0 : type_count;", schedule_.rows);
     w_.line("if (type < 0) return;");
     w_.line("const int lane_channel = blockIdx.y * 32 + threadIdx.x % 32;");
     w_.line("const bool on = lane_channel < {};", channels);
     w_.line("const int channel = on ? lane_channel : {};", channels - 1);
     each_row([&](int r) {
-      w_.line("const int found{0} = __ldg(order + static_cast<int64>(group) * {1} + {0});", r, schedule_.rows);
+      w_.line("const int place{0} = group * {1} + {0};", r, schedule_.rows);
+      w_.line("const int found{0} = order ? __ldg(order + place{0}) : place{0} < nodes ? place{0} : -1;", r);
       // A place without a row repeats the first one and writes nothing.
-      w_.line("const bool on{0} = on && found{0} >= 0;", r);
+      w_.line("bool on{0} = on && found{0} >= 0;", r);
       w_.line("const int64 row{0} = found{0} >= 0 ? found{0} : found0;", r);
     });
-    w_.line("if (type == type_count) {{");
+    // Rows that are not computed: a whole group, or without an order the end of one.
     each_row([&](int r) {
+      w_.line("if (type == type_count || found{} >= live) {{", r);
       w_.line("if (on{}) {{", r);
       if (!forward()) zeros("grad_x", r, problem_.components);
       if (tangent()) w_.line("if (out) {{");
       if (forward() || tangent()) zeros("out", r, problem_.out_components);
       if (tangent()) w_.line("}}");
       w_.line("}}");
+      w_.line("on{} = false;", r);
+      w_.line("}}");
     });
-    w_.line("return;");
-    w_.line("}}");
+    w_.line("if (type == type_count) return;");
     const int64_t per_type = static_cast<int64_t>(problem_.monomials.size()) * channels;
     w_.line("const real* const weights = coefficients + static_cast<int64>(type) * {} + channel;", per_type);
     if (tangent())

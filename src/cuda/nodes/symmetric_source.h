@@ -30,8 +30,11 @@ SymmetricSchedule plan_symmetric(const SymmetricProblem& problem, SymmetricPass 
 struct SymmetricArguments {
   SymmetricPass pass = SymmetricPass::forward;
   const void *x = nullptr, *coefficients = nullptr;
-  const int32_t *order = nullptr, *group_type = nullptr;  ///< (groups * rows) and (groups), of group_rows
-  int32_t groups = 0, type_count = 0;
+  /// (groups * rows) and (groups), of group_rows; null with one type: the groups are the rows in turn, zero from
+  /// *row_limit (null: none) on.
+  const int32_t *order = nullptr, *group_type = nullptr;
+  const int32_t* row_limit = nullptr;
+  int32_t groups = 0, type_count = 0, nodes = 0;
   const void *grad_out = nullptr, *tangent_x = nullptr, *tangent_coefficients = nullptr;
   void *out = nullptr, *grad_x = nullptr;  ///< in the tangent pass out may be null
 
@@ -41,8 +44,10 @@ struct SymmetricArguments {
     visit("const real* __restrict__ coefficients", coefficients);
     visit("const int* __restrict__ order", order);
     visit("const int* __restrict__ group_type", group_type);
+    visit("const int* __restrict__ row_limit", row_limit);
     visit("int groups", groups);
     visit("int type_count", type_count);
+    visit("int nodes", nodes);
     if (pass != SymmetricPass::forward) visit("const real* __restrict__ grad_out", grad_out);
     if (pass == SymmetricPass::tangent) {
       visit("const real* __restrict__ tangent_x", tangent_x);

@@ -147,8 +147,10 @@ ProjectedLayer project(const Model::Impl& impl, const Problem& problem, const De
     weight = projection_weight_and(problem, projection, weight, std::vector<double>(values, values + next.numel()));
   }
   made.module = impl.metadata.radial.front().module;
+  const std::vector<double> differences = projection_differences(problem, projection, weight);
+  weight.insert(weight.end(), differences.begin(), differences.end());
   made.table =
-      at::empty({1, static_cast<int64_t>(problem.paths.size()), projection.slots, projection.rows, problem.in1.dim()},
+      at::empty({3, static_cast<int64_t>(problem.paths.size()), projection.slots, projection.rows, problem.in1.dim()},
                 at::TensorOptions().dtype(at::kFloat));
   std::transform(weight.begin(), weight.end(), made.table.mutable_data_ptr<float>(),
                  [](double v) { return static_cast<float>(v); });

@@ -14,7 +14,7 @@ namespace clebsch {
 struct ProjectedLayer {
   std::string module;      ///< where they lie
   std::string folded;      ///< the weight of a linear map that `table` has taken in and that is empty then; "": none
-  at::Tensor table;        ///< (1, paths, slots, spline rows, channels) float32
+  at::Tensor table;        ///< (3, paths, slots, spline rows, channels) float32
   at::Tensor table_index;  ///< (T,T) int32: the slot of the second type, -1 for pairs that are not in use
 };
 
