@@ -4,6 +4,7 @@ the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/deve
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -31,7 +32,7 @@ def put(name: str, text: str) -> None:
 
 
 def of(where: dict) -> str:
-    return f"{where['machine']}, driver {where['driver']}, commit {where['commit']}, {where['date']}"
+    return f"{where['machine']}, driver {where['driver']}, commit {where['commit'][:9]}, {where['date']}"
 
 
 def measured(folder: Path) -> tuple[list[dict], dict]:
@@ -75,6 +76,26 @@ def sizes(points: list[dict], where: dict) -> str:
     return "\n".join(out)
 
 
+def sections(points: list[dict], where: dict) -> str:
+    """LAMMPS's own parts of a step on several GPUs, and what the step takes beyond its share of one GPU's."""
+    out = [f"{of(where)}; milliseconds of LAMMPS's own sections (its first rank's):", ""]
+    out += ["| model, atoms | GPUs | a step | beyond its share of one GPU's | Pair | Modify, with the wait for the GPU "
+            "| Comm | Neigh | MB sent by the largest rank |"]  # fmt: skip
+    out += ["|" + "---|" * 9]
+    for p in sorted(points, key=lambda p: (p["case"], p["atoms"])):
+        if p["ranks"] == 1 or "step_ms" not in p:
+            continue
+        one = alone(points, p, p["atoms"])
+        beyond = f"{p['step_ms'] - one['step_ms'] / p['ranks']:+.2f}" if one else ""
+        ms = {name: p["step_ms"] * share / 100 for name, share in p["sections_percent"].items()}
+        sent = re.search(r"largest: \d+, (\d+)\)", " ".join(p["told"]))
+        names = " | ".join(f"{ms[name]:.2f}" for name in ("Pair", "Modify", "Comm", "Neigh"))
+        bytes_sent = f"{int(sent[1]) / 1e6:.1f}" if sent else ""
+        head = f"| {p['case']}, {p['atoms']:,} | {p['ranks']} | {p['step_ms']:.2f} | {beyond}"
+        out.append(f"{head} | {names} | {bytes_sent} |")
+    return "\n".join(out)
+
+
 def largest(points: list[dict]) -> str:
     """What went through and what did not, and why."""
     out = ["| atoms | GPUs | ms a step | MB of a GPU | |", "|---|---|---|---|---|"]
@@ -87,7 +108,8 @@ def largest(points: list[dict]) -> str:
 
 def said(failure: str) -> str:
     text = " ".join(failure.split()).replace("|", "/")
-    return "out of memory" if "out of memory" in text.lower() else text[-160:]
+    short = "out of memory" in text.lower() or "Use fewer atoms a GPU" in text
+    return "out of memory" if short else text[-160:]
 
 
 def known_records() -> dict[str, dict]:
@@ -155,11 +177,13 @@ def record(outs: list[Path]) -> int:
             rows.append(folder / "gpus_records.json")
         if points:
             put("sizes", sizes(points, where))
+            put("sections", sections(points, where))
         if rows := [keep_known(path) for path in rows]:
             script("benchmarks/record.py", *rows)
         tried = folder / "largest/largest.json"
         if tried.exists():
-            put("largest", largest(json.loads(tried.read_text())))
+            same = [p for p in points if p["case"] == "mace-M" and p["atoms"] > 400000]
+            put("largest", largest([*same, *json.loads(tried.read_text())]))
         if (folder / "parts/parts.md").exists():
             about = of(json.loads((folder / "parts/parts.json").read_text()))
             put("parts", f"{about}: {(folder / 'parts/parts.md').read_text()}")

@@ -284,7 +284,7 @@ def run(options: argparse.Namespace) -> int:
             return processes[-1]
 
         # Without a tool first: kernels are compiled, model files made, and the profiler names what each test launches.
-        seconds, count = min(PLAIN_SECONDS, left() / 2), max(1, min(8, options.processes // 2))
+        seconds, count = min(PLAIN_SECONDS, left() / 2), max(1, min(16, options.processes))
         for shard in range(count):
             more = ["--kernels", f"--shard={shard}/{count}", *options.pytest]
             command = pytest_command(f"plain-{shard}", out, seconds, options.tests, *more)

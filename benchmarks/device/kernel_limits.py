@@ -6,7 +6,7 @@ Needs a GPU, ncu (where the machine lets it read hardware counters) and CLEBSCH_
 benchmarks/models/pace.py. For each model and size (8 cells^3 atoms of diamond) one step that is not replayed runs under
 ncu, its kernels are grouped by name, and the longest are shown. OUT gets limits.md, limits.json and ncu's own tables
 (compressed). --timeline: cells of a system whose replayed step is listed launch by launch, with the gaps between.
-ncu's times are those of kernels run alone with cold caches, so they are longer than a step's.
+ncu runs each kernel alone, several times, and by itself; times of a step are those of benchmarks/models/pace.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common  # noqa: E402
 
-SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "SchedulerStats", "MemoryWorkloadAnalysis",
-            "ComputeWorkloadAnalysis")  # fmt: skip
-KERNELS = "regex:interaction|node_linear|symmetric|sum_|group_rows|projection|gate|fixed|quanta|largest"
+SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "SchedulerStats")
+#: Those of which one may be among the longest.
+KERNELS = "regex:interaction_|node_linear|symmetric_|projection_|quanta|largest|sum_slab"
 #: Column of the table -> metric of ncu; the first that a version has counts.
 METRICS = {
     "us": ("gpu__time_duration.sum",),
@@ -110,7 +110,8 @@ def of_kernel(launches: list[dict[str, str]]) -> dict:
 
 def profiled(name: str, cells: int, options: argparse.Namespace) -> dict:
     """Figures of the longest kernels of a step."""
-    words = [shutil.which("ncu") or "/usr/local/cuda/bin/ncu", "--clock-control", "none", "--profile-from-start", "off"]
+    words = [shutil.which("ncu") or "/usr/local/cuda/bin/ncu", "--clock-control", "none", "--cache-control", "none",
+             "--profile-from-start", "off"]  # fmt: skip
     for section in SECTIONS:
         words += ["--section", section]
     words += ["-k", KERNELS, "--csv", "--page", "raw", sys.executable, "-W", "ignore", __file__, "--step", name,

@@ -106,18 +106,22 @@ class Judged:
 def broken_row(grade: Callable[..., Array], own: Array, frames: list[Atoms], features: Array, types: Any) -> dict:
     """Parts of the structures with a broken bond: whose largest grade is above the training maximum, and above all
     training grades but one of 10,000; whose broken pair has the two largest grades, and one of whose atoms has the
-    largest. least: the smallest of their largest grades, over the training maximum. own: training grades."""
+    largest; whose broken bond is the first of all O-H bonds by the sum of its atoms' grades. least: the smallest of
+    their largest grades, over the training maximum. own: training grades. Atoms are ordered O H H."""
     most, nearly = float(own.max()), float(np.quantile(own, 0.9999))
     grades = grade(features, types).reshape(len(frames), -1)
-    above = pair = one = often = 0
+    above = pair = one = often = bond = 0
     for frame, mine in zip(frames, grades, strict=True):
         order = np.argsort(-mine)
         wanted = {frame.info["oxygen"], frame.info["hydrogen"]}
+        bonds = mine.reshape(-1, 3)[:, :1] + mine.reshape(-1, 3)[:, 1:]
+        first = int(bonds.argmax())
+        bond += {3 * (first // 2), 3 * (first // 2) + 1 + first % 2} == wanted
         above += mine.max() > most
         often += mine.max() > nearly
         pair += set(order[:2].tolist()) == wanted
         one += int(order[0]) in wanted
-    counted = {"above": above, "above_9999": often, "pair_first": pair, "one_first": one}
+    counted = {"above": above, "above_9999": often, "pair_first": pair, "one_first": one, "bond_first": bond}
     parts = {key: value / len(frames) for key, value in counted.items()}
     return {**parts, "least": float(grades.max(1).min() / most)}
 
@@ -169,9 +173,11 @@ def judge(name: str, train: list[Atoms], hard: list[Atoms], broken: list[Atoms],
 def records_of(result: dict) -> list[dict]:
     """What summary.json keeps of a model: the grade of the library, and what it is compared with."""
     name, rows, found = result["model"].replace("-", "_"), result["rows"], []
-    kept = ("auc", "auc_tenth", "spearman", "above", "above_9999", "one_first", "pair_first")
-    compared = ("auc", "auc_tenth", "above")
-    for end, row in (("", rows["pooled"]), ("_by_element", rows["an element each"]), ("_of_force", rows["|F|"])):
+    kept = ("auc", "auc_tenth", "spearman", "above", "above_9999", "one_first", "pair_first", "bond_first")
+    compared = ("auc", "auc_tenth", "spearman", "above", "bond_first")
+    ends = {"": "pooled", "_by_element": "an element each", "_of_force": "|F|", "_maxvol": "pooled, maxvol",
+            "_squares": "pooled, squares too"}  # fmt: skip
+    for end, row in ((end, rows[variant]) for end, variant in ends.items()):
         for key in compared if end else kept:
             if key in row:
                 found.append({"name": f"grade_{key}_{name}{end}", "value": row[key], "unit": "of 1", "spread": None,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clebsch.grade import fit
+
 Array = NDArray[np.float64]
 
 
@@ -34,7 +36,8 @@ class Variant:
 
     centred: features from their mean; constant: with one more that is 1; per_element: mean and C of the atom's element
     (else, when centred, the mean of the element and C of all); ridge: of C's largest eigenvalue; unit: features are
-    divided by their standard deviation first.
+    divided by their standard deviation first; squares: features are whitened, and their squares and a constant are
+    features as well; maxvol: the largest coordinate in a MaxVol subset, as the library's --grade maxvol.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Variant:
     per_element: bool = False
     ridge: float = 1e-8
     unit: bool = False
+    squares: bool = False
+    maxvol: bool = False
 
 
 class Fitted:
@@ -51,6 +56,12 @@ class Fitted:
     def __init__(self, variant: Variant, features: Array, types: NDArray[np.int64]) -> None:
         self.variant = variant
         self.kinds = sorted(set(types.tolist()))
+        if variant.maxvol:
+            pooling = "element" if variant.per_element else "all"
+            self.library = fit(features, types, max(self.kinds) + 1, "maxvol", variant.ridge, pooling)
+            return
+        if variant.squares:
+            self.first = Fitted(Variant("", per_element=variant.per_element, ridge=variant.ridge), features, types)
         self.scale = np.maximum(features.std(0), 1e-12) if variant.unit else np.ones(features.shape[1])
         self.means, self.whitenings = {}, {}
         for t in self.kinds:
@@ -66,6 +77,9 @@ class Fitted:
             self.whitenings[t] = vectors / np.sqrt(rank * (values + ridge))
 
     def _rows(self, features: Array, types: NDArray[np.int64]) -> Array:
+        if self.variant.squares:
+            whitened = self.first.whitened(features, types)
+            return np.concatenate([np.ones((len(types), 1)), whitened, whitened**2], axis=1)
         rows = features / self.scale
         for t in self.kinds:
             rows[types == t] -= self.means[t]
@@ -73,13 +87,20 @@ class Fitted:
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
         return rows
 
+    def whitened(self, features: Array, types: NDArray[np.int64]) -> Array:
+        """Rows whose squared length is the grade."""
+        rows = self._rows(features, types)
+        result = np.empty(rows.shape)
+        for t in self.kinds:
+            result[types == t] = rows[types == t] @ self.whitenings[t]
+        return result
+
     def __call__(self, features: Array, types: NDArray[np.int64]) -> Array:
         """Grades (N,)."""
-        rows, result = self._rows(features, types), np.empty(len(types))
-        for t in self.kinds:
-            y = rows[types == t] @ self.whitenings[t]
-            result[types == t] = np.einsum("ij,ij->i", y, y)
-        return result
+        if self.variant.maxvol:
+            return self.library.of(features, types)
+        y = self.whitened(features, types)
+        return np.einsum("ij,ij->i", y, y)
 
 
 VARIANTS = (
@@ -96,4 +117,8 @@ VARIANTS = (
     Variant("an element each, centred, ridge 1e-4", centred=True, per_element=True, ridge=1e-4),
     Variant("an element each, centred, ridge 1e-6", centred=True, per_element=True, ridge=1e-6),
     Variant("an element each, centred, ridge 1e-11", centred=True, per_element=True, ridge=1e-11),
+    Variant("pooled, squares too", squares=True),
+    Variant("an element each, squares too", squares=True, per_element=True),
+    Variant("pooled, maxvol", maxvol=True),
+    Variant("an element each, maxvol", maxvol=True, per_element=True),
 )

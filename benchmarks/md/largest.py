@@ -133,7 +133,9 @@ def main() -> int:
     if args.only:
         keep([attempt(args, exact, alone, 1, args.only)])
         return 0
-    measured = [p for p in known_points(args.known) if p["case"] == args.case and p.get("device_mb")]
+    measured = [
+        p for p in known_points(args.known) if p["case"] == args.case and not p["failure"] and p.get("device_mb")
+    ]
     if not measured:
         keep([attempt(args, exact, alone, 1, 256000)])
         measured = [p for p in points if p.get("device_mb")]

@@ -33,7 +33,7 @@ enum class OutputKind {
 
 /// What a file with a grade of extrapolation says of its training set (docs/uncertainty.md).
 struct TrainingGrades {
-  std::string grade;                     ///< "leverage" or "maxvol"
+  std::string grade;                     ///< "leverage", "maxvol" or "squares"
   bool pooled = true;                    ///< one matrix for all elements, else one an element
   std::vector<int64_t> counts;           ///< (T) atoms of each type; a type without atoms has infinite grades
   double ridge = 0;                      ///< in units of the covariance of features

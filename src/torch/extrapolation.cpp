@@ -20,8 +20,8 @@ namespace clebsch::ops {
 
 void check_grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
                   int64_t first, std::string_view grade) {
-  require(grade == "leverage" || grade == "maxvol",
-          "clebsch::extrapolation: expected a grade of leverage or maxvol, got '{}'", grade);
+  require(grade == "leverage" || grade == "maxvol" || has_squares(grade),
+          "clebsch::extrapolation: expected a grade of leverage, maxvol or squares, got '{}'", grade);
   require(x.dim() == 2 && x.is_floating_point() && types.dim() == 1 && types.scalar_type() == at::kInt &&
               types.size(0) == x.size(0),
           "clebsch::extrapolation: expected features of 2 dimensions and an int32 type a row, got {} dimensions and {} "
@@ -35,7 +35,12 @@ void check_grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor
           (transform.size(0) == 1 || transform.size(0) == counts.size(0)) && transform.size(2) > 0,
       "clebsch::extrapolation: expected a contiguous float64 transform of 1 or {} matrices, got {} of {} dimensions",
       counts.size(0), at::toString(transform.scalar_type()), transform.dim());
-  const int64_t width = transform.size(1);
+  const int64_t width = features_of_transform(grade, transform.size(1));
+  require(!has_squares(grade) ||
+              (transform.size(0) == 1 && transform.size(1) == 3 * width + 1 && transform.size(2) >= width),
+          "clebsch::extrapolation: expected one transform of 3 d + 1 rows and at least d columns for squares of d "
+          "features, got {} of {} rows and {} columns",
+          transform.size(0), transform.size(1), transform.size(2));
   require(width > 0 && first >= 0 && first <= x.size(1) && width <= x.size(1) - first,
           "clebsch::extrapolation: expected features {} to {} among {}", first, first + width - 1, x.size(1));
 }
@@ -45,11 +50,17 @@ namespace {
 
 constexpr const char* kOp = "extrapolation";
 
-/// Of rows (n, d) fp64, by a matrix (d, k).
-at::Tensor grades_by(const at::Tensor& rows, const at::Tensor& matrix, const LinearProblem& problem,
-                     std::string_view grade) {
+at::Tensor product(const at::Tensor& rows, const at::Tensor& matrix) {
+  const auto problem = cached_linear_problem(fmt::format("linear in={}x0e out={}x0e", matrix.size(0), matrix.size(1)));
   const at::Tensor y = at::empty({rows.size(0), matrix.size(1)}, rows.options());
-  multiply_blocks(problem, rows, matrix.reshape({-1}), false, y);
+  multiply_blocks(*problem, rows, matrix.contiguous().reshape({-1}), false, y);
+  return y;
+}
+
+/// Of rows (n, d) fp64, by a matrix (d, k).
+at::Tensor grades_by(const at::Tensor& rows, const at::Tensor& matrix, std::string_view grade) {
+  if (has_squares(grade)) return grades_of_squares(rows, matrix, product);
+  const at::Tensor y = product(rows, matrix);
   return grade == "leverage" ? y.mul(y).sum(1) : y.abs().amax(1);
 }
 
@@ -59,18 +70,17 @@ at::Tensor grades_cpu(const at::Tensor& x, const at::Tensor& types, const at::Te
   check_types(kOp, types, x.size(0), counts.size(0));
   check_tensor(kOp, "transform", transform, at::kDouble, transform.sizes());
   check_tensor(kOp, "counts", counts, at::kDouble, counts.sizes());
-  const int64_t width = transform.size(1);
-  const auto problem = cached_linear_problem(fmt::format("linear in={}x0e out={}x0e", width, transform.size(2)));
+  const int64_t width = features_of_transform(grade, transform.size(1));
   const at::Tensor rows = x.narrow(1, first, width).to(at::kDouble).contiguous();
   if (transform.size(0) == 1) {
-    const at::Tensor value = grades_by(rows, transform[0], *problem, grade);
+    const at::Tensor value = grades_by(rows, transform[0], grade);
     return value.masked_fill(counts.index_select(0, types).le(0.0), std::numeric_limits<double>::infinity());
   }
   at::Tensor out = at::full({x.size(0)}, std::numeric_limits<double>::infinity(), rows.options());
   for (int64_t t = 0; t < counts.size(0); ++t) {
     if (!(counts.const_data_ptr<double>()[t] > 0)) continue;
     const at::Tensor own = types.eq(t).nonzero().squeeze(1);
-    out.index_copy_(0, own, grades_by(rows.index_select(0, own), transform[t], *problem, grade));
+    out.index_copy_(0, own, grades_by(rows.index_select(0, own), transform[t], grade));
   }
   return out;
 }

@@ -1,7 +1,11 @@
-// clebsch::extrapolation on CUDA tensors: one kernel, from the last layer's features to a number a row.
+// clebsch::extrapolation on CUDA tensors: one kernel, from the last layer's features to a number a row; for many
+// features of pooled elements cuBLAS's product, which has the tensor cores for double precision.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
+
+#include <limits>
 
 #include "core/errors.h"
 #include "cuda/nodes/grades.h"
@@ -13,6 +17,26 @@ namespace clebsch::ops::extrapolation_on_cuda {
 namespace {
 
 constexpr const char* kOp = "extrapolation (cuda)";
+/// Columns up to which the kernel passes over a row's features once.
+constexpr int64_t kOnePass = 64;
+
+/// Of rows (n, d), all by one matrix (d, k).
+at::Tensor grades_by_product(const at::Tensor& rows, const at::Tensor& types, const at::Tensor& matrix,
+                             const at::Tensor& counts, std::string_view grade) {
+  const auto product = [](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b); };
+  const at::Tensor own = rows.to(at::kDouble);
+  at::Tensor value;
+  if (has_squares(grade)) {
+    value = grades_of_squares(own, matrix, product);
+  } else {
+    const at::Tensor y = product(own, matrix);
+    value = grade == "maxvol" ? y.abs().amax(1) : y.mul(y).sum(1);
+  }
+  // As the kernel: infinite for types without training atoms, and for those out of range.
+  const at::Tensor inside = types.clamp(0, counts.size(0) - 1);
+  const at::Tensor known = counts.index_select(0, inside).gt(0).logical_and(inside.eq(types));
+  return value.masked_fill(known.logical_not(), std::numeric_limits<double>::infinity());
+}
 
 at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor& transform, const at::Tensor& counts,
                   int64_t first, std::string_view grade) {
@@ -25,6 +49,9 @@ at::Tensor grades(const at::Tensor& x, const at::Tensor& types, const at::Tensor
   check_types_on(kOp, types, device, x.size(0), counts.size(0));
   require(x.size(0) < (int64_t{1} << 31) - 65536, "{}: expected fewer than 2^31 - 65536 rows", kOp);
   require(transform.numel() < (int64_t{1} << 31), "{}: expected a transform of fewer than 2^31 numbers", kOp);
+  if (transform.size(0) == 1 && (transform.size(2) > kOnePass || has_squares(grade)))
+    return grades_by_product(x.detach().narrow(1, first, features_of_transform(grade, transform.size(1))), types,
+                             transform[0], counts, grade);
   // Features may be columns of a wider tensor; what is not contiguous along a row is copied.
   const at::Tensor rows = x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous();
   cuda::GradeArguments a;

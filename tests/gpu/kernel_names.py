@@ -6,6 +6,7 @@ import re
 
 KERNELS = {
     "interaction": ("interaction_forward", "interaction_backward", "sum_slab", "largest_number", "quanta_to_numbers"),
+    "interaction projected": ("projection_forward", "projection_backward"),
     "interaction with density": ("interaction_density_forward", "interaction_density_backward"),
     "tensor_product_conv": ("conv_forward", "conv_backward", "conv_double_backward", "sum_by_sender"),
     "sums of both": ("sum_parts",),
@@ -89,6 +90,9 @@ KERNELS = {
         "wide_sums_of_two",
         "wide_sums_of_four",
         "wide_rows",
+        "wide_query_sums",
+        "wide_query_sums_of_two",
+        "wide_query_sums_of_four",
         "wide_query_gradients",
         "wide_key_gradients",
     ),
@@ -101,6 +105,10 @@ KERNELS = {
         "causal_half_add",
         "causal_half_split",
         "causal_half_rows",
+        "causal_half_coefficients",
+        "causal_half_query_sums",
+        "causal_half_query_gradients",
+        "causal_half_key_gradients",
     ),
     "spherical_attention, streamed": (
         "stream_forward",
@@ -140,6 +148,7 @@ KERNELS = {
         "pack_images",
         "output_gradients",
         "input_gradients",
+        "weight_gradients",
         "fold_matrices",
         "fold_norms",
     ),

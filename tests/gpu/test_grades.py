@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "parity"))
 from clebsch.batch import Evaluator  # noqa: E402
@@ -29,3 +30,26 @@ def test_as_on_the_cpu(tmp_path: Path, family: str, dtype: str, tolerance: float
         assert np.abs(found.energies - plain.energies).max() <= 1e-5 * np.abs(plain.energies).max()
         for a, b in zip(found.forces, plain.forces, strict=True):
             assert np.abs(a - b).max() <= 1e-5 * max(1.0, np.abs(b).max())
+
+
+@pytest.mark.parametrize("grade", ["leverage", "maxvol", "squares"])
+@pytest.mark.parametrize("width", [64, 65, 128])
+def test_widths(grade: str, width: int) -> None:
+    """Up to 64 columns a kernel's, else cuBLAS's, as of squares; columns of a wider tensor; a type without atoms."""
+    from clebsch import library
+
+    library.load()
+    random = np.random.default_rng(width)
+    x = torch.from_numpy(random.normal(size=(1000, width + 7)))
+    types = torch.from_numpy(random.integers(3, size=1000).astype(np.int32))
+    shape = (1, 3 * width + 1, 2 * width + 1) if grade == "squares" else (1, width, width)
+    transform = torch.from_numpy(random.normal(size=shape) / np.sqrt(width))
+    counts = torch.tensor([5.0, 0.0, 2.0], dtype=torch.float64)
+    expected = torch.ops.clebsch.extrapolation(x, types, transform, counts, 3, grade)
+    assert torch.isinf(expected[types == 1]).all() and torch.isfinite(expected[types != 1]).all()
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        there = [tensor.cuda() for tensor in (x.to(dtype), types, transform, counts)]
+        got = torch.ops.clebsch.extrapolation(*there, 3, grade).cpu()
+        assert torch.equal(torch.isinf(got), types == 1)
+        finite = types != 1
+        assert (got - expected)[finite].abs().max() <= tolerance * expected[finite].max()

@@ -49,8 +49,8 @@ def test_linear_attention(kind, causal, device):
 
 @pytest.mark.parametrize("keys", [200, 600])
 def test_clusters_of_blocks(keys, device):
-    """Two blocks, or four, add their sums of keys."""
-    compare_attention(*attention_tensors(1, 2, 1, 20, keys, 64, 64, torch.float16, device), bound=1e-3)
+    """Two blocks, or four, add their sums of keys, and of queries on the way back."""
+    compare_attention(*attention_tensors(1, 2, 1, keys, keys, 64, 64, torch.float16, device), bound=1e-3)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
@@ -64,9 +64,16 @@ def test_flagged_queries(d, causal, device):
     compare_attention(q, k, v, eps=1e-4, bound=2e-3, causal=causal)
 
 
-@pytest.mark.parametrize("mask", [None, "bool", "number"])
-@pytest.mark.parametrize(("d", "dtype"), [(16, torch.float16), (64, torch.float16), (128, torch.bfloat16),
-                                          (24, torch.float32), (8, torch.float64)], ids=str)  # fmt: skip
+STREAMS = [
+    *((d, torch.float16, mask) for d in (16, 64) for mask in (None, "bool", "number")),
+    (128, torch.bfloat16, "bool"),
+    (24, torch.float32, "number"),
+    (8, torch.float64, "bool"),
+    (8, torch.float64, None),
+]
+
+
+@pytest.mark.parametrize(("d", "dtype", "mask"), STREAMS, ids=str)
 def test_streamed_attention(d, dtype, mask, device):
     """Loops, mma.sync, and wgmma, which takes more than 64 queries; keys by eight and one by one."""
     bound = 1e-2 if dtype == torch.bfloat16 else 2e-3 if dtype == torch.float16 else None
@@ -107,10 +114,17 @@ def test_graph_attention(dtype, normalise, device):
         close(a, b, 1e-11 if dtype == torch.float64 else 2e-5, normalise)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32x3", "ieee"])
-@pytest.mark.parametrize("shape", [(2, 3, 32, 32, 32), (1, 17, 64, 32, 64), (1, 16, 128, 128, 128), (1, 9, 256, 64, 96),
-                                   (1, 8, 160, 32, 32),
-                                   (1, 8, 48, 80, 16)], ids=str)  # fmt: skip
+UPDATES = [
+    *(((2, 3, 32, 32, 32), precision) for precision in ("fp16", "ieee")),
+    *(((1, 17, 64, 32, 64), precision) for precision in ("bf16", "tf32x3")),
+    ((1, 16, 128, 128, 128), "bf16"),
+    ((1, 9, 256, 64, 96), "fp16"),
+    ((1, 8, 160, 32, 32), "bf16"),
+    *(((1, 8, 48, 80, 16), precision) for precision in ("fp16", "tf32x3")),
+]
+
+
+@pytest.mark.parametrize(("shape", "precision"), UPDATES, ids=str)
 def test_triangle(shape, precision, device):
     """The fused kernels for narrow and wide rows, the composed ones, and products by all of cuBLAS's ways."""
     batch, n, d, hidden, out = shape

@@ -137,18 +137,23 @@ TEST_F(EmulatedLinearTensor, StoresOfTwoNumbers) {
   check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 33, 0, -1);
 }
 
-TEST(LinearOnTensorCores, WithWideTilesUnlessToldOtherwise) {
-  const cuda::DeviceLimits limits = cuda::limits_of_architecture(90);
-  const auto chosen = [&](bool wide) { return cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits, wide); };
-  EXPECT_TRUE(chosen(true) && !chosen(false));
-  setenv("CLEBSCH_CUDA_LINEAR", "tensor=1", 1);
-  EXPECT_TRUE(chosen(true) && chosen(false));
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits, true));
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75), true));
+TEST(EmulatedLinearPlain, SinglePrecision) {
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
-  EXPECT_FALSE(chosen(true) || chosen(false));
+  check_linear<float>(kUneven, 53, 2, 50);
+  check_linear<float>("linear in=20x0e out=33x0e+2x1o", 20000, 0, 19990);
+  unsetenv("CLEBSCH_CUDA_LINEAR");
+}
+
+TEST(LinearOnTensorCores, InFloatUnlessToldOtherwise) {
+  const cuda::DeviceLimits limits = cuda::limits_of_architecture(90);
+  const auto chosen = [&] { return cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits); };
+  EXPECT_TRUE(chosen());
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75)));
+  setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
+  EXPECT_FALSE(chosen());
   setenv("CLEBSCH_CUDA_LINEAR", "blocks=1", 1);
-  EXPECT_THROW(chosen(true), Error);
+  EXPECT_THROW(chosen(), Error);
   unsetenv("CLEBSCH_CUDA_LINEAR");
 }
 

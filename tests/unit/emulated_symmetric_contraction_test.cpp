@@ -67,22 +67,23 @@ TEST(EmulatedGroupRows, EveryRowOnceInAGroupOfItsType) {
   }
 }
 
-/// `limit` of 23 rows are computed, row 4 is of a type that does not exist: its results are zero.
+/// `limit` of 23 rows are computed; with several types row 4 is of one that does not exist: its results are zero.
 struct Case {
-  static constexpr int kNodes = 23, kTypes = 3, kNoType = 4;
+  static constexpr int kNodes = 23, kNoType = 4;
   unsigned seed = reference::fresh_seed();
   std::mt19937_64 random{seed};
   std::shared_ptr<const SymmetricProblem> problem;
-  int limit;
+  int limit, kinds;
   std::vector<int32_t> types;
   Values x, coefficients, grad_out, tangent_x, tangent_coefficients;
 
-  explicit Case(const std::string& name, int limit_ = 19)
+  explicit Case(const std::string& name, int limit_ = 19, int kinds_ = 3)
       : problem(std::make_shared<const SymmetricProblem>(named_symmetric_problem(name))),
         limit(limit_),
+        kinds(kinds_),
         types(static_cast<size_t>(kNodes)) {
-    for (int32_t& type : types) type = static_cast<int32_t>(random() % kTypes);
-    const size_t weights = kTypes * problem->monomials.size() * problem->channels;
+    for (int32_t& type : types) type = static_cast<int32_t>(random() % kinds);
+    const size_t weights = kinds * problem->monomials.size() * problem->channels;
     x = reference::random_values(kNodes * problem->in.dim(), random);
     tangent_x = reference::random_values(x.size(), random);
     coefficients = reference::random_values(weights, random);
@@ -95,6 +96,7 @@ struct Case {
     result.grad_x.resize(x.size(), 0);
     std::fill(result.out.begin() + limit * problem->out.dim(), result.out.end(), 0);
     std::fill(result.grad_x.begin() + limit * problem->in.dim(), result.grad_x.end(), 0);
+    if (kinds == 1) return result;
     std::fill_n(result.out.begin() + kNoType * problem->out.dim(), problem->out.dim(), 0);
     std::fill_n(result.grad_x.begin() + kNoType * problem->in.dim(), problem->in.dim(), 0);
     return result;
@@ -102,12 +104,12 @@ struct Case {
 
   SymmetricOutput expected() const {
     return zero_where_not_computed(
-        reference::symmetric_contraction(*problem, limit, kTypes, x, coefficients, types, grad_out));
+        reference::symmetric_contraction(*problem, limit, kinds, x, coefficients, types, grad_out));
   }
 
   SymmetricOutput expected_change() const {
     SymmetricOutput result{Values(grad_out.size()), Values(x.size()), {}};
-    const cpu::SymmetricInput<double> input{x.data(), coefficients.data(), types.data(), limit, kTypes};
+    const cpu::SymmetricInput<double> input{x.data(), coefficients.data(), types.data(), limit, kinds};
     cpu::symmetric_contraction_tangent<double>(*problem, input, tangent_x.data(), tangent_coefficients.data(),
                                                grad_out.data(), result.out.data(), result.grad_x.data(), nullptr, 1);
     return zero_where_not_computed(result);
@@ -120,10 +122,10 @@ struct Case {
                          dc = cast(tangent_coefficients);
     std::vector<T> out(gt.size(), T(NAN)), grad(xt.size(), T(NAN));
     std::vector<int32_t> seen = types;
-    seen[kNoType] = 7;
+    if (kinds > 1) seen[kNoType] = 7;
     const auto kernels =
         cuda::SymmetricContraction::make(problem, sizeof(T) == 4 ? cuda::Scalar::f32 : cuda::Scalar::f64);
-    const cuda::SymmetricOperands operands{xt.data(), ct.data(), seen.data(), &limit, kNodes, kTypes};
+    const cuda::SymmetricOperands operands{xt.data(), ct.data(), seen.data(), &limit, kNodes, kinds};
     const auto workspace = [&](SymmetricPass pass) {
       return std::vector<char>(static_cast<size_t>(kernels->workspace(pass, operands)), 77);
     };
@@ -186,6 +188,13 @@ TEST(EmulatedSymmetric, CorrelationFour) {
 TEST(EmulatedSymmetric, AllRowsOrNone) {
   check<float>(Case("test-linear", Case::kNodes));
   check<float>(Case("test-linear", 0));
+}
+
+TEST(EmulatedSymmetric, OneTypeWithoutGroups) {
+  for (const int limit : {0, 1, 18, 19, 23}) {
+    check<float>(Case("test-uneven", limit, 1));
+    check_change<double>(Case("test-uneven", limit, 1));
+  }
 }
 
 TEST(EmulatedSymmetric, MaceM) { check<float>(Case("mace-M")); }

@@ -30,7 +30,10 @@ TEST(ScanCorpus, SeedsAreReadOrRefused) {
 }
 
 TEST(ScanCorpus, FindingsStayMended) {
-  for (const fuzz::Reader& reader : fuzz::kReaders) read_all(reader, "findings");
+  for (const fuzz::Reader& reader : fuzz::kReaders) {
+    read_all(reader, "findings");
+    read_all(reader, "corpus");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // needed.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "multilinear/triangle/device_fused.h"
 #include "nvrtc_needed.h"
 
@@ -25,6 +27,11 @@ TEST(TriangleKernels, CompileWithoutSpills) {
     for (const cuda::CompileRequest& request : fused_sources(*plan)) {
       const cuda::Cubin cubin = cuda::cached_compile(cuda::CubinCache(""), request.source, request.name, c.arch);
       EXPECT_FALSE(cubin.code.empty());
+      // Kernels for warpgroups start early (early_start.cuh), which their modules say by a symbol; no others do.
+      const std::string code(cubin.code.begin(), cubin.code.end());
+      EXPECT_EQ(code.find("clebsch_starts_early") != std::string::npos,
+                request.name == "project_warpgroups" || request.name == "output_warpgroups")
+          << request.name;
       for (const cuda::KernelResources& kernel : cubin.kernels) {
         // A few numbers outside of the loops over weights.
         EXPECT_LE(kernel.spill_bytes, 150) << kernel.name << " " << c.arch << " " << c.shape.d;

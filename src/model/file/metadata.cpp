@@ -166,11 +166,13 @@ void read_training(const Fields& top, const std::string& file, Metadata& m) {
   if (m.features == 0) top.refuse_at("extrapolation", "in a file that has 'features'", top.get("extrapolation"));
   TrainingGrades training;
   training.grade = fields.text("grade");
-  if (training.grade != "leverage" && training.grade != "maxvol")
-    fields.refuse_at("grade", "'leverage' or 'maxvol'", fields.get("grade"));
+  const bool squares = training.grade == "squares";
+  if (training.grade != "leverage" && training.grade != "maxvol" && !squares)
+    fields.refuse_at("grade", "'leverage', 'maxvol' or 'squares'", fields.get("grade"));
   const std::string pooling = fields.text("pooling");
   if (pooling != "all" && pooling != "element")
     fields.refuse_at("pooling", "'all' or 'element'", fields.get("pooling"));
+  if (squares && pooling != "all") fields.refuse_at("pooling", "'all' with squares", fields.get("pooling"));
   training.pooled = pooling == "all";
   for (const json& count : fields.list("counts", m.type_names.size(), m.type_names.size())) {
     if (!count.is_number_integer() || count.get<double>() < 0 || count.get<double>() > 1e15)

@@ -120,9 +120,13 @@ void check_extrapolation(Model::Impl& model) {
   for (const char* buffer : {"transform", "counts", "covariance"})
     require(grade.hasattr(buffer) && grade.attr(buffer).isTensor(),
             "model file {}: expected a tensor 'grade.{}', got none", model.name, buffer);
-  const at::Tensor transform = grade_buffer(model, "transform", {matrices, width, -1});
-  require(transform.size(2) >= 1 && transform.size(2) <= width,
-          "model file {}: expected 'grade.transform' of 1 to {} columns, got {}", model.name, width, transform.size(2));
+  // Squares of the features, and 1, are features as well there (torch/extrapolation.h).
+  const bool squares = training->grade == "squares";
+  const int64_t most = squares ? 2 * width + 1 : width;
+  const at::Tensor transform = grade_buffer(model, "transform", {matrices, squares ? 3 * width + 1 : width, -1});
+  require(transform.size(2) >= (squares ? width : 1) && transform.size(2) <= most,
+          "model file {}: expected 'grade.transform' of {} to {} columns, got {}", model.name, squares ? width : 1,
+          most, transform.size(2));
   const at::Tensor counts = grade_buffer(model, "counts", {types});
   for (int64_t t = 0; t < types; ++t)
     require(counts.const_data_ptr<double>()[t] == static_cast<double>(training->counts[t]),

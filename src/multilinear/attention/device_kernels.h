@@ -52,7 +52,7 @@ inline int tiles_of(const KernelShape& kernels) { return (kernels.d + 63) / 64 *
 constexpr unsigned kExactSumBytes = 65536;
 /// Rows of a block of exact_quads.cu or exact_rows.cu.
 inline int exact_rows(const KernelShape& kernels, bool quads) {
-  if (quads) return 128;
+  if (quads) return kernels.number == kFloat32 ? 64 : 128;
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
 }

@@ -54,7 +54,6 @@ int64_t key_rows(const Shape& shape) { return (shape.offsets ? 1 : shape.sequenc
 struct HalfChunks {
   int cluster = 1, partials = 1;  ///< blocks of a cluster, and what they leave for half_add
   int unit = 1;                   ///< partials are a multiple of it: heads have as many chunks each
-  bool added = false;
 
   HalfChunks(const Kernels& kernels, int wanted, int heads, bool clustered) {
     if (kernels.wide && clustered) {
@@ -64,7 +63,6 @@ struct HalfChunks {
     }
     partials = wanted * heads / cluster;
     unit = heads / std::gcd(heads, cluster);
-    added = kernels.wide && partials == 1;
   }
 };
 
@@ -107,7 +105,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   const bool fills = kernels->wide && shape.d + shape.dv > 128;
   const bool few = key_heads < 16 || fills;
   const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, few ? 2 : 1), 1, few);
-  const Partial partial(out, chunks.added ? 0 : one * 4, chunks.partials, 1, allocate);
+  const Partial partial(out, kernels->wide && chunks.partials == 1 ? 0 : one * 4, chunks.partials, 1, allocate);
   half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
   const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
@@ -123,7 +121,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   } else {
     kernels->half_sums.launch(key_heads * half.chunks, half_sum_threads(shape), stream, half);
   }
-  if (!chunks.added) {
+  if (!kernels->wide || partial.chunks > 1) {  // else it has been done
     half.chunks = partial.chunks;
     kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
   }
@@ -167,8 +165,8 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   const bool few = key_heads < 16 || (kernels.wide && shape.d + shape.dv > 128);
   const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, few ? 2 : 1),
                           static_cast<int>(group), few);
-  const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d), chunks.added ? 0 : one, chunks.partials,
-                        chunks.unit, allocate);
+  const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d),
+                        kernels.wide && chunks.partials == 1 ? 0 : one, chunks.partials, chunks.unit, allocate);
   half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : a.grad_k);
   half.coefficients = static_cast<float*>(a.grad_q);
@@ -224,7 +222,7 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, rows));
     kernels.query_gradients.launch(heads * half.parts, 256, stream, half);
   }
-  if (!chunks.added) {
+  if (!kernels.wide || partial.chunks > 1) {
     sums.chunks = partial.chunks;
     kernels.half_add.launch(key_heads * tiles, add_threads(sums.chunks), stream, sums);
   }

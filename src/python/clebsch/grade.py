@@ -16,7 +16,7 @@ from .errors import ClebschError
 
 Matrix = NDArray[np.float64]
 
-GRADES = ("leverage", "maxvol")
+GRADES = ("leverage", "maxvol", "squares")
 POOLINGS = ("all", "element")
 #: Of the largest eigenvalue of the covariance.
 AUTO_RIDGE = 1e-8
@@ -31,9 +31,9 @@ class Grade:
     """What a model file holds of its training set: T types, d features, G = 1 matrices when all elements are pooled,
     else one a type.
 
-    transform (G, d, k); counts (T,) atoms; covariance (G, d, d) = F^T F / n; ridge in the covariance's units, the
-    largest of the matrices'; median, 99% and 99.99% quantile and maximum of the
-    training atoms' grades.
+    transform (G, d, k), of squares (1, 3 d + 1, k); counts (T,) atoms; covariance (G, d, d) = F^T F / n; ridge in the
+    covariance's units, the largest of the matrices'; median, 99% and 99.99% quantile and maximum of the training atoms'
+    grades.
     """
 
     grade: str
@@ -52,8 +52,13 @@ class Grade:
         result = np.full(len(features), np.inf)
         for t in np.flatnonzero(self.counts):
             rows = types == t
-            y = features[rows] @ self.transform[0 if self.pooling == "all" else t]
-            result[rows] = (y * y).sum(1) if self.grade == "leverage" else np.abs(y).max(1, initial=0.0)
+            matrix = self.transform[0 if self.pooling == "all" else t]
+            if self.grade == "squares":
+                d = features.shape[1]
+                y = lifted(features[rows] @ matrix[:d, :d]) @ matrix[d:]
+            else:
+                y = features[rows] @ matrix
+            result[rows] = np.abs(y).max(1, initial=0.0) if self.grade == "maxvol" else (y * y).sum(1)
         return result
 
 
@@ -128,10 +133,25 @@ def maxvol_rows(rows: Matrix) -> NDArray[np.int64]:
     return chosen
 
 
+def lifted(rows: Matrix) -> Matrix:
+    """1, the columns, and their squares."""
+    return np.concatenate([np.ones((len(rows), 1)), rows, rows**2], axis=1)
+
+
+def _squares(features: Matrix, found: Spectrum, ridge: float | str) -> Matrix:
+    """(3 d + 1, 2 d + 1): the whitening of the features, whose squares are features then, and that of all of them."""
+    first = found.whitening(found.rank)
+    rows = lifted(features @ first)
+    second = spectrum(rows.T @ rows / len(rows), ridge)
+    return np.concatenate([np.pad(first, ((0, 0), (0, rows.shape[1] - first.shape[1]))), second.whitening(second.rank)])
+
+
 def _transform(features: Matrix, covariance: Matrix, grade: str, ridge: float | str) -> tuple[Matrix, float]:
     found = spectrum(covariance, ridge)
     if grade == "leverage":
         return found.whitening(found.rank), found.ridge
+    if grade == "squares":
+        return _squares(features, found, ridge), found.ridge
     kept = found.values > found.ridge
     basis = found.vectors[:, kept] / np.sqrt(found.values[kept])
     rows = features @ basis
@@ -151,12 +171,15 @@ def fit(
 
     leverage: f^T (F^T F / n + ridge)^-1 f / R with R = tr[C (C + ridge)^-1], so that the mean over the training set is
     1 exactly. maxvol: the largest magnitude of f A^-1, where the rows A are a MaxVol subset of the training atoms; at
-    most 1.01 in the training set (as in Lysogorskiy et al., Phys. Rev. Materials 7, 043801, 2023). With pooling
+    most 1.01 in the training set (as in Lysogorskiy et al., Phys. Rev. Materials 7, 043801, 2023). squares: the
+    leverage of the whitened features, their squares and 1; pooling "all" alone. With pooling
     "element" each element has its own. Memory: the features once or twice. Raises ClebschError for no
     atoms and as `spectrum`.
     """
     if grade not in GRADES or pooling not in POOLINGS:
         raise ClebschError(f"expected a grade of {GRADES} and a pooling of {POOLINGS}, got {grade!r} and {pooling!r}")
+    if grade == "squares" and pooling != "all":
+        raise ClebschError("extrapolation: expected pooling all with squares, got element")
     if len(features) == 0:
         raise ClebschError("extrapolation: expected training structures with atoms, got none")
     features = np.ascontiguousarray(features, dtype=np.float64)

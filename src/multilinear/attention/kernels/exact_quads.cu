@@ -1,5 +1,5 @@
 // As exact_rows.cu, for numbers of 16 and 32 bits and head sizes that are multiples of 32: 32 columns of a
-// matrix at a time are in shared memory in the order in which lanes read them, a warp has 32 rows. Compiled with
+// matrix at a time are in shared memory in the order in which lanes read them, a warp has 16 or 32 rows. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
@@ -10,8 +10,9 @@ using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
 constexpr int kInner = kD > kDv ? kD : kDv, kWarps = 4, kThreads = 32 * kWarps;
-/// Row tiles of a warp, and rows of a lane.
-constexpr int kHigh = 2, kLaneRows = 2 * kHigh, kWarpRows = 16 * kHigh, kRows = kWarpRows * kWarps;
+/// Row tiles of a warp, and rows of a lane; blocks of a multiprocessor.
+constexpr int kHigh = CLEBSCH_NUMBER == 1 ? 1 : 2, kBlocks = kHigh == 1 ? 4 : 3, kBlocksOfKeys = kHigh == 1 ? 4 : 2;
+constexpr int kLaneRows = 2 * kHigh, kWarpRows = 16 * kHigh, kRows = kWarpRows * kWarps;
 
 /// Columns 8 unit .. 8 unit + 7 of a row.
 struct alignas(16) Eight {
@@ -78,7 +79,7 @@ struct QuadRows {
 template <int kCount, bool kTurned>
 __device__ __forceinline__ void fetch_columns(double2* to, const double* matrix, int from) {
   const int lane = threadIdx.x % 32, t = lane % 4, column = lane / 4;
-#pragma unroll 4
+#pragma unroll 8
   for (int item = threadIdx.x / 32; item < kCount / 2; item += kWarps) {
     const int step = item / 4, eight = item % 4;
     const int inner = step / 4 * 32 + 8 * t + step % 4 * 2, at = from + 8 * eight + column;
@@ -132,7 +133,7 @@ struct TileRows {
 };
 
 /// Outputs and norms. Grid: sequences x heads, tiles; a block takes every `gridDim.y`-th tile of its head.
-extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_rows_of_queries(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_rows_of_queries(RowArguments a) {
   __shared__ __align__(16) double2 columns[kD * 16];
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
@@ -140,7 +141,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_rows_of_queries(R
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int lane = threadIdx.x % 32;
-  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
+  double ones[kLaneRows];
+#pragma unroll
+  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
   double trace = 0.0;
   for (int i = lane; i < kD; i += 32) trace += __ldg(gram + i * kAll + i);
   for (int bits = 16; bits > 0; bits /= 2) trace += __shfl_xor_sync(0xffffffffu, trace, bits);
@@ -186,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_rows_of_queries(R
 }
 
 /// dq = c1 grad M^T + c2 q G. Grid as quad_rows_of_queries. Coefficients of a row may lie where its gradient goes.
-extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_queries(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_gradients_of_queries(RowArguments a) {
   __shared__ __align__(16) double2 columns[kInner * 16];
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
@@ -194,7 +197,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_quer
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
   const int lane = threadIdx.x % 32;
-  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
+  double ones[kLaneRows];
+#pragma unroll
+  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
   for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
        from += static_cast<long long>(gridDim.y) * kRows) {
     const TileRows rows(all, from);
@@ -225,24 +230,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_quer
 
 /// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM. Grid: sequences x key heads,
 /// tiles.
-extern "C" __global__ void __launch_bounds__(kThreads, 3) quad_gradients_of_keys(RowArguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksOfKeys) quad_gradients_of_keys(RowArguments a) {
   __shared__ __align__(16) double2 columns[kInner * 16];
   const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;
   if (a.head_flags && !a.head_flags[blockIdx.x]) return;
   const double* gram = a.gradient_sums + static_cast<long long>(blockIdx.x) * kD * kAll;
   const Rows all = key_rows(a.shape, sequence, key_head);
   const int lane = threadIdx.x % 32;
-  const double ones[kLaneRows] = {1.0, 1.0, 1.0, 1.0};
+  double ones[kLaneRows];
+#pragma unroll
+  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
   const number* weights = static_cast<const number*>(a.multiplicity);
   if (weights) weights += multiplicity_row(a.shape, sequence) - all.first;
   for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
        from += static_cast<long long>(gridDim.y) * kRows) {
     const TileRows rows(all, from);
-    double weight[kLaneRows] = {1.0, 1.0, 1.0, 1.0}, of_weight[kLaneRows] = {};
-    if (weights) {
+    double weight[kLaneRows], of_weight[kLaneRows] = {};
 #pragma unroll
-      for (int h = 0; h < kLaneRows; ++h) weight[h] = to_double(weights[rows.at[h]]);
-    }
+    for (int h = 0; h < kLaneRows; ++h) weight[h] = weights ? to_double(weights[rows.at[h]]) : 1.0;
     const QuadRows<kD> k(a.k, rows.at);
     const QuadRows<kDv> v(a.v, rows.at);
 #pragma unroll 1

@@ -74,6 +74,7 @@ struct SumTile {
 
   /// Part `part` of kParts of what waits, into a stage.
   static constexpr int kParts = 8, kNumbers = kEach * kUnit;
+  template <bool kOfQueries>
   __device__ __forceinline__ void write(double* stage, const Waiting& from, int part) const {
 #pragma unroll
     for (int i = 0; i < kNumbers; ++i) {
@@ -82,11 +83,13 @@ struct SumTile {
       const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
       const int side = unit / kUnits, shift = shift_of(step) ^ 8 * side;
       stage[step * kLine + side * kBlock + ((u * kUnits + unit % kUnits) ^ shift)] =
-          to_double(from.unit[e].x[u]) * from.factor[e];
+          kOfQueries ? raw_double(from.unit[e].x[u]) * kRawScale * from.factor[e]
+                     : raw_double(from.unit[e].x[u]) * (kRawScale * from.factor[e]);
     }
   }
 
   /// Multiplies a stage; between the products the next one is written, which the tensor cores leave time for.
+  template <bool kOfQueries>
   __device__ __forceinline__ void multiply(const double* stage, double* next, const Waiting& from) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int shift = shift_of(t), places[2] = {g ^ shift, (g + 8) ^ shift};
@@ -106,7 +109,7 @@ struct SumTile {
         const double b[2] = {at[0], at[4 * kLine]};
         multiply_large_tile(sums[0][j], a[0], b);
         multiply_large_tile(sums[1][j], a[1], b);
-        write(next, from, 4 * half + j);
+        write<kOfQueries>(next, from, 4 * half + j);
       }
     }
   }
@@ -180,14 +183,14 @@ __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
 #pragma unroll
     for (int w = 0; w < kWaiting; ++w) read(waiting[w], mine.first + w * kSteps);
 #pragma unroll
-    for (int part = 0; part < SumTile::kParts; ++part) sums.write(stages[0], waiting[0], part);
+    for (int part = 0; part < SumTile::kParts; ++part) sums.write<kOfQueries>(stages[0], waiting[0], part);
     read(waiting[0], mine.first + kWaiting * kSteps);
     __syncthreads();
     for (long long row = mine.first; row < end; row += 2 * kSteps) {
 #pragma unroll
       for (int stage = 0; stage < 2; ++stage) {
         Waiting& next = waiting[(1 - stage) % kWaiting];
-        sums.multiply(stages[stage], stages[1 - stage], next);
+        sums.multiply<kOfQueries>(stages[stage], stages[1 - stage], next);
         read(next, row + (1 + kWaiting + stage) * kSteps);
         __syncthreads();
       }

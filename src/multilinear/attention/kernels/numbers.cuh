@@ -70,6 +70,18 @@ __device__ __forceinline__ unsigned float_to_bits(float x) {
 #endif
 }
 __device__ __forceinline__ double to_double(number x) { return static_cast<double>(unpack(x)); }
+/// The number's bits as those of a double, by integer instructions alone: the number times 1 / kRawScale.
+#if CLEBSCH_NUMBER == 2
+constexpr double kRawScale = 0x1p1008;
+#else
+constexpr double kRawScale = 0x1p896;
+#endif
+__device__ __forceinline__ double raw_double(number x) {
+  constexpr unsigned kInfinity = CLEBSCH_NUMBER == 2 ? 0x7c00u : 0x7f80u, kShift = CLEBSCH_NUMBER == 2 ? 10 : 13;
+  const unsigned size = x & 0x7fffu, sign = (x & 0x8000u) << 16;
+  const unsigned high = sign | size << kShift | (size >= kInfinity ? 0x7ff00000u : 0u);
+  return __longlong_as_double(static_cast<long long>(static_cast<unsigned long long>(high) << 32));
+}
 __device__ __forceinline__ double to_double(double x) { return x; }
 __device__ __forceinline__ number to_number(double x) {
   return static_cast<number>(float_to_bits(static_cast<float>(x)));
@@ -77,5 +89,7 @@ __device__ __forceinline__ number to_number(double x) {
 #else
 __device__ __forceinline__ double to_double(float x) { return static_cast<double>(x); }
 __device__ __forceinline__ double to_double(double x) { return x; }
+constexpr double kRawScale = 1.0;
+__device__ __forceinline__ double raw_double(number x) { return to_double(x); }
 __device__ __forceinline__ number to_number(double x) { return static_cast<number>(x); }
 #endif

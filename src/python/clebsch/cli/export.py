@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         family.add_argument(
             "--extrapolation", metavar="TRAIN.xyz", help="training structures: the model then grades atoms unlike them"
         )
-        family.add_argument("--grade", choices=("leverage", "maxvol"), default="leverage", help="which grade")
+        family.add_argument(
+            "--grade", choices=("leverage", "maxvol", "squares"), default="leverage", help="which grade"
+        )
         family.add_argument(
             "--ridge", type=_ridge, default="auto", metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)"
         )
