@@ -1,6 +1,6 @@
 """Whether initcheck of compute-sanitizer sees what cuBLAS writes: torch's own kernel reads a product and nothing else.
 
-PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool initcheck python tests/gpu/initcheck_control.py float16 64 320 48
+PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool initcheck python tests/gpu/initcheck_control.py TYPE M N K
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 
 def main(name: str, *sizes: str) -> None:
-    """Rows, columns and length of the product, of numbers of that type."""
+    """Rows, columns and length of the product, of numbers of that type, e.g. float16 64 320 48."""
     rows, columns, length = map(int, sizes)
     dtype = getattr(torch, name)
     x = torch.randn(rows, length, device="cuda").to(dtype)
