@@ -289,6 +289,28 @@ def table(rows: list[dict[str, Any]]) -> None:
         print(f"{arm:12s}{runs:6d}{hard:10.1f}{hard / base[0]:11.3f}{easy:10.1f}{easy / base[1]:11.3f}", flush=True)
 
 
+def records_of(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Errors of every choice over those of the random one, as summary.json has them; spread: largest less smallest."""
+    found = []
+    base = {key: np.mean([r[key] for r in rows if r["arm"] == "random"]) for key in ("hard", "300K")}
+    said = {
+        "unit": "of random's error",
+        "dtype": "float32",
+        "deterministic": False,
+        "error": None,
+        "peer": None,
+        **about,
+    }
+    for arm in dict.fromkeys(r["arm"] for r in rows if r["arm"] != "random"):
+        for key, name in (("hard", "hard"), ("300K", "300_k")):
+            values = [r[key] / base[key] for r in rows if r["arm"] == arm]
+            spread = float(np.ptp(values)) if len(values) > 1 else None
+            found.append(
+                {"name": f"grade_retraining_{name}_{arm}", "value": float(np.mean(values)), "spread": spread} | said
+            )
+    return found
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -329,6 +351,8 @@ def main() -> None:
         one.join(timeout=5)
     if rows:
         table(rows)
+        records = records_of(rows, common.about(args.device))
+        common.save(args.json.with_name(f"{args.json.stem}_records.json"), records)
 
 
 if __name__ == "__main__":
