@@ -12,7 +12,6 @@ KERNELS = {
     "sums of both": ("sum_parts",),
     "edge_embedding": ("edge_embedding_forward", "edge_embedding_backward", "edge_embedding_double_backward"),
     "symmetric_contraction": ("symmetric_forward", "symmetric_backward", "symmetric_tangent"),
-    "node projection": ("projection_forward", "projection_backward"),
     "linear, species_linear, dense": ("node_linear", "group_rows"),
     "gate": ("gate_forward", "gate_backward"),
     "extrapolation": ("grades_float", "grades_double"),

@@ -137,18 +137,18 @@ __device__ __forceinline__ void ask_for_tile(const void* tensor, long long first
   }
 }
 
-/// x to normalised rows, which also go to `normal` unless that is null, and 1 / deviation. Masked rows that have no
-/// norm count as zeros.
-__device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], const GradientArguments& a,
-                                       long long first, const float (&mask)[2], operand* normal) {
+/// x to normalised rows, which also go to `normal` unless that is null, and 1 / deviation; read(h, u, x) reads columns
+/// 32 u + 8 t .. of row g + 8 h. Masked rows that have no norm count as zeros.
+template <typename Read>
+__device__ __forceinline__ void norm_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], float eps, const Read& read,
+                                       const float (&mask)[2], operand* normal) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const number* from = static_cast<const number*>(a.x) + (first + g + 8 * h) * kD + 8 * t;
     float x[kD / 32][8], sum = 0, squares = 0;
 #pragma unroll
     for (int u = 0; u < kD / 32; ++u) {
-      load8(from + 32 * u, x[u]);
+      read(h, u, x[u]);
 #pragma unroll
       for (int e = 0; e < 8; ++e) sum += x[u][e];
     }
@@ -161,7 +161,7 @@ __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inv
         squares += x[u][e] * x[u][e];
       }
     }
-    inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
+    inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kD) + eps);
     const bool none = mask[h] == 0.0f && !(inverse[h] > 0.0f && mean - mean == 0.0f);
     if (none) inverse[h] = 0.0f;
 #pragma unroll
@@ -173,6 +173,16 @@ __device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inv
       if (normal) store_eight<true>(normal + (g + 8 * h) * kD + 32 * u + 8 * t, x[u]);
     }
   }
+}
+
+/// The same, of rows from `first` on in memory.
+__device__ __forceinline__ void load_x(unsigned (&rows)[kD / 16][4], float (&inverse)[2], const GradientArguments& a,
+                                       long long first, const float (&mask)[2], operand* normal) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const auto read = [&](int h, int u, float(&x)[8]) {
+    load8(static_cast<const number*>(a.x) + (first + g + 8 * h) * kD + 32 * u + 8 * t, x);
+  };
+  norm_x(rows, inverse, a.eps, read, mask, normal);
 }
 
 /// Where a lane's addresses of ldmatrix lie in an image. What differs between rows, columns and steps of a loop that is
