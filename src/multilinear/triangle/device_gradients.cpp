@@ -25,8 +25,8 @@ int64_t input_shared(const Shape& shape) {
 }
 
 int64_t weight_shared() {
-  constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;  // four tiles: one of x as it is read
-  return kAlignment + kMatrix + kGradientParts * 4 * kTile;
+  constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;
+  return kAlignment + kMatrix + kGradientParts * 3 * kTile;
 }
 
 struct GradientKernels {

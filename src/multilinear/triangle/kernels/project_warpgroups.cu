@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at), next(a, min(at + blocks, parts - 1));
       const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
-      ask_for_part(a, next);
+      if (CLEBSCH_X != 1) ask_for_part(a, next);  // of 32-bit rows it costs more than it saves
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
 #pragma unroll 1

@@ -10,16 +10,11 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "five kinds of blocks"
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 // What a warpgroup has in shared memory, bytes: normalised rows, gradients (two times 64 columns), channels twice.
 constexpr int kGradientsAt = 2 * kBlockOfRows, kLinesAt = kGradientsAt + 2 * kBlockOfRows, kLinesBytes = 64 * 2 * kRows;
-/// Rows of x as they are read, where they have 16 bits.
-constexpr bool kStaged = sizeof(number) == 2;
-constexpr int kStagedAt = kLinesAt + 2 * kLinesBytes, kOwn = kStagedAt + (kStaged ? kRows * kD * 2 : 0);
+constexpr int kOwn = kLinesAt + 2 * kLinesBytes;
 constexpr int kImageBytes = 2 * 128 * 128;
 
 /// The 16 bytes `chunk` of a row of 128 bytes.
 __device__ __forceinline__ int chunk_at(int row, int chunk) { return row * 128 + (chunk ^ row % 8) * 16; }
-
-/// Where 16 bytes of a row of x are staged: neighbouring rows begin in different halves of the banks.
-__device__ __forceinline__ int staged_at(int row, int chunk) { return row * 2 * kD + (chunk ^ row % 2 << 2) * 16; }
 
 /// sums (64, 128) += gradients (64 rows, 64 columns)^T rows (64 rows, 128 columns).
 __device__ __forceinline__ void multiply_rows(float (&sums)[64], unsigned gradients, unsigned rows) {
@@ -74,14 +69,6 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
         copy16(to + chunk_at(place_of(channel), chunk), from + channel * square + 8 * chunk);
       }
     }
-    if (tile < tiles && kStaged) {  // a warp's own rows
-      const char* from = static_cast<const char*>(a.x) + (tile * kRows + 16 * (warp % 4)) * 2 * kD;
-#pragma unroll
-      for (int q = 0; q < 8; ++q) {
-        const int row = lane / 16 + 2 * q, chunk = lane % 16;
-        copy16(own + kStagedAt + staged_at(16 * (warp % 4) + row, chunk), from + row * 2 * kD + 16 * chunk);
-      }
-    }
     end_copies();
   };
   if (!of_gates) {
@@ -97,43 +84,29 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, 128> image{shared_address(memory)};
-  float next_mask[2] = {};
-  const auto read_mask = [&](long long tile) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) next_mask[h] = mask_at(a.mask, tile * kRows + 16 * (warp % 4) + g + 8 * h);
-  };
-  if (at < tiles) read_mask(at);
   float z_sums[64], gate_sums[64];
   clear(z_sums);
   clear(gate_sums);
 #pragma unroll 1
   for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
+    fetch(at + step, buffer ^ 1);
     const long long row = at * kRows + 16 * (warp % 4);
-    if (at + step < tiles && !kStaged) {
+    if (at + step < tiles) {
       constexpr int kRowBytes = kD * static_cast<int>(sizeof(number));
       const char* next = static_cast<const char*>(a.x) + (at + step) * kRows * kRowBytes;
       for (int line = thread; line < kRows * kRowBytes / 128; line += 128) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(next + 128 * line));
       }
     }
-    const float mask[2] = {next_mask[0], next_mask[1]};
-    float inverse[2], of_mask[2] = {0.0f, 0.0f};
+    float mask[2], inverse[2], of_mask[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, row + g + 8 * h);
     unsigned x[kD / 16][4];
-    await_copies<0>();
-    __syncwarp();
-    if (kStaged) {
-      const auto read = [&](int h, int u, float(&to)[8]) {
-        load8(reinterpret_cast<const number*>(own + kStagedAt + staged_at(16 * (warp % 4) + 8 * h + g, 4 * u + t)), to);
-      };
-      norm_x(x, inverse, a.eps, read, mask, nullptr);
-    } else {
-      load_x(x, inverse, a, row, mask, nullptr);
-    }
+    load_x(x, inverse, a, row, mask, nullptr);
     // Nobody reads the last tile's rows and gradients any more; this tile's channels are there.
     await_products<0>();
+    await_copies<1>();
     asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
-    fetch(at + step, buffer ^ 1);
-    if (at + step < tiles) read_mask(at + step);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int of_tile = 16 * (warp % 4) + 8 * h + g;
