@@ -168,9 +168,10 @@ TEST(EmulatedProjection, ProblemsThatCannotBeProjected) {
   EXPECT_THROW(density_projection(Problem::parse(scalars_to(1, 8)), 12, 1), Error);
   // Features of many types would need more sums than shared memory has.
   EXPECT_FALSE(projection_fits(density_projection(Problem::parse(scalars_to(3, 8)), 96, 60)));
-  EXPECT_FALSE(interaction_projects(Problem::parse(scalars_to(3, 8)), 1, 96, 1, Scalar::f64));
-  EXPECT_FALSE(interaction_projects(Problem::parse(scalars_to(3, 8)), 3, 96, 1, Scalar::f32));
-  EXPECT_TRUE(interaction_projects(Problem::parse(scalars_to(3, 8)), 1, 96, 1, Scalar::f32));
+  EXPECT_FALSE(interaction_projects(Problem::parse(scalars_to(3, 32)), 1, 96, 1, Scalar::f64));
+  EXPECT_FALSE(interaction_projects(Problem::parse(scalars_to(3, 32)), 3, 96, 1, Scalar::f32));
+  EXPECT_TRUE(interaction_projects(Problem::parse(scalars_to(3, 32)), 1, 96, 1, Scalar::f32));
+  EXPECT_FALSE(interaction_projects(Problem::parse(scalars_to(2, 32)), 1, 96, 2, Scalar::f32)) << "too few channels";
 }
 
 }  // namespace

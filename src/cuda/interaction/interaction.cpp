@@ -30,6 +30,10 @@ constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
+/// Rows of a projection that a channel may have at most. With more its linear map costs what the projection spares: 128
+/// rows for 32 channels gain, 208 lose (docs/notebook/pace.md).
+constexpr int64_t kProjectedRowsAChannel = 4;
+
 /// The most bytes of integer sums: no more than slabs take.
 constexpr int64_t kLargestSumsBytes = kLargestSlabBytes;
 
@@ -106,9 +110,13 @@ bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar
 }
 
 bool interaction_projects(const Problem& problem, int64_t tables, int pieces, int slots, Scalar scalar) {
+  const int asked = schedule_options(kVariable).projection;
   const bool able = scalar == Scalar::f32 && tables == 1 && problem.radial && !problem.radial->density &&
-                    can_project(problem) && schedule_options(kVariable).projection != 0;
-  return able && projection_fits(density_projection(problem, pieces, slots));
+                    can_project(problem) && asked != 0;
+  if (!able) return false;
+  const DensityProjection projection = density_projection(problem, pieces, slots);
+  const bool pays = int64_t{slots} * projection.rows <= kProjectedRowsAChannel * problem.in1[0].mul;
+  return projection_fits(projection) && (pays || asked > 0);
 }
 
 bool interaction_projects_anywhere() { return schedule_options(kVariable).projection > 0; }

@@ -19,8 +19,8 @@ bool projection_fits(const DensityProjection& projection);
 std::string projection_source(const DensityProjection& projection);
 
 /// Whether an interaction is computed so on GPUs: in fp32, where can_project(), one radial function serves all pairs of
-/// types (`tables` is 1) and the sums fit; unless CLEBSCH_CUDA_INTERACTION says projection=0. Whoever makes tables
-/// asks, and knows that features follow from types.
+/// types (`tables` is 1), the sums fit and there are channels enough, or CLEBSCH_CUDA_INTERACTION says projection=1;
+/// never with projection=0. Whoever makes tables asks, and knows that features follow from types.
 bool interaction_projects(const Problem& problem, int64_t tables, int pieces, int slots, Scalar scalar);
 /// Whether CLEBSCH_CUDA_INTERACTION says projection=1: also where a device that is none runs the kernels, in tests.
 bool interaction_projects_anywhere();
