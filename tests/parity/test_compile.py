@@ -98,6 +98,18 @@ def test_any_types_in_use(needs_library, tmp_path):
         assert label.replace(" splines", "").replace(" float", " splines float") in labels
 
 
+@pytest.mark.parametrize(
+    ("name", "types"), [("carbon-mace", ["C"]), ("water-nequip", ["O"]), ("water-nequip", ["O", "H"])]
+)
+def test_shipped_models(needs_library, name, types):
+    """What a run asks for is on the list, also of a first layer that is projected for few types alone."""
+    path = str(ROOT / "models" / f"{name}.pt")
+    ahead = {(kernel["kernel"], kernel["problem"]) for kernel in kernels.compile_file(path, [90], dry_run=True).kernels}
+    asked = Model(path, types_in_use=types).compile_kernels(90, list_only=True)
+    assert {(kernel["kernel"], kernel["problem"]) for kernel in asked} <= ahead
+    assert any("projected" in kernel["kernel"] for kernel in asked) == (len(types) == 1)
+
+
 def test_fills_the_cache_once(filled, model, tmp_path, capsys):
     cache = tmp_path / "with a space" / "cache"
     command = ["compile", model, "--arch", "80", "--cache", str(cache), *EXACT]

@@ -10,6 +10,7 @@
 
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/interaction/interaction.h"
+#include "cuda/interaction/projection.h"
 #include "cuda/plan/device_limits.h"
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/tuned_plans.h"
@@ -21,20 +22,28 @@ namespace clebsch {
 namespace {
 
 /// Calls of every run of the model, whichever types are in use: pairs of one type have one table a layer, those of
-/// several may have several, which kernels may read as splines instead.
+/// several may have several, which kernels may read as splines instead; a projection is of the number of types in use,
+/// and pays for few alone. Complete for a model that was loaded with one type in use.
 std::vector<cuda::OpCall> calls_for_any_types(const Model::Impl& model) {
   const std::vector<double>& cutoffs = model.metadata.shown.pair_cutoffs;
+  const int types = static_cast<int>(model.metadata.shown.type_names.size());
   const bool one_cutoff = std::all_of(cutoffs.begin(), cutoffs.end(), [&](double c) { return c == cutoffs.front(); });
   std::vector<cuda::OpCall> calls;
   for (const cuda::OpCall& call : model.calls) {
     calls.push_back(call);
     if (cutoffs.size() == 1 || call.op.rfind("interaction", 0) != 0) continue;
-    const RadialDescription radial = *cached_problem(call.problem)->radial;
-    const bool one_table = one_cutoff && radial.transform == DistanceTransform::none;
+    const auto problem = cached_problem(call.problem);
+    const auto pays = [&](int slots) {
+      return cuda::interaction_projects(*problem, 1, call.pieces, slots, call.scalar);
+    };
+    cuda::OpCall other = call;
+    for (other.slots = 1; call.slots > 0 && other.slots <= types && pays(other.slots); ++other.slots)
+      calls.push_back(other);  // each kernel is compiled once
+    other.slots = other.pieces = 0;
+    const bool one_table = one_cutoff && problem->radial->transform == DistanceTransform::none;
     for (const int64_t tables : {1, one_table ? 1 : 2}) {
-      cuda::OpCall other = call;
-      other.splines = cuda::interaction_splines(tables, radial, call.scalar);
-      calls.push_back(std::move(other));  // each kernel is compiled once
+      other.splines = cuda::interaction_splines(tables, *problem->radial, call.scalar);
+      calls.push_back(other);
     }
   }
   return calls;

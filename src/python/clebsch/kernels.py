@@ -108,12 +108,10 @@ def compile_file(
         problem = torch.classes.clebsch.Model.kernel_cache_problem(folder)
         if problem:
             raise ClebschError(f"compiled kernels cannot be kept: {problem}")
-    # Kernels are listed for any types in use, and no kernel depends on how fine their tables are: little is built.
+    # Kernels are listed for any types in use: with one of them little is built.
     names = torch.classes.clebsch.Model.inspect(os.fspath(path)) if os.path.isfile(path) else None
     in_use = json.loads(names)["type_names"][:1] if names else []
-    model = Model(
-        path, dtype=dtype, radial=radial, deterministic=deterministic, threads=1, types_in_use=in_use, table_pieces=16
-    )
+    model = Model(path, dtype=dtype, radial=radial, deterministic=deterministic, threads=1, types_in_use=in_use)
     result = Compiled(folder)
     start = time.monotonic()
     for arch in archs:
