@@ -21,6 +21,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/gather_exchange.h"
@@ -206,7 +207,11 @@ int main(int argc, char** argv) {
   }
   std::printf("rank %d %s\n", me, line.c_str());
   std::fflush(stdout);
-  if (!right) MPI_Abort(MPI_COMM_WORLD, 1);
+  if (!right) {
+    // mpiexec may forget what it has not passed on yet when a rank aborts.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
   if (command == "fault") std::_Exit(0);  // communicators that were ended cannot be given back together
   MPI_Finalize();
   return 0;

@@ -144,16 +144,19 @@ TEST(EmulatedLinearPlain, SinglePrecision) {
   unsetenv("CLEBSCH_CUDA_LINEAR");
 }
 
-TEST(LinearOnTensorCores, InFloatUnlessToldOtherwise) {
+TEST(LinearOnTensorCores, ManyNodesInFloatUnlessToldOtherwise) {
   const cuda::DeviceLimits limits = cuda::limits_of_architecture(90);
-  const auto chosen = [&] { return cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits); };
-  EXPECT_TRUE(chosen());
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits));
-  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75)));
+  const auto chosen = [&](bool wide) { return cuda::linear_on_tensor_cores(cuda::Scalar::f32, limits, wide); };
+  EXPECT_TRUE(chosen(true));
+  EXPECT_FALSE(chosen(false));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f64, limits, true));
+  EXPECT_FALSE(cuda::linear_on_tensor_cores(cuda::Scalar::f32, cuda::limits_of_architecture(75), true));
+  setenv("CLEBSCH_CUDA_LINEAR", "tensor=1", 1);
+  EXPECT_TRUE(chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
-  EXPECT_FALSE(chosen());
+  EXPECT_FALSE(chosen(true));
   setenv("CLEBSCH_CUDA_LINEAR", "blocks=1", 1);
-  EXPECT_THROW(chosen(), Error);
+  EXPECT_THROW(chosen(true), Error);
   unsetenv("CLEBSCH_CUDA_LINEAR");
 }
 

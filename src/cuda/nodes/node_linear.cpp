@@ -15,8 +15,8 @@ bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 
 }  // namespace
 
-bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits) {
-  bool wanted = true;
+bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide) {
+  bool wanted = wide;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
     require(item.name == "tensor", "{}: expected tensor=0 or tensor=1, got '{}'", kVariable, item.text);
     wanted = item.value != 0;
@@ -41,7 +41,7 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
       const std::string label = fmt::format("linear{} {} {}", transposed ? " transposed" : "", wide ? "wide" : "narrow",
                                             scalar_name(call.scalar));
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
-                        const bool tensor = linear_on_tensor_cores(scalar, limits);
+                        const bool tensor = linear_on_tensor_cores(scalar, limits, wide);
                         CompiledLinear made = compile_linear(*problem, transposed, scalar, wide, tensor, limits, cache);
                         const int threads = made.tiling.threads();
                         return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
@@ -61,14 +61,14 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
     : problem_(std::move(problem)),
       scalar_(scalar),
       limits_(device_limits(current_device())),
-      tensor_(linear_on_tensor_cores(scalar, limits_)) {}
+      tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)} {}
 
 const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool aligned) const {
   const LinearTiling widest = linear_tiling(scalar_, true);
   const int64_t blocks =
       (int64_t{nodes} + widest.rows - 1) / widest.rows * linear_column_tiles(*problem_, transposed, widest);
   const bool wide = blocks >= 2 * limits_.multiprocessors;
-  const bool tensor = aligned && tensor_;
+  const bool tensor = aligned && tensor_[wide];
   return *variants_.get({transposed, wide, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, tensor, limits_);
     return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),

@@ -50,13 +50,14 @@ class NodeLinear {
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
-  bool tensor_;                                                   ///< on tensor cores where operands are aligned
+  bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
   mutable Kept<std::tuple<bool, bool, bool>, Variant> variants_;  ///< by transposed, wide, tensor
 };
 
-/// Whether maps of this dtype run on tensor cores there, as three products of tf32 for one of fp32, unless the
-/// environment variable CLEBSCH_CUDA_LINEAR says tensor=0. Throws Error for another text of the variable.
-bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits);
+/// Whether maps of this dtype run on tensor cores there, as three products of tf32 for one of fp32: with wide tiles,
+/// which many nodes take, unless the environment variable CLEBSCH_CUDA_LINEAR says tensor=1 (all) or tensor=0 (none).
+/// Few nodes are faster without (docs/notebook/pace.md). Throws Error for another text of the variable.
+bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide);
 
 /// Machine code of one tiling, through the cache. Throws Error when it does not compile.
 struct CompiledLinear {
