@@ -1,6 +1,7 @@
 """What a grade that is read every step costs a step.
 
-    python benchmarks/grade/overhead.py make FOLDER [NAME ...]    files: nequip-M, allegro-l2, mace-M (needs mace-torch)
+    python benchmarks/grade/overhead.py make FOLDER [NAME ...] [--grade squares]
+                                            files: nequip-M, allegro-l2, mace-M (needs mace-torch); NAME-squares
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
     python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
 
@@ -34,22 +35,28 @@ def crystal(cells: int, symbols: str, seed: int = 0):
     return atoms
 
 
-def make(folder: Path, names: list[str]) -> None:
+def elements_of(name: str) -> str:
+    return "C" if name.startswith("mace-M") else "CO"
+
+
+def make(folder: Path, names: list[str], grade: str) -> None:
     from clebsch import export
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        wanted = export.Extrapolation([crystal(2, "C" if name == "mace-M" else "CO", seed) for seed in range(8)])
+        training = [crystal(2, elements_of(name), seed) for seed in range(8)]
+        wanted = export.Extrapolation(training, grade)
+        path = folder / f"{name}{'' if grade == 'leverage' else '-' + grade}.pt"
         if name == "mace-M":
             from bench_mace import model_of
 
-            export.mace(model_of(name), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+            export.mace(model_of(name), path, verify=False, extrapolation=wanted)
             continue
         from make_models import set_global_state, upstream
 
         set_global_state(allow_tf32=False)
         write = export.allegro if name.startswith("allegro") else export.nequip
-        write(upstream(name.removeprefix("nequip-")), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+        write(upstream(name.removeprefix("nequip-")), path, verify=False, extrapolation=wanted)
 
 
 def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, float]:
@@ -69,8 +76,9 @@ def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, flo
                 times[which, step] = 1e3 * (time.perf_counter() - begin)
     plain, graded, again = np.median(times, axis=1)
     spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(steps)
+    replayed = device == "cpu" or all(calculator.model.last_run["replayed"] for calculator in calculators)
     return {"plain_ms": plain, "graded_ms": graded, "percent": 100 * (graded / plain - 1), "spread": spread,
-            "null_percent": 100 * (again / plain - 1)}  # fmt: skip
+            "null_percent": 100 * (again / plain - 1), "replayed": replayed}  # fmt: skip
 
 
 def timeline(path: Path, atoms, steps: int = 10) -> None:
@@ -118,16 +126,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=STEPS, help="that are measured")
+    parser.add_argument("--grade", default="leverage", help="of the models that are made")
     parser.add_argument("--cells", type=int, help="of diamond, along each axis")
     parser.add_argument("--json", type=Path, default=Path("overhead.json"))
     args = parser.parse_args()
     if args.what == "make":
-        make(args.folder, args.names or list(NAMES))
+        make(args.folder, args.names or list(NAMES), args.grade)
         return
     records = []
-    for name in args.names or [name for name in NAMES if (args.folder / f"{name}.pt").exists()]:
+    present = [path.stem for name in NAMES for path in sorted(args.folder.glob(f"{name}*.pt"))]
+    for name in args.names or present:
         cells = args.cells or (10 if args.what == "timeline" or args.device.startswith("cuda") else 3)
-        path, atoms = args.folder / f"{name}.pt", crystal(cells, "C" if name == "mace-M" else "CO")
+        path, atoms = args.folder / f"{name}.pt", crystal(cells, elements_of(name))
         if args.what == "timeline":
             timeline(path, atoms)
             continue
@@ -135,7 +145,7 @@ def main() -> None:
         found_text = (
             f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
         )
-        within = f"(noise: {found['null_percent']:+.2f}%)"
+        within = f"(noise: {found['null_percent']:+.2f}%{'' if found['replayed'] else ', not as recorded graphs'})"
         print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
         kind = args.device.split(":")[0]
         record = {

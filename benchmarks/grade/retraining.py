@@ -1,17 +1,19 @@
 """Is a model that is trained on chosen structures better than one that is trained on as many at random?
 
-    python benchmarks/grade/retraining.py RETRAINING.npz --device cuda --json retraining.json [--arms random,doptimal]
+    python benchmarks/grade/retraining.py RETRAINING.npz --device cuda --json retraining.json [--fresh]
+        [--arms old+random,old+doptimal,random,doptimal]
 
 RETRAINING.npz: of pool.py, 200 structures of a pool of 4,000 by each choice. The shipped NequIP water weights are
-trained on for 100 epochs, always by one recipe: Adam down a cosine from 2e-3, as the model was before, 960 atoms
-a step, squared errors of forces and of energies an atom, weights averaged; with --with-old on 200 old structures too.
-A seed is one order of training and one choice, where that has chance in it. Runs are made side by side: by processes,
-and on a GPU, where a step is a graph, by several streams of a process.
+trained on for 100 epochs, or with --fresh others at random are, always by one recipe: Adam down a cosine from 2e-3
+(4e-3), squared errors of forces and of energies an atom, weights averaged. "old+": on 200 old structures too.
+A seed is one order of training and one choice, where that has chance in it, and with --fresh one set of weights to begin
+with. Runs are made side by side: by processes, and on a GPU, where a step is a graph, by several streams of a process.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import time
 import warnings
@@ -211,103 +213,118 @@ def upstream(fresh: int | None) -> torch.nn.Module:
     raise SystemExit("expected upstream's ForceStressOutput in the model")
 
 
+class Shared:
+    """What the runs of a process have in common: the structures that judge, and weights of a seed to begin with."""
+
+    def __init__(self, packed: Data, args: argparse.Namespace) -> None:
+        self.packed, self.args = packed, args
+        self.tests = {name: Boxes(part(packed, name), args.device, TEST_BATCH) for name in ("hard", "easy")}
+        self.old = part(packed, "old")
+        self._models: dict[int | None, tuple[torch.nn.Module, dict[str, float]]] = {}
+
+    def model(self, seed: int) -> tuple[torch.nn.Module, dict[str, float]]:
+        """A model of its own for a run, and its errors before."""
+        key = seed if self.args.fresh else None
+        if key not in self._models:
+            model = upstream(key).to(self.args.device)
+            self._models[key] = (model, self.errors(model))
+        model, errors = self._models[key]
+        return copy.deepcopy(model), errors
+
+    def errors(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"hard": force_error(model, self.tests["hard"]), "300K": force_error(model, self.tests["easy"])}
+
+
 class Run:
     """Trains one and judges it."""
 
-    def __init__(self, packed: Data, arm: str, seed: int, args: argparse.Namespace) -> None:
+    def __init__(self, shared: Shared, arm: str, seed: int) -> None:
+        args, packed = shared.args, shared.packed
         torch.manual_seed(seed)
-        self.begin, self.name, self.epochs = time.monotonic(), f"{arm} {seed}", args.epochs
-        device = args.device
-        self.model = upstream(seed if args.fresh else None).to(device)
-        self.tests = {name: Boxes(part(packed, name), device, TEST_BATCH) for name in ("hard", "easy")}
-        self.row: dict[str, Any] = {"arm": arm, "seed": seed, "with_old": args.with_old, "fresh": args.fresh}
-        self.row |= {f"before_{name}": value for name, value in self.errors().items()}
-        chosen = {key: values[packed[f"choice/{arm}_{seed}"]] for key, values in part(packed, "pool").items()}
-        boxes = Boxes(joined([chosen, part(packed, "old")]) if args.with_old else chosen, device, args.batch)
-        self.each = len(boxes) // boxes.size
-        self.rng = np.random.default_rng(seed)
+        self.begin, self.name, self.shared = time.monotonic(), f"{arm} {seed}", shared
+        self.model, before = shared.model(seed)
+        self.row: dict[str, Any] = {"arm": arm, "seed": seed, "fresh": args.fresh, "batch": args.batch}
+        self.row |= {f"before_{name}": value for name, value in before.items()}
+        picked = packed[f"choice/{arm.removeprefix('old+')}_{seed}"]
+        chosen = {key: values[picked] for key, values in part(packed, "pool").items()}
+        boxes = Boxes(joined([chosen, shared.old]) if arm.startswith("old+") else chosen, args.device, args.batch)
+        each = len(boxes) // boxes.size
+        self.steps, rng = args.epochs * each, np.random.default_rng(seed)
+        mixed = np.stack([rng.permutation(len(boxes))[: each * boxes.size] for _ in range(args.epochs)])
+        self.order = torch.from_numpy(mixed.reshape(self.steps, boxes.size)).to(args.device)
         rate = 2 * RATE if args.fresh else RATE
-        self.train = Training(self.model.train(), boxes, args.epochs * self.each, device, rate)
+        self.train = Training(self.model.train(), boxes, self.steps, args.device, rate)
         self.row["start_s"] = round(time.monotonic() - self.begin, 1)
 
-    def errors(self) -> dict[str, float]:
-        return {
-            "hard": force_error(self.model, self.tests["hard"]),
-            "300K": force_error(self.model, self.tests["easy"]),
-        }
-
-    def order(self) -> Tensor:
-        """An epoch's batches."""
-        boxes = self.train.boxes
-        mixed = self.rng.permutation(len(boxes))[: self.each * boxes.size].reshape(self.each, boxes.size)
-        return torch.from_numpy(mixed).to(boxes.positions.device)
-
-    def say(self, epoch: int) -> None:
-        if epoch % max(self.epochs // 5, 1) == 0:
-            print(f"{self.name}: epoch {epoch}, {1e3 * float(self.train.loss) ** 0.5:.1f} meV/A in the last batch, "
-                  f"{time.monotonic() - self.begin:.0f} s", flush=True)  # fmt: skip
+    def step(self, k: int) -> None:
+        self.train(k, self.order[k])
 
     def finish(self) -> dict[str, Any]:
         self.train.finish()
-        self.model.eval()
-        return {**self.row, **self.errors(), "graph": self.train.graph is not None,
-                "seconds": round(time.monotonic() - self.begin, 1)}  # fmt: skip
+        loss = 1e3 * float(self.train.loss) ** 0.5
+        return {**self.row, **self.shared.errors(self.model.eval()), "steps": self.steps, "last_loss": loss,
+                "graph": self.train.graph is not None, "seconds": round(time.monotonic() - self.begin, 1)}  # fmt: skip
 
 
 def worker(place: int, todo: list[tuple[str, int]], args: argparse.Namespace, results: Any) -> None:
     """Some runs at a time, a step of each in turn."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(args.threads)
+    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
     if args.device == "cuda":
         torch.cuda.set_device(place % torch.cuda.device_count())
-    packed = dict(np.load(args.packed))
+    shared = Shared(dict(np.load(args.packed)), args)
     for first in range(0, len(todo), args.together):
-        runs = [Run(packed, arm, seed, args) for arm, seed in todo[first : first + args.together]]
-        for epoch in range(args.epochs):
-            orders = [one.order() for one in runs]
-            if args.device == "cuda":
-                torch.cuda.synchronize()  # the orders are read on other streams
-            for k in range(runs[0].each):
-                for one, order in zip(runs, orders, strict=True):
-                    one.train(epoch * one.each + k, order[k])
-            if args.device == "cuda":
-                torch.cuda.synchronize()
-            for one in runs:
-                one.say(epoch + 1)
-        for one in runs:
-            results.put(one.finish())
+        runs = [Run(shared, arm, seed) for arm, seed in todo[first : first + args.together]]
+        wait()  # the orders are read on other streams
+        begin, last = time.monotonic(), max(one.steps for one in runs)
+        for k in range(last):
+            for one in (one for one in runs if k < one.steps):
+                one.step(k)
+            if k + 1 == min(50, last) or (k + 1) % max(last // 5, 1) == 0:
+                wait()
+                now = time.monotonic() - begin
+                print(f"{len(runs)} runs: step {k + 1} of {last}, {now:.0f} s, {1e3 * now / (k + 1):.1f} ms; last loss "
+                      + ", ".join(f"{one.name} {1e3 * float(one.train.loss) ** 0.5:.0f}" for one in runs),
+                      flush=True)  # fmt: skip
+            ended = [one for one in runs if one.steps == k + 1]
+            if ended:
+                wait()
+            for one in ended:
+                results.put(one.finish())
+
+
+def base_of(arm: str) -> str:
+    """What an arm is compared with."""
+    return "old+random" if arm.startswith("old+") else "random"
+
+
+def mean_of(rows: list[dict[str, Any]], arm: str, key: str) -> float:
+    values = [r[key] for r in rows if r["arm"] == arm]
+    return float(np.mean(values)) if values else np.nan
 
 
 def table(rows: list[dict[str, Any]]) -> None:
-    print(f"{'':12s}{'runs':>6s}{'hard':>10s}{'of random':>11s}{'300 K':>10s}{'of random':>11s}   meV/A")
-    means = {arm: [np.mean([r[key] for r in rows if r["arm"] == arm]) for key in ("hard", "300K")]
-             for arm in dict.fromkeys(r["arm"] for r in rows)}  # fmt: skip
-    print(f"{'before':18s}{rows[0]['before_hard']:10.1f}{'':11s}{rows[0]['before_300K']:10.1f}")
-    for arm, (hard, easy) in means.items():
-        base = means.get("random", (np.nan, np.nan))
+    print(f"{'':14s}{'runs':>6s}{'hard':>10s}{'of random':>11s}{'300 K':>10s}{'of random':>11s}   meV/A")
+    print(f"{'before':20s}{rows[0]['before_hard']:10.1f}{'':11s}{rows[0]['before_300K']:10.1f}")
+    for arm in dict.fromkeys(r["arm"] for r in rows):
+        hard, easy = (mean_of(rows, arm, key) for key in ("hard", "300K"))
+        base = [mean_of(rows, base_of(arm), key) for key in ("hard", "300K")]
         runs = sum(r["arm"] == arm for r in rows)
-        print(f"{arm:12s}{runs:6d}{hard:10.1f}{hard / base[0]:11.3f}{easy:10.1f}{easy / base[1]:11.3f}", flush=True)
+        print(f"{arm:14s}{runs:6d}{hard:10.1f}{hard / base[0]:11.3f}{easy:10.1f}{easy / base[1]:11.3f}", flush=True)
 
 
 def records_of(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[dict[str, Any]]:
     """Errors of every choice over those of the random one, as summary.json has them; spread: largest less smallest."""
     found = []
-    base = {key: np.mean([r[key] for r in rows if r["arm"] == "random"]) for key in ("hard", "300K")}
-    said = {
-        "unit": "of random's error",
-        "dtype": "float32",
-        "deterministic": False,
-        "error": None,
-        "peer": None,
-        **about,
-    }
-    for arm in dict.fromkeys(r["arm"] for r in rows if r["arm"] != "random"):
+    said = {"unit": "of random's error", "dtype": "float32", "deterministic": False, "error": None, "peer": None}
+    start = "fresh" if rows[0]["fresh"] else "shipped"
+    for arm in dict.fromkeys(r["arm"] for r in rows if r["arm"] != base_of(r["arm"])):
         for key, name in (("hard", "hard"), ("300K", "300_k")):
-            values = [r[key] / base[key] for r in rows if r["arm"] == arm]
+            values = [r[key] / mean_of(rows, base_of(arm), key) for r in rows if r["arm"] == arm]
             spread = float(np.ptp(values)) if len(values) > 1 else None
-            found.append(
-                {"name": f"grade_retraining_{name}_{arm}", "value": float(np.mean(values)), "spread": spread} | said
-            )
+            label = f"grade_retraining_{start}_{name}_{arm.replace('+', '_')}"
+            found.append({"name": label, "value": float(np.mean(values)), "spread": spread, **said, **about})
     return found
 
 
@@ -321,10 +338,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=BATCH, help="structures a step")
-    parser.add_argument("--workers", type=int, default=4, help="processes side by side, a GPU each in turn")
-    parser.add_argument("--together", type=int, default=2, help="runs of a process at a time")
+    parser.add_argument("--workers", type=int, default=1, help="processes side by side, a GPU each in turn")
+    parser.add_argument("--together", type=int, default=6, help="runs of a process at a time")
     parser.add_argument("--threads", type=int, default=2, help="of each process")
-    parser.add_argument("--with-old", action="store_true")
     parser.add_argument("--fresh", action="store_true", help="train from random weights")
     parser.add_argument("--json", type=Path, default=Path("retraining.json"))
     args = parser.parse_args()
