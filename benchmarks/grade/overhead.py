@@ -4,6 +4,7 @@
                                             files: nequip-M, allegro-l2, mace-M (needs mace-torch); NAME-squares
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
     python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
+    python benchmarks/grade/overhead.py op FOLDER                       what the op alone takes on a GPU
 
 Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, a step of ASE's calculator (energies, forces, stress) of
 a file with a grade: nobody asks for it, or every step gives it. Both take turns in random order; medians are compared.
@@ -15,6 +16,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase.build import bulk
@@ -59,14 +61,14 @@ def make(folder: Path, names: list[str], grade: str) -> None:
         write(upstream(name.removeprefix("nequip-")), path, verify=False, extrapolation=wanted)
 
 
-def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, float]:
+def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, Any]:
     """Medians of milliseconds a step without and with grades, their difference in percent, and as `null` that of a
     second calculator that nobody asks for grades either: what is noise."""
     from clebsch.ase import ClebschCalculator
 
     rng = np.random.default_rng(1)
     calculators = [ClebschCalculator(path, device, extrapolation=graded) for graded in (False, True, False)]
-    times = np.empty((3, steps))
+    times, parts = np.empty((3, steps)), np.zeros((3, steps, 3))
     for step in range(-10, steps):
         atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
         for which in rng.permutation(3):
@@ -74,11 +76,14 @@ def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, flo
             calculators[which].calculate(atoms, ["energy", "forces", "stress"])
             if step >= 0:
                 times[which, step] = 1e3 * (time.perf_counter() - begin)
+                said = calculators[which].model.last_run
+                parts[which, step] = [said[key] for key in ("upload_ms", "compute_ms", "read_ms")]
     plain, graded, again = np.median(times, axis=1)
     spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(steps)
     replayed = device == "cpu" or all(calculator.model.last_run["replayed"] for calculator in calculators)
     return {"plain_ms": plain, "graded_ms": graded, "percent": 100 * (graded / plain - 1), "spread": spread,
-            "null_percent": 100 * (again / plain - 1), "replayed": replayed}  # fmt: skip
+            "null_percent": 100 * (again / plain - 1), "replayed": replayed,
+            "parts_ms": np.median(parts, axis=1).tolist()}  # fmt: skip
 
 
 def timeline(path: Path, atoms, steps: int = 10) -> None:
@@ -118,11 +123,41 @@ def timeline(path: Path, atoms, steps: int = 10) -> None:
         )
 
 
+def operation(rows: int = 8000, repeats: int = 50) -> None:
+    """Prints what the op alone takes on a GPU, in microseconds, by grade and number of features."""
+    import torch
+
+    from clebsch import library
+
+    library.load()
+    random = np.random.default_rng(3)
+    for width in (64, 128):
+        x = torch.from_numpy(random.normal(size=(rows, width)).astype(np.float32)).cuda()
+        types = torch.zeros(rows, dtype=torch.int32, device="cuda")
+        counts = torch.ones(1, dtype=torch.float64, device="cuda")
+        for grade in ("leverage", "maxvol", "squares"):
+            shape = (1, 3 * width + 1, 2 * width + 1) if grade == "squares" else (1, width, width)
+            transform = torch.from_numpy(random.normal(size=shape)).cuda()
+            arguments = (x, types, transform, counts, 0, grade)
+            for _ in range(3):
+                torch.ops.clebsch.extrapolation(*arguments)
+            graph, ends = torch.cuda.CUDAGraph(), [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            with torch.cuda.graph(graph):
+                for _ in range(repeats):
+                    torch.ops.clebsch.extrapolation(*arguments)
+            graph.replay()
+            ends[0].record()
+            graph.replay()
+            ends[1].record()
+            torch.cuda.synchronize()
+            print(f"{grade} of {width} features, {rows} rows: {1e3 * ends[0].elapsed_time(ends[1]) / repeats:.1f} us")
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("make", "measure", "timeline"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("make", "measure", "timeline", "op"))
+    parser.add_argument("folder", type=Path, help="of op: any")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=STEPS, help="that are measured")
@@ -132,6 +167,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.what == "make":
         make(args.folder, args.names or list(NAMES), args.grade)
+        return
+    if args.what == "op":
+        operation()
         return
     records = []
     present = [path.stem for name in NAMES for path in sorted(args.folder.glob(f"{name}*.pt"))]
@@ -147,6 +185,8 @@ def main() -> None:
         )
         within = f"(noise: {found['null_percent']:+.2f}%{'' if found['replayed'] else ', not as recorded graphs'})"
         print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
+        for which, parts in zip(("without", "with"), found["parts_ms"], strict=False):
+            print(f"  {which}: upload {parts[0]:.3f}, compute {parts[1]:.3f}, read {parts[2]:.3f} ms")
         kind = args.device.split(":")[0]
         record = {
             "name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent",
