@@ -13,11 +13,6 @@ namespace {
 constexpr int kAlignment = 1024;  // of images for warpgroups
 
 /// Bytes of shared memory of a block.
-int64_t output_shared(const Shape& shape) {
-  const int64_t images = int64_t{shape.out} * (shape.d + shape.hidden) * 2;
-  const int64_t planes = int64_t{2} * shape.hidden * kGradientRows * 2, sums = int64_t{2} * shape.out * 4;
-  return kAlignment + images + kGradientWarps * (planes + sums);
-}
 int64_t input_shared(const Shape& shape) {
   const int64_t image = int64_t{4 * shape.hidden + shape.out} * shape.d * 2;
   const int64_t ring = int64_t{std::min(kGradientRing, 2 * shape.hidden / 32)} * 32 * kGradientRows * 2;
@@ -60,7 +55,10 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
   kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
-  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  const bool ahead = by_warpgroups(shape, limits) &&
+                     takes_rows_ahead(shape.d, shape.hidden, shape.out, problem.number == kFloat32 ? 4 : 2);
+  kernels->output.take_shared_memory(
+      static_cast<unsigned>(output_gradients_bytes(shape.d, shape.hidden, shape.out, ahead)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
   if (of_weights) {
@@ -83,7 +81,8 @@ bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimit
   return (given.precision == kHalf || given.precision == kBrain) && given.number != kFloat64 && limits.arch >= 80 &&
          tiled(shape.d) && tiled(shape.hidden) && shape.out % 32 == 0 && shape.n % 8 == 0 && !shape.gate_before &&
          shape.batch * shape.n * shape.n < (int64_t{1} << 31) &&
-         std::max(output_shared(shape), input_shared(shape)) <= cuda::most_shared_per_block(limits);
+         std::max<int64_t>(output_gradients_bytes(shape.d, shape.hidden, shape.out, false), input_shared(shape)) <=
+             cuda::most_shared_per_block(limits);
 }
 
 void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
@@ -159,16 +158,21 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
     a.gate_parts = static_cast<float*>(pass.reals(groups * kGradientParts * out * d));
     pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
+    // Nothing is stored beside the result, so there are no chunks.
+    a.first_row = 0;
+    a.rows = shape.batch * n * n;
+    a.first = true;
+    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
   } else {
     a.x_normal = parts;
     a.grad_projections = parts + rows * d * 2;
+    pass.for_chunks([&] {
+      chunk();
+      pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+      inputs.add({a.grad_projections, nullptr}, {a.x_normal, nullptr});
+      gates.add({static_cast<char*>(a.grad_gates) + a.first_row * out * 2, nullptr}, {a.x_normal, nullptr});
+    });
   }
-  pass.for_chunks([&] {
-    chunk();
-    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
-    inputs.add({a.grad_projections, nullptr}, {a.x_normal, nullptr});
-    gates.add({static_cast<char*>(a.grad_gates) + a.first_row * out * 2, nullptr}, {a.x_normal, nullptr});
-  });
 
   const Gradients& wanted = given.gradients;
   FoldArguments fold;

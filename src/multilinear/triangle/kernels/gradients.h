@@ -15,6 +15,17 @@ constexpr int kGradientRing = 4;
 /// group of one block of each kind.
 constexpr int kGradientKinds = 5, kGradientParts = 2;
 
+/// Bytes of shared memory of a block of output_gradients: images of g_out and p_out, two tiles of o a warp, sums; for
+/// warpgroups also a tile of x and one of the gradient a warp (`ahead`), where they fit beside the others.
+CLEBSCH_BOTH constexpr int output_gradients_bytes(int d, int hidden, int out, bool ahead) {
+  const int images = out * (d + hidden) * 2, planes = 2 * hidden * kGradientRows * 2, sums = 2 * out * 4;
+  return 1024 + images + kGradientWarps * (planes + sums + (ahead ? kGradientRows * (d + out) * 2 : 0));
+}
+CLEBSCH_BOTH constexpr bool takes_rows_ahead(int d, int hidden, int out, int bytes_of_x) {
+  constexpr int kMostOfHopper = 227 * 1024;
+  return bytes_of_x == 2 && output_gradients_bytes(d, hidden, out, true) <= kMostOfHopper;
+}
+
 struct GradientArguments {
   Shape shape;
   Weights weights;
