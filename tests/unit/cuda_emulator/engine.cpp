@@ -41,7 +41,7 @@ struct Warp {
 struct Fiber {
   ucontext_t start;
   jmp_buf state;
-  std::unique_ptr<char[]> stack;
+  char* stack = nullptr;
   bool begun = false, done = false;
   const Meeting* waits_at = nullptr;
   uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
@@ -122,19 +122,22 @@ unsigned lanes_in(unsigned mask) {
   return static_cast<unsigned>(__builtin_popcount(mask));
 }
 
+/// One block after another: to make a context costs two system calls, to come back to one none.
 void enter() {
-  block->kernel(block->arguments);
-  self().done = true;
-  --block->present;
-  const Warp& warp = block->warps[block->current / 32];
-  const unsigned lane = block->current % 32;
-  if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
-  // A block's barrier does not wait for whoever left.
-  if (block->all.arrived > 0 && block->all.arrived >= block->present) {
-    block->all.arrived = 0;
-    ++block->all.generation;
+  for (;;) {
+    block->kernel(block->arguments);
+    self().done = true;
+    --block->present;
+    const Warp& warp = block->warps[block->current / 32];
+    const unsigned lane = block->current % 32;
+    if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
+    // A block's barrier does not wait for whoever left.
+    if (block->all.arrived > 0 && block->all.arrived >= block->present) {
+      block->all.arrived = 0;
+      ++block->all.generation;
+    }
+    pause();
   }
-  _longjmp(block->scheduler, 1);
 }
 
 bool can_run(const Fiber& fiber) {
@@ -149,7 +152,7 @@ void resume(unsigned index) {
   if (fiber.begun) _longjmp(fiber.state, 1);
   fiber.begun = true;
   getcontext(&fiber.start);
-  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_sp = fiber.stack;
   fiber.start.uc_stack.ss_size = kStackBytes;
   fiber.start.uc_link = nullptr;
   makecontext(&fiber.start, enter, 0);
@@ -202,7 +205,7 @@ bool advance_first_warp() {
 
 void run_block() {
   for (Fiber& fiber : block->fibers) {
-    fiber.begun = fiber.done = false;
+    fiber.done = false;
     fiber.waits_at = nullptr;
   }
   for (Warp& warp : block->warps) {
@@ -233,6 +236,8 @@ uint64_t order_seed() {
 }
 
 uint64_t seed = order_seed(), launches = 0;
+/// Kept from launch to launch: memory that is new has to be cleared by the system.
+std::vector<std::unique_ptr<char[]>> stacks;
 
 }  // namespace
 
@@ -242,7 +247,8 @@ std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned
   here.random.seed((seed << 32) + launches++);
   here.fibers = std::vector<Fiber>(threads);
   here.warps = std::vector<Warp>((threads + 31) / 32);
-  for (Fiber& fiber : here.fibers) fiber.stack.reset(new char[kStackBytes]);
+  while (stacks.size() < threads) stacks.emplace_back(new char[kStackBytes]);
+  for (unsigned i = 0; i < threads; ++i) here.fibers[i].stack = stacks[i].get();
   here.kernel = kernel;
   here.arguments = arguments;
   here.order.resize(threads);
