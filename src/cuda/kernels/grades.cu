@@ -18,6 +18,9 @@ struct __align__(kVector * sizeof(real)) Pack {
 /// The larger one; not a number when either is not.
 __device__ __forceinline__ double larger(double a, double b) { return b > a || b != b ? b : a; }
 
+/// A thread's part of a tile of products.
+typedef real Sums[kThreadRows][kThreadColumns];
+
 /// What the passes of a block share.
 struct Tiles {
   Pack xs[2][kDepth][kGradeRows / kVector + 1];
@@ -34,7 +37,8 @@ __device__ __forceinline__ void pass(Tiles& tiles, int depth, int columns, Left 
   const int tid = threadIdx.x, tx = tid % kAcross, ty = tid / kAcross;
   // A step is kDepth features by kColumns columns. The next one's operands are on their way in registers while this
   // one's products are made.
-  real next_x[kLoadX], next_w[kLoadW], sum[kThreadRows][kThreadColumns];
+  real next_x[kLoadX], next_w[kLoadW];
+  Sums sum;
   int column = 0, begin = 0;
   auto fetch = [&]() {
 #pragma unroll
@@ -126,7 +130,7 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
   if constexpr (kSquares) {
     __shared__ real whitened[kGradeRows][kGradeSquares + 1];
     const int d = a.depth;
-    pass(tiles, d, d, feature, matrix, [&](int, const auto& sum) {
+    pass(tiles, d, d, feature, matrix, [&](int, const Sums& sum) {
 #pragma unroll
       for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
@@ -139,7 +143,7 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
       return k < d ? y : y * y;
     };
     const auto behind = [&](int k, int c) { return matrix(d + 1 + k, c); };
-    pass(tiles, 2 * d, a.columns, lifted, behind, [&](int column, const auto& sum) {
+    pass(tiles, 2 * d, a.columns, lifted, behind, [&](int column, const Sums& sum) {
 #pragma unroll
       for (int j = 0; j < kThreadColumns; ++j) {
         const int c = column + column_of(j);
@@ -152,7 +156,7 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
       }
     });
   } else {
-    pass(tiles, a.depth, a.columns, feature, matrix, [&](int, const auto& sum) {
+    pass(tiles, a.depth, a.columns, feature, matrix, [&](int, const Sums& sum) {
 #pragma unroll
       for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
