@@ -6,7 +6,7 @@ Everything here is float64 and numpy. A row of features is an atom's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ AUTO_RIDGE = 1e-8
 _LEAST_RIDGE = 1e-13
 #: Swaps of rows end when none makes the volume larger by more than this factor.
 _SWAP = 1.01
+#: Rows whose squares are made at a time.
+_BLOCK = 1 << 16
 
 
 @dataclass
@@ -51,14 +53,14 @@ class Grade:
         """Grades (N,) of features (N, d) of atoms of types (N,): the reference of clebsch::extrapolation."""
         result = np.full(len(features), np.inf)
         for t in np.flatnonzero(self.counts):
-            rows = types == t
             matrix = self.transform[0 if self.pooling == "all" else t]
-            if self.grade == "squares":
-                d = features.shape[1]
-                y = lifted(features[rows] @ matrix[:d, :d]) @ matrix[d:]
-            else:
-                y = features[rows] @ matrix
-            result[rows] = np.abs(y).max(1, initial=0.0) if self.grade == "maxvol" else (y * y).sum(1)
+            for rows in _blocks(np.flatnonzero(types == t)):
+                if self.grade == "squares":
+                    d = features.shape[1]
+                    y = lifted(features[rows] @ matrix[:d, :d]) @ matrix[d:]
+                else:
+                    y = features[rows] @ matrix
+                result[rows] = np.abs(y).max(1, initial=0.0) if self.grade == "maxvol" else (y * y).sum(1)
         return result
 
 
@@ -133,6 +135,10 @@ def maxvol_rows(rows: Matrix) -> NDArray[np.int64]:
     return chosen
 
 
+def _blocks(rows: Matrix) -> Iterator[Matrix]:
+    return (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
+
+
 def lifted(rows: Matrix) -> Matrix:
     """1, the columns, and their squares."""
     return np.concatenate([np.ones((len(rows), 1)), rows, rows**2], axis=1)
@@ -141,9 +147,13 @@ def lifted(rows: Matrix) -> Matrix:
 def _squares(features: Matrix, found: Spectrum, ridge: float | str) -> Matrix:
     """(3 d + 1, 2 d + 1): the whitening of the features, whose squares are features then, and that of all of them."""
     first = found.whitening(found.rank)
-    rows = lifted(features @ first)
-    second = spectrum(rows.T @ rows / len(rows), ridge)
-    return np.concatenate([np.pad(first, ((0, 0), (0, rows.shape[1] - first.shape[1]))), second.whitening(second.rank)])
+    width = 1 + 2 * features.shape[1]
+    total = np.zeros((width, width))
+    for block in _blocks(features):
+        rows = lifted(block @ first)
+        total += rows.T @ rows
+    second = spectrum(total / len(features), ridge)
+    return np.concatenate([np.pad(first, ((0, 0), (0, width - first.shape[1]))), second.whitening(second.rank)])
 
 
 def _transform(features: Matrix, covariance: Matrix, grade: str, ridge: float | str) -> tuple[Matrix, float]:
