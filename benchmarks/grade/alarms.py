@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
 import common  # noqa: E402
 
+from clebsch import library  # noqa: E402
 from clebsch.element_model import ElementModel  # noqa: E402
 from clebsch.model_file import read_metadata  # noqa: E402
 
@@ -37,6 +38,7 @@ class OtherGrade:
     """The grade of a file, of features that another file of the same network gives."""
 
     def __init__(self, path: Path) -> None:
+        library.load()
         grade = torch.jit.load(str(path)).grade
         self.said = read_metadata(path)["extrapolation"]
         self.buffers = grade.transform.double(), grade.counts.double()
