@@ -154,6 +154,8 @@ TEST(Grades, Squares) {
   check_squares<double>(33, 17, 35, random);
   check_squares<float>(32, 1, 3, random);
   check_squares<double>(5, 63, 63, random);
+  // A few columns behind a whole tile, and more than a few.
+  for (const int columns : {64, 66, 68, 69}) check_squares<double>(40, 40, columns, random);
   Case<float> wide(4, 65, 131, 1, true, false, random);
   wide.transform = random_values(196 * 131, random);
   wide.squares = true;

@@ -18,6 +18,9 @@ struct __align__(kVector * sizeof(real)) Pack {
 /// The larger one; not a number when either is not.
 __device__ __forceinline__ double larger(double a, double b) { return b > a || b != b ? b : a; }
 
+/// Columns behind the last whole tile that are summed one by one.
+constexpr int kTail = 4;
+
 /// A thread's part of a tile of products.
 typedef real Sums[kThreadRows][kThreadColumns];
 
@@ -107,7 +110,8 @@ __device__ __forceinline__ int column_of(int j) {
 template <typename Feature, bool kSquares>
 __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
   __shared__ Tiles tiles;
-  __shared__ int rows[kGradeRows];  // -1: none
+  __shared__ int rows[kGradeRows];    // -1: none
+  __shared__ real tails[kGradeRows];  // of squares alone: what columns behind the last tile add to a row
   const int tid = threadIdx.x;
   const int group = a.order ? __ldg(a.group_type + blockIdx.x) : 0;
   if (group < 0) return;
@@ -143,18 +147,38 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
       return k < d ? y : y * y;
     };
     const auto behind = [&](int k, int c) { return matrix(d + 1 + k, c); };
-    pass(tiles, 2 * d, a.columns, lifted, behind, [&](int column, const Sums& sum) {
+    // There is a column more than twice the features: a tile for a few columns would cost as much as one for all.
+    const int few = a.columns % kColumns <= kTail ? a.columns % kColumns : 0, most = a.columns - few;
+    const auto add = [&](int column, const Sums& sum) {
 #pragma unroll
       for (int j = 0; j < kThreadColumns; ++j) {
         const int c = column + column_of(j);
-        const real constant = c < a.columns ? matrix(d, c) : real(0);
+        const real constant = c < most ? matrix(d, c) : real(0);
 #pragma unroll
         for (int i = 0; i < kThreadRows; ++i) {
           const real y = sum[i][j] + constant;
           value[i] = fma(y, y, value[i]);
         }
       }
-    });
+    };
+    if (most > 0) pass(tiles, 2 * d, most, lifted, behind, add);
+    if (few > 0) {
+      constexpr int kShare = kGradeThreads / kGradeRows;  // threads of a row
+      const int r = tid / kShare;
+      real total = 0;
+      for (int c = most; c < a.columns; ++c) {
+        real y = 0;
+        for (int k = tid % kShare; k < 2 * d; k += kShare) y = fma(lifted(r, k), behind(k, c), y);
+#pragma unroll
+        for (int bits = kShare / 2; bits > 0; bits /= 2) y += __shfl_xor_sync(0xffffffffu, y, bits);
+        y += matrix(d, c);
+        total = fma(y, y, total);
+      }
+      if (tid % kShare == 0) tails[r] = total;
+    } else if (tid < kGradeRows) {
+      tails[tid] = 0;
+    }
+    __syncthreads();
   } else {
     pass(tiles, a.depth, a.columns, feature, matrix, [&](int, const Sums& sum) {
 #pragma unroll
@@ -173,6 +197,7 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
       const double other = __shfl_xor_sync(0xffffffffu, value[i], bits);
       value[i] = a.largest ? larger(value[i], other) : value[i] + other;
     }
+    if constexpr (kSquares) value[i] += tails[row_of(i)];
     const int row = rows[row_of(i)];
     if (tid % kAcross != 0 || row < 0) continue;
     const int type = __ldg(a.types + row);
