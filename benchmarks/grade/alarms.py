@@ -123,7 +123,8 @@ def run(replicas: Replicas, ps: float, warm: float, seconds: float) -> list[dict
         for kelvin in KELVIN:
             mine = grades[:, replicas.kelvin == kelvin]
             rows.append({"grade": said["grade"], "kelvin": kelvin,
-                         "ps": mine.size * every * TIMESTEP / 1000, "every": every, "replicas": mine.shape[1], "mean_kelvin": float(mean[replicas.kelvin == kelvin].mean()),
+                         "ps": mine.size * every * TIMESTEP / 1000, "every": every,
+                         "replicas": mine.shape[1], "mean_kelvin": float(mean[replicas.kelvin == kelvin].mean()),
                          "alarms": int((mine > said["maximum"]).sum()),
                          "above_q9999": int((mine > said["q9999"]).sum()),
                          "largest": float(mine.max()), "median_of_largest": float(np.median(mine)),
