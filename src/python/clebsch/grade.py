@@ -173,7 +173,7 @@ def fit(
     features: Matrix,
     types: NDArray[np.integer],
     type_count: int,
-    grade: str = "leverage",
+    grade: str = "auto",
     ridge: float | str = "auto",
     pooling: str = "all",
 ) -> Grade:
@@ -182,10 +182,12 @@ def fit(
     leverage: f^T (F^T F / n + ridge)^-1 f / R with R = tr[C (C + ridge)^-1], so that the mean over the training set is
     1 exactly. maxvol: the largest magnitude of f A^-1, where the rows A are a MaxVol subset of the training atoms; at
     most 1.01 in the training set (as in Lysogorskiy et al., Phys. Rev. Materials 7, 043801, 2023). squares: the
-    leverage of the whitened features, their squares and 1; pooling "all" alone. With pooling
-    "element" each element has its own. Memory: the features once or twice. Raises ClebschError for no
+    leverage of the whitened features, their squares and 1; pooling "all" alone. auto: squares, or leverage with pooling
+    "element", where each element has a grade of its own. Memory: the features once or twice. Raises ClebschError for no
     atoms and as `spectrum`.
     """
+    if grade == "auto":
+        grade = "leverage" if pooling == "element" else "squares"
     if grade not in GRADES or pooling not in POOLINGS:
         raise ClebschError(f"expected a grade of {GRADES} and a pooling of {POOLINGS}, got {grade!r} and {pooling!r}")
     if grade == "squares" and pooling != "all":
