@@ -52,6 +52,9 @@ ALONE = ("test_memory",)
 #: Tests with equal values of these parameters share kernels and references: they stay in one process.
 TOGETHER = ("problem", "model", "variant", "dtype")
 
+#: Bytes that torch may keep between tests: dozens of processes share a GPU, and so do the programs that tests start.
+KEPT = 128 << 20
+
 _started = time.time()
 _lost = ""
 
@@ -204,6 +207,12 @@ def pytest_runtest_call(item: pytest.Item):
                 _lost = item.nodeid
                 raise
     return result
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if torch.cuda.is_initialized() and not _lost and torch.cuda.memory_reserved() > KEPT:
+        torch.cuda.empty_cache()
 
 
 def _write(config: pytest.Config, line: dict) -> None:

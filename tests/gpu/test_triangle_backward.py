@@ -101,6 +101,7 @@ def test_gradients_of_any_size_in_fp16(size, device):
     compare("fp16", device, 64, 128, 128, 128, size=size)
 
 
+@pytest.mark.alone
 def test_many_rows(device):
     """More than one chunk of rows."""
     if device == "cpu":

@@ -26,10 +26,8 @@ TEST(AttentionKernels, CompileWithoutSpills) {
             cuda::cached_compile(cuda::CubinCache(""), attention::device_source(name, shape), name, arch);
         EXPECT_FALSE(cubin.code.empty());
         for (const cuda::KernelResources& kernel : cubin.kernels) {
-          // A few numbers outside of the loops, where registers are left; a lane of the keys' causal gradients has 128
-          // sums and 64 operands for heads of 128.
-          const int most = arch == 75 ? 100000 : kernel.name == "causal_half_key_gradients" ? 450 : 250;
-          EXPECT_LE(kernel.spill_bytes, most) << kernel.name << " " << arch << " " << shape.number;
+          // A few numbers outside of the loops, where registers are left.
+          EXPECT_LE(kernel.spill_bytes, arch == 75 ? 100000 : 250) << kernel.name << " " << arch << " " << shape.number;
         }
       }
     }

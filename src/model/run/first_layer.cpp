@@ -14,6 +14,7 @@
 #include "core/radial/radial_spline.h"
 #include "core/radial/radial_table.h"
 #include "model/run/impl.h"
+#include "model/run/load_radial.h"
 #include "model/run/op_recorder.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/interaction/projection.h"
@@ -71,13 +72,8 @@ bool same_for_equal_types(const at::Tensor& x, int64_t types) {
 }
 
 #ifdef CLEBSCH_HAS_CUDA
-torch::jit::Module module_at(torch::jit::Module module, const std::string& path) {
-  for (std::size_t begin = 0; begin < path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    module = module.attr(path.substr(begin, end - begin)).toModule();
-    begin = end + 1;
-  }
-  return module;
+torch::jit::Module module_at(const torch::jit::Module& module, const std::string& path) {
+  return path.empty() ? module : locate_buffer(module, path + ".").first;
 }
 
 /// The attribute that a value was read from; "" for another value.

@@ -18,8 +18,22 @@ constexpr int kAcross = (kAll + kBlock - 1) / kBlock, kTiles = (kD + kBlock - 1)
 /// Numbers that a thread reads at once: 16 bytes, or less where rows are not multiples of them.
 constexpr int kBoth = kD | kDv, kMost = 16 / static_cast<int>(sizeof(number));
 constexpr int kUnit = kBoth % kMost == 0 ? kMost : kBoth % 4 == 0 && kMost > 4 ? 4 : kBoth % 2 == 0 ? 2 : 1;
+/// Pairs of 16-bit numbers stay together, as they came: taking them apart would wait for them.
+constexpr bool kPairs = sizeof(number) == 2 && kUnit % 2 == 0;
+template <bool kPaired>
+struct WordOf {
+  using type = number;
+};
+template <>
+struct WordOf<true> {
+  using type = unsigned;
+};
 struct alignas(kUnit * sizeof(number)) Unit {
-  number x[kUnit];
+  WordOf<kPairs>::type x[kPairs ? kUnit / 2 : kUnit];
+  /// Number u, or with `swap` 1 its neighbour.
+  __device__ __forceinline__ number at(int u, int swap) const {
+    return static_cast<number>(kPairs ? static_cast<unsigned>(x[u / 2]) >> (u % 2 ^ swap) * 16 : x[u]);
+  }
 };
 constexpr int kUnits = kBlock / kUnit;                 // of a row, on the left or on the right
 constexpr int kEach = kSteps * 2 * kUnits / kThreads;  // of a stage for a thread
@@ -36,10 +50,49 @@ __device__ __forceinline__ int sum_at(int row, int column) {
   return row * kBlock + (column ^ ((row / 8 ^ row) % 4 + column / 16 * 4));
 }
 
-/// What a thread has read of a stage and not yet written into shared memory.
+constexpr int kStageStep = kThreads / (2 * kUnits);  // rows from a thread's unit to its next one
+__device__ __forceinline__ int step_of(int e) { return static_cast<int>(threadIdx.x) / (2 * kUnits) + e * kStageStep; }
+
+/// The factor of a row of queries, or the multiplicity of one of keys.
+template <bool kOfQueries>
+struct FactorOf {
+  using type = number;
+};
+template <>
+struct FactorOf<true> {
+  using type = double;
+};
+/// What a thread has read of a stage and not yet written into shared memory; nothing looks at it before.
+template <bool kOfQueries>
 struct Waiting {
+  using Factor = typename FactorOf<kOfQueries>::type;
   Unit unit[kEach];
-  double factor[kEach];  // 0: no row
+  Factor of[kEach];
+};
+
+/// Where a thread reads: its units of all rows are in the same columns.
+template <bool kOfQueries>
+struct Source {
+  using Factor = typename Waiting<kOfQueries>::Factor;
+  const number* from;     ///< its columns in its next row
+  const Factor* factors;  ///< of its next row
+  int width, factor_step;
+  bool ones;  ///< factors are ones, and not read
+  int left;   ///< rows from its next one on; none where the thread has no columns
+
+  /// Of the next stage.
+  __device__ __forceinline__ void read(Waiting<kOfQueries>& to) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      to.unit[e] = {};
+      to.of[e] = {};
+      if (e * kStageStep < left) to.unit[e] = *reinterpret_cast<const Unit*>(from + e * kStageStep * width);
+      if (e * kStageStep < left && !ones) to.of[e] = factors[e * kStageStep * factor_step];
+    }
+    from += kSteps * width;
+    factors += kSteps * factor_step;
+    left -= kSteps;
+  }
 };
 
 /// Sums of the left columns (row_block and on) times columns (column_block and on) of [left, right], over runs of rows.
@@ -47,50 +100,60 @@ struct SumTile {
   int row_block, column_block;
   double sums[2][4][4] = {};
 
-  /// Rows `row` to end - 1. kOfQueries: factors c2 and c1 of the columns of B; else `weights` (null: ones) of the left
-  /// columns.
+  /// The thread's columns of `count` rows. kOfQueries: factors c2 and c1 of the columns on the right; else `weights`
+  /// (null: ones) of the columns of `first`.
   template <bool kOfQueries>
-  __device__ __forceinline__ void read(Waiting& to, const number* first, const number* second, const double* factors,
-                                       int factor_step, const number* weights, long long row, long long end) const {
+  __device__ __forceinline__ Source<kOfQueries> source(const number* first, const number* second,
+                                                       const typename Waiting<kOfQueries>::Factor* factors,
+                                                       int factor_step, int count) const {
+    const int unit = threadIdx.x % (2 * kUnits), row = step_of(0);
+    const bool right = unit >= kUnits;
+    const int column = unit % kUnits * kUnit + (right ? column_block : row_block);
+    const bool of_second = column >= kD;
+    Source<kOfQueries> mine;
+    mine.width = of_second ? kDv : kD;
+    mine.from = (of_second ? second - kD : first) + column + row * mine.width;
+    mine.left = column < (right ? kAll : kD) ? count - row : 0;
+    mine.factor_step = factor_step;
+    mine.factors = factors + row * factor_step + (kOfQueries && !of_second ? 1 : 0);
+    mine.ones = kOfQueries ? !right : of_second || !factors;
+    return mine;
+  }
+
+  /// What a unit's numbers are multiplied by.
+  template <bool kOfQueries>
+  static __device__ __forceinline__ void factors_of(double (&by)[kEach], const Waiting<kOfQueries>& from, bool ones) {
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
-      const bool right = unit >= kUnits;
-      const int column = unit % kUnits * kUnit + (right ? column_block : row_block);
-      to.unit[e] = {};
-      to.factor[e] = 0.0;
-      const long long mine = row + step;
-      if (mine >= end || column >= (right ? kAll : kD)) continue;
-      const bool of_second = column >= kD;
-      to.unit[e] =
-          *reinterpret_cast<const Unit*>(of_second ? second + mine * kDv + column - kD : first + mine * kD + column);
-      if (kOfQueries) {
-        to.factor[e] = right ? factors[factor_step * mine + (of_second ? 0 : 1)] : 1.0;
-      } else {
-        to.factor[e] = weights && !of_second ? to_double(weights[mine]) : 1.0;
-      }
+      const double of = ones ? 1.0 : to_double(from.of[e]);
+      by[e] = kOfQueries ? of : of * kRawScale;
     }
   }
 
   /// Part `part` of kParts of what waits, into a stage.
   static constexpr int kParts = 8, kNumbers = kEach * kUnit;
   template <bool kOfQueries>
-  __device__ __forceinline__ void write(double* stage, const Waiting& from, int part) const {
+  __device__ __forceinline__ void write(double* stage, const Waiting<kOfQueries>& from, const double (&by)[kEach],
+                                        int part) const {
+    const int unit = threadIdx.x % kUnits, side = threadIdx.x / kUnits % 2;
 #pragma unroll
     for (int i = 0; i < kNumbers; ++i) {
       if (i * kParts / kNumbers != part) continue;
       const int e = i / kUnit, u = i % kUnit;
-      const int at = threadIdx.x + e * kThreads, step = at / (2 * kUnits), unit = at % (2 * kUnits);
-      const int side = unit / kUnits, shift = shift_of(step) ^ 8 * side;
-      stage[step * kLine + side * kBlock + ((u * kUnits + unit % kUnits) ^ shift)] =
-          kOfQueries ? raw_double(from.unit[e].x[u]) * kRawScale * from.factor[e]
-                     : raw_double(from.unit[e].x[u]) * (kRawScale * from.factor[e]);
+      // A shift of 8 is to another number of the unit where a row has eight of them.
+      const int shift = shift_of(step_of(e)) ^ 8 * side, swap = kUnits == 8 ? shift / 8 : 0;
+      const double raw = raw_double(from.unit[e].at(u, swap));
+      stage[step_of(e) * kLine + side * kBlock + (unit ^ shift % kUnits) + u * kUnits] =
+          (kOfQueries ? raw * kRawScale : raw) * by[e];
     }
   }
 
   /// Multiplies a stage; between the products the next one is written, which the tensor cores leave time for.
   template <bool kOfQueries>
-  __device__ __forceinline__ void multiply(const double* stage, double* next, const Waiting& from) {
+  __device__ __forceinline__ void multiply(const double* stage, double* next, const Waiting<kOfQueries>& from,
+                                           bool ones) {
+    double by[kEach];
+    factors_of<kOfQueries>(by, from, ones);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int shift = shift_of(t), places[2] = {g ^ shift, (g + 8) ^ shift};
 #pragma unroll
@@ -109,7 +172,7 @@ struct SumTile {
         const double b[2] = {at[0], at[4 * kLine]};
         multiply_large_tile(sums[0][j], a[0], b);
         multiply_large_tile(sums[1][j], a[1], b);
-        write<kOfQueries>(next, from, 4 * half + j);
+        write<kOfQueries>(next, from, by, 4 * half + j);
       }
     }
   }
@@ -142,6 +205,18 @@ struct SumTile {
   }
 };
 
+/// Factors of a head's rows, from its first row on.
+template <bool kOfQueries>
+__device__ __forceinline__ const typename FactorOf<kOfQueries>::type* factors_of_rows(const SumArguments& a, Rows all,
+                                                                                      int sequence) {
+  if constexpr (kOfQueries) {
+    return a.coefficients + a.coefficient_step * all.first;
+  } else {
+    const number* weights = static_cast<const number*>(a.multiplicity);
+    return weights ? weights + multiplicity_row(a.shape, sequence) : nullptr;
+  }
+}
+
 template <bool kOfQueries>
 __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
   extern __shared__ __align__(16) double2 memory[];
@@ -168,30 +243,30 @@ __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
   SumTile sums;
   sums.row_block = tile / kAcross * kBlock;
   sums.column_block = tile % kAcross * kBlock;
-  const number* weights = static_cast<const number*>(a.multiplicity);
   for (int run = 0; run < runs; ++run) {
     const Rows all = kOfQueries ? query_rows(a.shape, sequence, head + run) : key_rows(a.shape, sequence, head);
     const number* first = static_cast<const number*>(kOfQueries ? a.q : a.k) + all.first * kD;
     const number* second = static_cast<const number*>(kOfQueries ? a.grad : a.v) + all.first * kDv;
-    const double* factors = kOfQueries ? a.coefficients + a.coefficient_step * all.first : nullptr;
-    const number* of_sequence = weights ? weights + multiplicity_row(a.shape, sequence) : nullptr;
-    const long long end = mine.first + mine.count;
-    const auto read = [&](Waiting& to, long long row) {
-      sums.read<kOfQueries>(to, first, second, factors, a.coefficient_step, of_sequence, row, end);
-    };
-    Waiting waiting[kWaiting];  // one stage does not take as long as memory needs to answer
+    const int step = kOfQueries ? a.coefficient_step : 1;
+    const auto* factors = factors_of_rows<kOfQueries>(a, all, sequence);
+    Source<kOfQueries> source =
+        sums.source<kOfQueries>(first + mine.first * kD, second + mine.first * kDv,
+                                factors ? factors + mine.first * step : nullptr, step, static_cast<int>(mine.count));
+    Waiting<kOfQueries> waiting[kWaiting];  // one stage does not take as long as memory needs to answer
 #pragma unroll
-    for (int w = 0; w < kWaiting; ++w) read(waiting[w], mine.first + w * kSteps);
+    for (int w = 0; w < kWaiting; ++w) source.read(waiting[w]);
+    double by[kEach];
+    SumTile::factors_of<kOfQueries>(by, waiting[0], source.ones);
 #pragma unroll
-    for (int part = 0; part < SumTile::kParts; ++part) sums.write<kOfQueries>(stages[0], waiting[0], part);
-    read(waiting[0], mine.first + kWaiting * kSteps);
+    for (int part = 0; part < SumTile::kParts; ++part) sums.write<kOfQueries>(stages[0], waiting[0], by, part);
+    source.read(waiting[0]);
     __syncthreads();
-    for (long long row = mine.first; row < end; row += 2 * kSteps) {
+    for (int row = 0; row < mine.count; row += 2 * kSteps) {
 #pragma unroll
       for (int stage = 0; stage < 2; ++stage) {
-        Waiting& next = waiting[(1 - stage) % kWaiting];
-        sums.multiply<kOfQueries>(stages[stage], stages[1 - stage], next);
-        read(next, row + (1 + kWaiting + stage) * kSteps);
+        Waiting<kOfQueries>& next = waiting[(1 - stage) % kWaiting];
+        sums.multiply<kOfQueries>(stages[stage], stages[1 - stage], next, source.ones);
+        source.read(next);
         __syncthreads();
       }
     }

@@ -126,7 +126,6 @@ __device__ __forceinline__ void gradients(const HalfGradients& a) {
     if (kOfKeys) of_values.add<kStrideDv>(scores, right);
   }
   of_chunk.finish();
-  if (kOfKeys) of_values.finish();
 
   const long long state = static_cast<long long>(key_head) * a.chunks + slot;
   const uint4* fragments = static_cast<const uint4*>(a.fragments) + state * kTiles * (kD / 16) * 32;
@@ -170,6 +169,7 @@ __device__ __forceinline__ void gradients(const HalfGradients& a) {
     }
   }
   if constexpr (!kOfKeys) return;  // values have gradients, queries have one kind
+  of_values.finish();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float sum = of_quad(of_weight[h]);

@@ -7,4 +7,4 @@
 #else
 #define CLEBSCH_HALF "f16"
 #endif
-#include "multilinear/attention/kernels/wgmma.cuh"
+#include "cuda/kernels/wgmma.cuh"

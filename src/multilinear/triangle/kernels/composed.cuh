@@ -2,6 +2,7 @@
 // Numbers of the composed kernels. Compiled with CLEBSCH_NUMBER (of x, out and grad), CLEBSCH_PRECISION, CLEBSCH_MASK,
 // CLEBSCH_D, CLEBSCH_HIDDEN, CLEBSCH_OUT and CLEBSCH_GATE_BEFORE. Every width is a multiple of 16; a thread takes eight
 // adjacent columns at a time.
+#include "cuda/kernels/half_bits.cuh"
 #include "multilinear/triangle/kernels/composed.h"
 
 // For tools that compile a file as it stands; device_composed.cpp says what a problem has.
@@ -60,29 +61,6 @@ using real = double;
 #else
 using real = float;
 #endif
-
-__device__ __forceinline__ float half_to_float(unsigned bits) {
-  const unsigned size = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
-  const float plain = __uint_as_float(size << 13) * __uint_as_float(0x77800000u);  // 2^112
-  return __uint_as_float(sign | (size >= 0x7c00u ? 0x7f800000u | size << 13 : __float_as_uint(plain)));
-}
-
-/// To the nearest, ties to even.
-__device__ __forceinline__ unsigned float_to_half(float x) {
-  const unsigned bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return sign | 0x7e00u;
-  if (size >= 0x477ff000u) return sign | 0x7c00u;
-  if (size < 0x38800000u) {  // subnormal: the unit of 0.5 is that of such a half
-    return sign | (__float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000u);
-  }
-  return sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13;
-}
-
-__device__ __forceinline__ unsigned float_to_bfloat(float x) {
-  const unsigned bits = __float_as_uint(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
-  return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-}
 
 /// Two numbers to the nearest, the first in the low bits.
 __device__ __forceinline__ unsigned pack(float x, float y, Half) {

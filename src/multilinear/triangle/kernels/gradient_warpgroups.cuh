@@ -4,7 +4,7 @@
 #if CLEBSCH_PRECISION == 4
 #define CLEBSCH_HALF "f16"
 #endif
-#include "multilinear/attention/kernels/wgmma.cuh"
+#include "cuda/kernels/wgmma.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
 template <int kColumns, int kRows>
