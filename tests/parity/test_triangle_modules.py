@@ -3,6 +3,10 @@ of an op."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import types
+
 import pytest
 import torch
 
@@ -157,6 +161,42 @@ def test_boltz_itself(name):
         assert error(found, expected) < 3e-6
         for a, b in zip(torch.autograd.grad(found.sin().sum(), tensors), of_old, strict=True):
             assert error(a, b) < 1e-5
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("direction", ["Outgoing", "Incoming"])
+def test_openfold_itself(direction, fused, monkeypatch):
+    """The classes of the package, with their own first weights and with any: outputs, gradients and the pass in
+    place."""
+    if importlib.util.find_spec("openfold") is None:
+        pytest.skip("OpenFold is not installed")
+    if importlib.util.find_spec("attn_core_inplace_cuda") is None:  # its attention's kernel, not used here
+        monkeypatch.setitem(sys.modules, "attn_core_inplace_cuda", types.ModuleType("attn_core_inplace_cuda"))
+    modules = importlib.import_module("openfold.model.triangular_multiplicative_update")
+    from clebsch.training.openfold import enable_clebsch
+
+    kind = getattr(modules, f"{'Fused' if fused else ''}TriangleMultiplication{direction}")
+    torch.manual_seed(7)
+    for any_weights in (False, True):
+        block = torch.nn.Sequential(kind(32, 24))
+        if any_weights:
+            for parameter in block.parameters():
+                torch.nn.init.normal_(parameter, std=0.3)
+        x = pairs(2, 9, 9, 32, dtype=torch.float32).requires_grad_()
+        mask = a_mask("number", 2, 9, 9, dtype=torch.float32)
+        expected = block[0](x, mask)
+        state, tensors = list(block.state_dict()), [x, *block.parameters()]
+        of_old = torch.autograd.grad(expected.sin().sum(), tensors)
+        with torch.no_grad():
+            in_place = block[0](x.clone(), mask, inplace_safe=True, _add_with_inplace=True)
+        enable_clebsch(block)
+        assert list(block.state_dict()) == state
+        found = block[0](x, mask, _inplace_chunk_size=4)
+        assert error(found, expected) < 3e-6
+        for a, b in zip(torch.autograd.grad(found.sin().sum(), tensors), of_old, strict=True):
+            assert error(a, b) < 1e-5
+        with torch.no_grad():
+            assert error(block[0](x.clone(), mask, inplace_safe=True, _add_with_inplace=True), in_place) < 3e-6
 
 
 def test_module():

@@ -69,7 +69,7 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;
   const int all = static_cast<int>(in_vectors(plan) * kVectorBytes / kMatrix);
   const auto bytes = [&](int64_t stages, int64_t buffers) {
-    constexpr int kAlignment = 1024, kBarriers = 16, kMask = 4 * (kGroupRows + 4);
+    constexpr int kAlignment = 1024, kBarriers = 16, kMask = 6 * kGroupRows;
     return kAlignment + stages * (kMatrix + kBarriers) + buffers * (part + kBarriers + kMask) + kBarriers;
   };
   const auto take = [&](int stages, int buffers) {
@@ -224,10 +224,11 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
-                    "#define CLEBSCH_BUFFERS {}\n",
+                    "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_CLUSTER {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
-                    high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers) +
+                    high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
+                    plan.cluster) +
             embedded()[name]};
   };
   return {
@@ -300,7 +301,9 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
   const int64_t tiles = parts_of(kTileRows);
   if (plan.warpgroups) {
-    kernels->project.launch(std::min(multiprocessors, parts_of(kGroupRows)), 32 * plan.in_warps, stream, f);
+    const int64_t clusters = (parts_of(kGroupRows) + plan.cluster - 1) / plan.cluster;
+    kernels->project.launch(plan.cluster * std::min(multiprocessors / plan.cluster, clusters), 32 * plan.in_warps,
+                            stream, f);
   } else if (plan.wide) {
     kernels->project.launch(parts_of(int64_t{kTileRows} * plan.row_warps * plan.in_high), 32 * plan.in_warps, stream,
                             f);

@@ -33,6 +33,8 @@
 #define CLEBSCH_OUT_WARPGROUPS 0
 #define CLEBSCH_STAGES 16
 #define CLEBSCH_BUFFERS 2
+#define CLEBSCH_SLOTS 4
+#define CLEBSCH_CLUSTER 1
 #endif
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/triangle/kernels/fused.h"
@@ -113,6 +115,15 @@ struct Eight {
     high = __ldg(from + 1);
 #else
     all = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(x) + at));
+#endif
+  }
+  /// From shared memory.
+  __device__ __forceinline__ void take(const void* from) {
+#if CLEBSCH_X == 1
+    low = static_cast<const float4*>(from)[0];
+    high = static_cast<const float4*>(from)[1];
+#else
+    all = *static_cast<const uint4*>(from);
 #endif
   }
   __device__ __forceinline__ void get(float (&v)[8]) const {

@@ -6,47 +6,33 @@
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kResident ? 1 : 2;
 static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
-constexpr int kThreads = 128 * (kOthers + kConsumers), kLanes = kD <= 128 ? 4 : 8;
-using Rows = RowsAhead<kLanes>;
+constexpr int kThreads = 128 * (kOthers + kConsumers);
 /// Registers of a thread, which sum up to a multiprocessor's.
 constexpr int kLoaderRegisters = 24, kProducerRegisters = kResident ? 104 : 120,
               kConsumerRegisters = kResident ? 200 : 184;
-// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used.
-constexpr int kRowsAt = kStages * kMatrix, kBarriersAt = kRowsAt + kBuffers * kRowsBytes;
-constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 15) / 16 * 16;
+// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used,
+// slots filled.
+constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
+              kBarriersAt = kSlotsAt + (kSlots > 0 ? 4 * kSlots * RowsCopied::kSlotBytes : 0);
+constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 32 * kSlots + 15) / 16 * 16;
 
 /// Waits until it is this warpgroup's turn to start products, and gives it to the other.
 __device__ __forceinline__ void await_turn(int mine) { asm volatile("bar.sync %0, 256;" ::"r"(1 + mine) : "memory"); }
 __device__ __forceinline__ void give_turn(int mine) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - mine) : "memory"); }
 
-/// The place in a ring, and how often it came round.
-template <int kCount>
-struct Ring {
-  int at = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++at == kCount) {
-      at = 0;
-      parity ^= 1;
-    }
-  }
-  /// Over the matrices of a set.
-  __device__ __forceinline__ void skip_set() {
-    parity ^= kOfSet / kCount % 2;
-    at += kOfSet % kCount;
-    if (at >= kCount) {
-      at -= kCount;
-      parity ^= 1;
-    }
-  }
-};
+#if CLEBSCH_CLUSTER > 1
+#define CLEBSCH_IN_CLUSTERS __cluster_dims__(CLEBSCH_CLUSTER, 1, 1)
+#else
+#define CLEBSCH_IN_CLUSTERS
+#endif
 
-/// Blocks take parts of 128 rows in turn. Any grid.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
+/// Blocks take parts of 128 rows in turn. Any grid of whole clusters.
+extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
-                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages,
+                 filled = used + 8 * kStages;
   const int group = static_cast<int>(threadIdx.x / 128), warp = static_cast<int>(threadIdx.x % 128 / 32),
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
@@ -56,16 +42,35 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     }
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_begin(there + 8 * stage, 1);
-      barrier_begin(used + 8 * stage, 4);
+      barrier_begin(used + 8 * stage, 4 * kCluster);
     }
+    for (int slot = 0; slot < 4 * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
     fence_copies();
+    if (kCluster > 1) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  __syncthreads();
-  const int parts = Part::count(a), blocks = static_cast<int>(gridDim.x);
+  if (kCluster > 1) {
+    await_cluster();
+  } else {
+    __syncthreads();
+  }
+  const unsigned rank = kCluster > 1 ? rank_in_cluster() : 0;
+  // Blocks of a cluster take as many parts each, the last of which may be beyond the last.
+  const int parts = (Part::count(a) + kCluster - 1) / kCluster * kCluster, blocks = static_cast<int>(gridDim.x);
   const char* const weights = static_cast<const char*>(a.in_fragments);
   const auto fetch = [&](int stage, int matrix) {
     barrier_expect(there + 8 * stage, kMatrix);
-    copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
+    constexpr int kEach = kMatrix / kCluster;
+    const int begin = static_cast<int>(rank) * kEach;
+    if (kCluster > 1) {
+      copy_bulk_to_both(shared + stage * kMatrix + begin, weights + matrix * kMatrix + begin, kEach, there + 8 * stage);
+    } else {
+      copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
+    }
+  };
+  const auto give_back = [&](unsigned of_matrix) {
+    if (lane != 0) return;
+    barrier_arrive(of_matrix);
+    if (kCluster > 1) barrier_arrive_at(of_matrix, rank ^ 1);
   };
   if (!kResident && group == 1) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
@@ -80,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
         }
       }
     }
+    if (kCluster > 1) await_cluster();
   } else if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     if (kResident && threadIdx.x == 0) {
@@ -87,33 +93,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
     }
     __syncwarp();
-    // x and the mask were there before the kernel that made matrices began. Rows are read ahead of their norms.
+    // x and the mask were there before the kernel that made matrices began.
     Ring<kBuffers> ring;
-    Rows ahead;
-    if (static_cast<int>(blockIdx.x) < parts) ahead.read(a, Part(a, blockIdx.x), 32 * warp);
+#if CLEBSCH_SLOTS > 0
+    RowsCopied rows(base + kSlotsAt, filled);
+#else
+    RowsAhead<kD <= 128 ? 4 : 8> rows;
+#endif
+    if (static_cast<int>(blockIdx.x) < parts) rows.begin(a, Part(a, blockIdx.x));
     for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at), next(a, min(at + blocks, parts - 1));
       const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
-      if (CLEBSCH_X != 1) ask_for_part(a, next);  // of 32-bit rows it costs more than it saves
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
-      unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
-#pragma unroll 1
-      for (int first = 32 * warp; first < 32 * warp + 32; first += Rows::kAtOnce) {
-        float v[Rows::kUnits][8];
-        ahead.get(v);
-        if (first + Rows::kAtOnce < 32 * warp + 32) {
-          ahead.read(a, part, first + Rows::kAtOnce);
-        } else {
-          ahead.read(a, next, 32 * warp);
-        }
-        Rows::write(to, first, v, a.eps);
-      }
+      rows.write_part(a, part, next, at + blocks < parts, base + kRowsAt + ring.at * kRowsBytes);
       if (kKeeps) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
       fence_copies();
       __syncwarp();
       if (lane == 0) barrier_arrive(rows_there + 8 * ring.at);
       ring.next();
     }
+    if (kCluster > 1) await_cluster();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int mine = group - kOthers;
@@ -166,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
               end_products();
               if (block + half > 0) {
                 await_products<1>();
-                if (lane == 0) barrier_arrive(last);
+                give_back(last);
               }
               last = used + 8 * stages.at;
               stages.next();
@@ -174,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
           }
           give_turn(mine);
           await_products<0>();
-          if (lane == 0) barrier_arrive(last);
+          give_back(last);
         }
         await_products<0>();
         hold(first);
@@ -195,5 +194,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       }
       ring.next();
     }
+    if (kCluster > 1) await_cluster();  // shared memory stays while the other block may arrive at its barriers
   }
 }

@@ -1,7 +1,8 @@
 #pragma once
 // Parts of the kernels from x to left, right and gates for warpgroups (compute capability 9.0). Compiled with what
-// fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, and CLEBSCH_BUFFERS, parts of rows of
-// x.
+// fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, CLEBSCH_BUFFERS, parts of rows of x,
+// CLEBSCH_SLOTS, of how many of its reads a warp has copies under way (0: rows are read into registers), and
+// CLEBSCH_CLUSTER, blocks that share what they read of weights (1 or 2).
 //
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
@@ -11,7 +12,8 @@
 #include "multilinear/triangle/kernels/fused.cuh"
 
 static_assert(kD % 64 == 0 && kH % 32 == 0, "matrices of 64 columns, sets of 64 channels of left and right together");
-constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES;
+constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES, kSlots = CLEBSCH_SLOTS, kCluster = CLEBSCH_CLUSTER;
+static_assert(kCluster == 1 || (kCluster == 2 && !kResident), "pairs of blocks, or none");
 constexpr int kMatrix = kSetChannels * 128;       ///< bytes of 64 channels and 64 columns
 constexpr int kRowsBlock = kGroupRows * 128;      ///< bytes of the rows of x, 64 columns
 constexpr int kRowsBytes = kRowsBlock * kBlocks;  ///< all columns
@@ -19,15 +21,77 @@ constexpr int kOfSet = 2 * kBlocks;               ///< matrices of a set
 constexpr int kPairSets = 2 * kH / kSetChannels;  ///< sets of left and right
 constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) / (2 * kSetChannels) : 0);
 
-/// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7.
+/// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7. And the other way.
 __device__ __forceinline__ int row_of_place(int place) { return 8 * (place % 8 / 2) + 2 * (place / 8) + place % 2; }
+__device__ __forceinline__ int place_of_row(int row) { return 8 * (row % 8 / 2) + 2 * (row / 8) + row % 2; }
 
-/// A part of 128 rows of a batch. There are fewer than 2^31.
+/// The place in a ring, and how often it came round.
+template <int kCount>
+struct Ring {
+  int at = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++at == kCount) {
+      at = 0;
+      parity ^= 1;
+    }
+  }
+  /// Over the matrices of a set.
+  __device__ __forceinline__ void skip_set() {
+    parity ^= kOfSet / kCount % 2;
+    at += kOfSet % kCount;
+    if (at >= kCount) {
+      at -= kCount;
+      parity ^= 1;
+    }
+  }
+};
+
+/// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// The same for the blocks of a cluster, each at the same places of its own shared memory.
+__device__ __forceinline__ void copy_bulk_to_both(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<unsigned short>(3))
+      : "memory");
+}
+/// Arrives at a barrier of the other block of a cluster, which lies where `barrier` does here.
+__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned block) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+/// The number of this block in its cluster.
+__device__ __forceinline__ unsigned rank_in_cluster() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// Waits for all threads of the cluster that have not ended.
+__device__ __forceinline__ void await_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+/// Arrives, and says how many bytes of copies the phase waits for besides.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// A part of 128 rows of a batch. There are fewer than 2^31. One beyond the last has no rows that are there: it keeps
+/// the second block of a cluster busy.
 struct Part {
   int batch = 0, first = 0;
   __device__ __forceinline__ Part(const FusedArguments& a, int part) {
     const int parts = (a.rows + kGroupRows - 1) / kGroupRows;
     batch = part / parts;
+    if (kCluster > 1) batch = min(batch, static_cast<int>(a.shape.batch) - 1);
     first = (part - batch * parts) * kGroupRows;
   }
   static __device__ __forceinline__ int count(const FusedArguments& a) {
@@ -35,12 +99,49 @@ struct Part {
   }
 };
 
-/// As many rows of x as a warp takes at once, kLanes lanes a row: read, and later normed and written as columns of
-/// second operands.
+constexpr int kXBytes = CLEBSCH_X == 1 ? 4 : 2;
+
+/// Normed rows as second operands: kLanes lanes a row, of which a lane has kUnits times eight adjacent columns.
 template <int kLanes>
-struct RowsAhead {
+struct RowsOfWarp {
   static constexpr int kUnits = kD / 8 / kLanes, kAtOnce = 32 / kLanes;
   static_assert(kUnits * kLanes * 8 == kD && kLanes % 4 == 0, "whole units");
+
+  /// The warp's first, of a part.
+  static __device__ __forceinline__ int first_row() { return static_cast<int>(threadIdx.x % 128 / 32) * 32; }
+  /// Norms numbers of the lane's row and writes them; Rows::chunk_of(u): which eight columns unit u is.
+  template <typename Rows>
+  static __device__ __forceinline__ void write_rows(unsigned char* to, int place, float (&v)[kUnits][8], float eps) {
+    normalise<kUnits, kLanes>(v, kUnits, eps);
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const int chunk = Rows::chunk_of(u);
+      const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                 pack(v[u][6], v[u][7])};
+      *reinterpret_cast<uint4*>(to + chunk / 8 * kRowsBlock + place * 128 + (chunk % 8 ^ place % 8) * 16) =
+          vector_of(pairs);
+    }
+  }
+};
+
+/// Asks for a part's rows of x to be in the L2 cache when they are read; by a warpgroup.
+__device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part& part) {
+  constexpr int kLine = 128, kRowBytes = kD * kXBytes;
+  const long long first = row_of_x(a, part.batch, part.first),
+                  last = row_of_x(a, part.batch, part.first + kGroupRows - 1);
+  const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
+  const int bytes = static_cast<int>(last - first + 1) * kRowBytes;
+#pragma unroll 2
+  for (int at = static_cast<int>(threadIdx.x % 128) * kLine; at < bytes; at += 128 * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  }
+}
+
+/// As many rows as a warp takes at once, read into registers before they are normed.
+template <int kLanes>
+struct RowsAhead : RowsOfWarp<kLanes> {
+  using Base = RowsOfWarp<kLanes>;
+  using Base::first_row, Base::kAtOnce, Base::kUnits;
   Eight eights[kUnits];
 
   /// The lane's place among the rows: of four lanes a row, two rows are written at once, in different halves of the
@@ -60,63 +161,131 @@ struct RowsAhead {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) eights[u].get(v[u]);
   }
-  static __device__ __forceinline__ void write(unsigned char* to, int first, float (&v)[kUnits][8], float eps) {
-    const int place = first + own();
-    normalise<kUnits, kLanes>(v, kUnits, eps);
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int chunk = kLanes * u + static_cast<int>(threadIdx.x % kLanes);
-      const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
-                                 pack(v[u][6], v[u][7])};
-      *reinterpret_cast<uint4*>(to + chunk / 8 * kRowsBlock + place * 128 + (chunk % 8 ^ place % 8) * 16) =
-          vector_of(pairs);
+  static __device__ __forceinline__ int chunk_of(int u) { return kLanes * u + static_cast<int>(threadIdx.x % kLanes); }
+
+  /// The block's first part, and one of them, while rows of the next are being read.
+  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part) { read(a, part, first_row()); }
+  __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool,
+                                             unsigned char* to) {
+    if (CLEBSCH_X != 1) ask_for_part(a, next);  // of 32-bit rows it costs more than it saves
+#pragma unroll 1
+    for (int first = first_row(); first < first_row() + 32; first += kAtOnce) {
+      float v[kUnits][8];
+      get(v);
+      if (first + kAtOnce < first_row() + 32) {
+        read(a, part, first + kAtOnce);
+      } else {
+        read(a, next, first_row());
+      }
+      Base::template write_rows<RowsAhead>(to, first + own(), v, a.eps);
     }
   }
 };
 
-/// Asks for a part's rows of x to be in the L2 cache when they are read; by a warpgroup.
-__device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part& part) {
-  constexpr int kLine = 128, kRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2);
-  const long long first = row_of_x(a, part.batch, part.first),
-                  last = row_of_x(a, part.batch, part.first + kGroupRows - 1);
-  const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
-  const int bytes = static_cast<int>(last - first + 1) * kRowBytes;
-#pragma unroll 2
-  for (int at = static_cast<int>(threadIdx.x % 128) * kLine; at < bytes; at += 128 * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+/// Rows in shared memory as they are in x, brought by bulk copies: kSlots times as many as a warp takes at once. A
+/// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
+/// way, the kernel waits for it.
+struct RowsCopied : RowsOfWarp<4> {
+  static constexpr int kRowBytes = kD * kXBytes, kSlotBytes = kAtOnce * kRowBytes, kTurns = 32 / kAtOnce;
+  /// Adjacent rows of a copy: where lines are as long as n, n is a multiple of 8.
+  static constexpr int kOfCopy = kPadded ? 1 : kAtOnce;
+  static_assert(kUnits % 2 == 0 && kSlots <= kTurns, "slots of the next part at most");
+  const unsigned char* slots;
+  unsigned barriers;
+  Ring<kSlots == 0 ? 1 : kSlots> ring;
+
+  /// Of this warp, from where slots and barriers of all warps of the warpgroup begin.
+  __device__ __forceinline__ RowsCopied(const unsigned char* all_slots, unsigned all_barriers) {
+    const int warp = static_cast<int>(threadIdx.x % 128 / 32);
+    slots = all_slots + warp * kSlots * kSlotBytes;
+    barriers = all_barriers + 8 * warp * kSlots;
   }
-}
+  /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot that nobody reads any more.
+  __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (lane == 0) barrier_expect(barriers + 8 * slot, kSlotBytes);
+    __syncwarp();
+    if (lane < kAtOnce / kOfCopy) {
+      const int row = min(part.first + first_row() + kAtOnce * turn + kOfCopy * lane, a.rows - kOfCopy);
+      copy_bulk(shared_address(slots) + slot * kSlotBytes + lane * kOfCopy * kRowBytes,
+                static_cast<const char*>(a.x) + row_of_x(a, part.batch, row) * kRowBytes, kOfCopy * kRowBytes,
+                barriers + 8 * slot);
+    }
+  }
+  /// Of two rows that are read or written at once one has its units exchanged: they are in different halves of the
+  /// banks then.
+  static __device__ __forceinline__ int chunk_of(int u) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return 4 * (u ^ lane / 4 % 2) + lane % 4;
+  }
+  __device__ __forceinline__ void get(float (&v)[kUnits][8]) const {
+    barrier_wait(barriers + 8 * ring.at, ring.parity);
+    const unsigned char* const row = slots + ring.at * kSlotBytes + threadIdx.x % 32 / 4 * kRowBytes;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      Eight eight;
+      eight.take(row + chunk_of(u) * 8 * kXBytes);
+      eight.get(v[u]);
+    }
+    __syncwarp();
+  }
+
+  /// The block's first part, and one of them, while rows of the next are being copied.
+  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part) {
+    for (int turn = 0; turn < kSlots; ++turn) ask(a, part, turn, turn);
+  }
+  __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
+                                             unsigned char* to) {
+#pragma unroll 1
+    for (int turn = 0; turn < kTurns; ++turn) {
+      float v[kUnits][8];
+      get(v);
+      const int ahead = turn + kSlots;
+      if (ahead < kTurns) {
+        ask(a, part, ahead, ring.at);
+      } else if (has_next) {
+        ask(a, next, ahead - kTurns, ring.at);
+      }
+      ring.next();
+      const int row = kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
+      write_rows<RowsCopied>(to, first_row() + place_of_row(row), v, a.eps);
+    }
+  }
+};
 
 /// The mask of a part in shared memory.
 struct MaskOfPart {
-  unsigned kept[4];           ///< bit r of number q: row 32 q + r is kept
-  float numbers[kGroupRows];  ///< of masks of numbers
+  unsigned short kept[kGroupRows];  ///< all bits of the rows that are kept
+  float numbers[kGroupRows];        ///< of masks of numbers
 
   /// By four warps, a thread a row.
   __device__ __forceinline__ void write(float of_row) {
     const int row = static_cast<int>(threadIdx.x % kGroupRows);
-    const unsigned bits = __ballot_sync(0xffffffffu, of_row != 0.0f);
-    if (row % 32 == 0) kept[row / 32] = bits;
+    kept[row] = of_row != 0.0f ? 0xffff : 0;
     if (kMask == kNumberMask) numbers[row] = of_row;
   }
 };
-constexpr int kMaskBytes = kMask == kNumberMask ? sizeof(MaskOfPart) : 16;
+constexpr int kMaskBytes = kMask == kNumberMask ? sizeof(MaskOfPart) : sizeof(MaskOfPart::kept);
 
-/// All bits of the numbers of a lane's rows that are kept: of rows 32 q + 8 t + 2 n and the next at 4 q + n.
+/// All bits of the numbers of a lane's rows that are kept, rows 32 q + 8 t .. + 7 at q.
 struct Kept {
-  unsigned pairs[16];
+  uint4 rows[4];
   __device__ __forceinline__ void read(const MaskOfPart& mask) {
     if (!kKeeps) return;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
-      const unsigned bits = mask.kept[q] >> 8 * (threadIdx.x % 4);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        pairs[4 * q + n] = (bits >> 2 * n & 1u) * 0xffffu | (bits >> (2 * n + 1) & 1u) * 0xffff0000u;
-      }
+      rows[q] = *reinterpret_cast<const uint4*>(mask.kept + 32 * q + 8 * (threadIdx.x % 4));
     }
   }
 };
+
+/// Stores eight numbers of 16 bits. Not as a branch: the numbers would be computed in it, one store after the other.
+__device__ __forceinline__ void store_where(bool where, unsigned short* to, const unsigned (&pairs)[4]) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
+                   static_cast<int>(where)),
+               "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
 
 /// Stores a set's channels from its sums.
 __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& part, const MaskOfPart& mask,
@@ -147,7 +316,7 @@ __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& p
             const float x = half == 0 ? first[at] : second[at], y = half == 0 ? first[at + 1] : second[at + 1];
             pairs[n] = pack(0.5f + 0.5f * tanh_near(x + by), 0.5f + 0.5f * tanh_near(y + by));
           }
-          if (m + 32 * q < a.rows) *reinterpret_cast<uint4*>(to + 32 * q) = vector_of(pairs);
+          store_where(m + 32 * q < a.rows, to + 32 * q, pairs);
         }
       }
       continue;
@@ -176,9 +345,9 @@ __device__ __forceinline__ void store_set(const FusedArguments& a, const Part& p
           y *= by.y;
         }
         pairs[n] = pack(x, y);
-        if (kKeeps) pairs[n] &= kept.pairs[4 * q + n];
+        if (kKeeps) pairs[n] &= part_of(kept.rows[q], n);
       }
-      if (m + 32 * q < a.rows) *reinterpret_cast<uint4*>(to + 32 * q) = vector_of(pairs);
+      store_where(m + 32 * q < a.rows, to + 32 * q, pairs);
     }
   }
 }
@@ -189,15 +358,4 @@ __device__ __forceinline__ void multiply_matrix(float (&sums)[64], unsigned weig
   for (int step = 0; step < 4; ++step) {
     multiply_scores(sums, matrix_at(weights + 32 * step, 16), matrix_at(rows + 32 * step, 16), step > 0 ? 1 : more);
   }
-}
-
-/// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
-__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-/// Arrives, and says how many bytes of copies the phase waits for besides.
-__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
