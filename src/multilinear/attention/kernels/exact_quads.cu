@@ -32,16 +32,18 @@ struct QuadRows {
     }
   }
 
-  /// sums += rows, each times its factor, times the columns in shared memory; of the first `last` runs of 32
-  /// inner places, those before `twice` counted twice. Tile n
-  /// has the columns 8 t + 2 n + r of lanes t, and step (c, part) takes the inner places 32 c + 8 t + 2 part + r. Rows
-  /// are read again for all columns, from the first level's cache: registers hold the sums.
+  /// sums += rows, each times its factor, times the columns in shared memory, of the runs of 32 inner places from
+  /// `first` to last - 1. Tile n has the columns 8 t + 2 n + r of lanes t, and step (c, part) takes the inner places 32
+  /// c
+  /// + 8 t + 2 part + r. kDiagonal: a tile doubles what it has before its own part of the run and takes no part after
+  /// that: products of symmetric numbers of which every pair is to count once. Rows are read again for all columns,
+  /// from the first level's cache: registers hold the sums.
+  template <bool kDiagonal = false>
   __device__ __forceinline__ void multiply(double (&sums)[kHigh][4][4], const double2* columns,
-                                           const double (&factors)[kLaneRows], int last = kColumns / 32,
-                                           int twice = 0) const {
+                                           const double (&factors)[kLaneRows], int first = 0,
+                                           int last = kColumns / 32) const {
 #pragma unroll 1
-    for (int c = 0; c < last; ++c) {
-      const double by = c < twice ? 2.0 : 1.0;
+    for (int c = first; c < last; ++c) {
       Eight rows[kLaneRows];
 #pragma unroll
       for (int h = 0; h < kLaneRows; ++h) rows[h] = x[h][4 * c];
@@ -52,14 +54,20 @@ struct QuadRows {
         for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
           for (int r = 0; r < 4; ++r)
-            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * (factors[2 * i + r % 2] * by);
+            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * factors[2 * i + r % 2];
         }
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
+        for (int n = kDiagonal ? part : 0; n < 4; ++n) {
           const double2 pair = columns[((4 * c + part) * 4 + n) * 32];
           const double b[2] = {pair.x, pair.y};
 #pragma unroll
-          for (int i = 0; i < kHigh; ++i) multiply_large_tile(sums[i][n], a[i], b);
+          for (int i = 0; i < kHigh; ++i) {
+            if (kDiagonal && n == part) {
+#pragma unroll
+              for (int r = 0; r < 4; ++r) sums[i][n][r] += sums[i][n][r];
+            }
+            multiply_large_tile(sums[i][n], a[i], b);
+          }
         }
       }
     }
@@ -161,8 +169,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_rows_of_que
       fetch_columns<kD, false>(columns, gram, 32 * c);
       __syncthreads();
       double sums[kHigh][4][4] = {};
-      // G is symmetric: what is beside its diagonal in blocks of 32 counts twice, and is read once.
-      q.multiply(sums, columns + lane, ones, c + 1, c);
+      // G is symmetric: what is beside its diagonal counts twice, and is multiplied once.
+      q.multiply(sums, columns + lane, ones, 0, c);
+      q.multiply<true>(sums, columns + lane, ones, c, c + 1);
       q.add_products(form, c, sums);
 #pragma unroll
       for (int h = 0; h < kLaneRows; ++h) {
