@@ -25,7 +25,7 @@ build_bigbig_lammps() {
 configure_and_build_bigbig_plugin() {
   local options=()
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR=ON "${options[@]}" \
+  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR="${CLEBSCH_WERROR:-ON}" "${options[@]}" \
     -Dclebsch_DIR="$build" -DLAMMPS_SOURCE_DIR="$2-source" -DLAMMPS_BUILD_DIR="$2" -DMPI_CXX_COMPILER="$venv/bin/mpicxx"
   ninja -C "$1" -j "$jobs"
 }

@@ -116,18 +116,12 @@ def known_records() -> dict[str, dict]:
     return {row["name"]: row for row in json.loads((ROOT / "benchmarks/results/summary.json").read_text())}
 
 
-def scaling_machine() -> str:
-    """Whose steps benchmarks/scaling is made of: those of other GPUs would not fit in."""
-    return known_records().get("gpus2_round_us", {}).get("machine", "")
-
-
-def keep_known(path: Path) -> Path:
-    """The file without rows that are there already of another machine, which stay: a figure goes with its target."""
-    known = known_records()
-    kept = [row for row in json.loads(path.read_text())
-            if known.get(row["name"], row)["machine"] == row["machine"]]  # fmt: skip
-    path.write_text(json.dumps(kept))
-    return path
+def tag_of(machine: str) -> str:
+    """What goes before the names of a machine's records: nothing for the GPUs that benchmarks/scaling has its constants
+    of, else the GPU's name (h100)."""
+    first = known_records().get("gpus2_round_us", {}).get("machine", machine)
+    found = re.search(r"[A-Z]+\d+", machine)
+    return "" if machine == first else found[0].lower() if found else "other"
 
 
 def script(*words: object) -> None:
@@ -167,24 +161,21 @@ def record(outs: list[Path]) -> int:
         if (folder / "initcheck/sanitizers.json").exists():
             script("scripts/sanitizer_record.py", "record", folder / "initcheck", "--merge")
         rows = [*folder.glob("long_ranks_*_records.json"), *folder.glob("ranks-*/records.json")]
-        rows += [*folder.glob("largest/records.json")]
+        rows += [*folder.glob("largest/records.json"), *folder.glob("links_records.json")]
         points, where = measured(folder)
-        if points and where["machine"] == scaling_machine():
-            script("benchmarks/scaling", "records", folder / "gpus_records.json", *folder.glob("ranks-*/md.json"))
-            steps = json.loads((folder / "gpus_records.json").read_text())
-            # The constant of LAMMPS's part comes from runs that tell the parts of a step apart (`scaling-gpus`).
-            (folder / "gpus_records.json").write_text(json.dumps([r for r in steps if r["unit"] == "ms"]))
-            rows.append(folder / "gpus_records.json")
         if points:
+            script("benchmarks/scaling", "records", folder / "gpus_records.json", *folder.glob("ranks-*/md.json"))
+            rows.append(folder / "gpus_records.json")
             put("sizes", sizes(points, where))
             put("sections", sections(points, where))
-        if rows := [keep_known(path) for path in rows]:
-            script("benchmarks/record.py", *rows)
+        tag = tag_of(where["machine"]) if points else ""
+        if rows:
+            script("benchmarks/record.py", *(["--tag", tag] if tag else []), *rows)
         tried = folder / "largest/largest.json"
         if tried.exists():
             same = [p for p in points if p["case"] == "mace-M" and p["atoms"] > 400000]
             put("largest", largest([*same, *json.loads(tried.read_text())]))
-        if (folder / "parts/parts.md").exists():
-            about = of(json.loads((folder / "parts/parts.json").read_text()))
-            put("parts", f"{about}: {(folder / 'parts/parts.md').read_text()}")
+        if told := [*folder.glob("parts*/parts.md")]:
+            about = of(json.loads(told[0].with_name("parts.json").read_text()))
+            put("parts", "\n".join([f"{about}.", *(path.read_text() for path in sorted(told))]))
     return 0

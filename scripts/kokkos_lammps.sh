@@ -150,7 +150,7 @@ get_kokkos_lammps() {
 configure_and_build_kokkos_plugin() {
   local folder=$1 options=()
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$root/lammps_plugin" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR=ON "${options[@]}" \
+  cmake -S "$root/lammps_plugin" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR="${CLEBSCH_WERROR:-ON}" "${options[@]}" \
     -Dclebsch_DIR="$build" -DCLEBSCH_KOKKOS=ON -DLAMMPS_BUILD_DIR="$kokkos_lammps" -DMPI_CXX_COMPILER="$venv/bin/mpicxx"
   ninja -C "$folder" -j "$jobs" all callpair
 }

@@ -164,7 +164,7 @@ build_lammps_release() {
 build_plugin_for() {
   local options=()
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR=ON "${options[@]}" \
+  cmake -S "$root/lammps_plugin" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEBSCH_WERROR="${CLEBSCH_WERROR:-ON}" "${options[@]}" \
     -Dclebsch_DIR="$build" -DLAMMPS_SOURCE_DIR="$2" -DLAMMPS_BUILD_DIR="$3"
   ninja -C "$1" -j "$jobs"
 }

@@ -51,7 +51,7 @@ EXPLAINED = (
 #: Reports that a tool prints at most: none may hide behind explained ones.
 PRINTED = {"initcheck": 20000, "memcheck": 2000}
 PAGE, RECORD = ROOT / "docs/developers/sanitizers.md", ROOT / "benchmarks/results/sanitizers.json"
-#: Seconds that the run without a tool may take, which compiles the kernels.
+#: Seconds that the run without a tool takes at most by default; it compiles the kernels.
 PLAIN_SECONDS = 200.0
 #: Where CUDA's installer puts it when it is not in PATH.
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
@@ -284,12 +284,16 @@ def run(options: argparse.Namespace) -> int:
             return processes[-1]
 
         # Without a tool first: kernels are compiled, model files made, and the profiler names what each test launches.
-        seconds, count = min(PLAIN_SECONDS, left() / 2), max(1, min(16, options.processes))
-        for shard in range(count):
-            more = ["--kernels", f"--shard={shard}/{count}", *options.pytest]
-            command = pytest_command(f"plain-{shard}", out, seconds, options.tests, *more)
-            plain.append(Process("", f"plain-{shard}", out, command=command, seconds=seconds))
-        work_off(list(plain))
+        seconds, count = min(PLAIN_SECONDS, left() / 2), max(1, min(24, options.processes))
+        seconds = min(options.plain_seconds or seconds, left() - 5)
+        if options.plain:
+            plain += [Process("", path.stem, options.plain) for path in sorted(options.plain.glob("plain-*.jsonl"))]
+        else:
+            for shard in range(count):
+                more = ["--kernels", f"--shard={shard}/{count}", *options.pytest]
+                command = pytest_command(f"plain-{shard}", out, seconds, options.tests, *more)
+                plain.append(Process("", f"plain-{shard}", out, command=command, seconds=seconds))
+            work_off(list(plain))
         tests = [test for one in plain for test in one.lines()[0]]
         shards = max(1, min(options.shards, options.processes // len(options.tools)))
         seconds = min(options.tool_seconds, left() - 10)
@@ -325,6 +329,8 @@ def main() -> int:
     one.add_argument("--bundle", type=Path, default=ROOT / ".gpu", help="folder that scripts/gpu-tests pack fills")
     one.add_argument("--seconds", type=float, default=560.0, help="of the whole run")
     one.add_argument("--tool-seconds", type=float, default=1e9, help="of one tool; what is left, when that is less")
+    one.add_argument("--plain-seconds", type=float, help="of the run without a tool (200 or half of all)")
+    one.add_argument("--plain", type=Path, help="OUT of an earlier run, whose run without a tool this one takes over")
     one.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     cores = len(os.sched_getaffinity(0))
     one.add_argument("--processes", type=int, default=max(4, cores * 3 // 4), help="at a time")

@@ -1,11 +1,12 @@
 """Does the grade warn where the model is right? Water of the shipped model at 300 and at 600 K.
 
-    python benchmarks/grade/alarms.py [MODEL.pt] --device cuda --ps 50 --replicas 10 --json alarms.json
+    python benchmarks/grade/alarms.py [MODEL.pt] [--also OTHER.pt] --device cuda --ps 50 --replicas 10 --json OUT.json
 
-MODEL.pt: default models/water-nequip.pt. Replicas of 192 atoms from
-benchmarks/md/water192_settled.data, each with noise of its own, all in one batch: half of them at either temperature,
-so that the replicas of a temperature are together `ps` long. Langevin (BAOAB), 0.5 fs, 1/(100 fs); the first `warm` ps
-do not count. The largest grade of a replica at every step is looked at: an alarm is one above the training maximum.
+MODEL.pt: default models/water-nequip.pt. OTHER.pt: a file of the same network with another grade, looked at in the same
+run. Replicas of 192 atoms from benchmarks/md/water192_settled.data, each with noise of its own, all in one batch: half
+of them at either temperature, so that the replicas of a temperature are together `ps` long. Langevin (BAOAB), 0.5 fs,
+1/(100 fs); the first `warm` ps do not count. The largest grade of a replica at every step is looked at: an alarm is one
+above the training maximum.
 """
 
 from __future__ import annotations
@@ -25,17 +26,31 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
 import common  # noqa: E402
 
 from clebsch.element_model import ElementModel  # noqa: E402
+from clebsch.model_file import read_metadata  # noqa: E402
 
 START = ROOT / "benchmarks/md/water192_settled.data"
 KELVIN = (300.0, 600.0)
 TIMESTEP, DAMPING = 0.5, 100.0  # fs
 
 
+class OtherGrade:
+    """The grade of a file, of features that another file of the same network gives."""
+
+    def __init__(self, path: Path) -> None:
+        grade = torch.jit.load(str(path)).grade
+        self.said = read_metadata(path)["extrapolation"]
+        self.buffers = grade.transform.double(), grade.counts.double()
+
+    def __call__(self, features: torch.Tensor, types: torch.Tensor) -> np.ndarray:
+        return torch.ops.clebsch.extrapolation(features, types, *self.buffers, 0, self.said["grade"]).numpy()
+
+
 class Replicas:
     """Copies of the box, `each` at a temperature."""
 
-    def __init__(self, model: Path, device: str, each: int, seed: int = 7) -> None:
+    def __init__(self, model: Path, device: str, each: int, other: OtherGrade | None = None, seed: int = 7) -> None:
         self.elements = ElementModel(str(model), None, device)
+        self.other = other
         box = read(START, format="lammps-data", atom_style="atomic", units="metal")
         count = each * len(KELVIN)
         self.kelvin = np.repeat(KELVIN, each)
@@ -48,14 +63,17 @@ class Replicas:
         self.periodic = torch.ones((count, 3), dtype=torch.bool)
         self.starts = torch.arange(count + 1, dtype=torch.int32) * len(box)
         self.types = self.elements.types_of(np.tile(box.numbers, count))
-        self.grades = np.empty(0)
+        self.grades = self.others = np.empty(0)
         self.forces = self.evaluate()
 
     def evaluate(self) -> np.ndarray:
+        outputs = ["extrapolation"] if self.other is None else ["extrapolation", "last_features"]
         found = self.elements.model.compute_systems(
             torch.from_numpy(self.positions.reshape(-1, 3)), self.cells, self.periodic, self.starts, self.types,
-            virial=False, outputs=["extrapolation"])  # fmt: skip
+            virial=False, outputs=outputs)  # fmt: skip
         self.grades = found["extrapolation"].numpy().reshape(len(self.kelvin), -1)
+        if self.other is not None:
+            self.others = self.other(found["last_features"], self.types).reshape(self.grades.shape)
         return found["forces"].numpy().reshape(self.positions.shape)
 
     def step(self) -> None:
@@ -76,28 +94,34 @@ class Replicas:
 
 def run(replicas: Replicas, ps: float, warm: float, seconds: float) -> list[dict[str, float]]:
     """A row a temperature. seconds: what all of it may take."""
-    said = replicas.elements.metadata["extrapolation"]
     begin = time.monotonic()
     for _ in range(round(1000 * warm / TIMESTEP)):
         replicas.step()
-    largest, temperatures = [], []
+    largest, temperatures, others = [], [], []
     for step in range(max(1, round(1000 * ps / TIMESTEP))):
         replicas.step()
         largest.append(replicas.grades.max(axis=1))
+        if replicas.other is not None:
+            others.append(replicas.others.max(axis=1))
         temperatures.append(replicas.temperatures())
         if step % 10 == 9 and time.monotonic() - begin > seconds:
             break
-    grades, mean = np.array(largest), np.mean(temperatures, axis=0)
-    per_step = 1e3 * (time.monotonic() - begin) / (len(grades) + 1000 * warm / TIMESTEP)
+    mean = np.mean(temperatures, axis=0)
+    per_step = 1e3 * (time.monotonic() - begin) / (len(largest) + 1000 * warm / TIMESTEP)
     rows = []
-    for kelvin in KELVIN:
-        mine = grades[:, replicas.kelvin == kelvin]
-        rows.append({"kelvin": kelvin, "ps": mine.size * TIMESTEP / 1000, "replicas": mine.shape[1],
-                     "mean_kelvin": float(mean[replicas.kelvin == kelvin].mean()),
-                     "alarms": int((mine > said["maximum"]).sum()), "above_q9999": int((mine > said["q9999"]).sum()),
-                     "largest": float(mine.max()), "median_of_largest": float(np.median(mine)),
-                     "training_maximum": said["maximum"], "training_q9999": said["q9999"],
-                     "ms_a_step": per_step})  # fmt: skip
+    kinds = [(replicas.elements.metadata["extrapolation"], np.array(largest))]
+    if replicas.other is not None:
+        kinds.append((replicas.other.said, np.array(others)))
+    for said, grades in kinds:
+        for kelvin in KELVIN:
+            mine = grades[:, replicas.kelvin == kelvin]
+            rows.append({"grade": said["grade"], "kelvin": kelvin, "ps": mine.size * TIMESTEP / 1000,
+                         "replicas": mine.shape[1], "mean_kelvin": float(mean[replicas.kelvin == kelvin].mean()),
+                         "alarms": int((mine > said["maximum"]).sum()),
+                         "above_q9999": int((mine > said["q9999"]).sum()),
+                         "largest": float(mine.max()), "median_of_largest": float(np.median(mine)),
+                         "training_maximum": said["maximum"], "training_q9999": said["q9999"],
+                         "ms_a_step": per_step})  # fmt: skip
     return rows
 
 
@@ -105,6 +129,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, nargs="?", default=ROOT / "models/water-nequip.pt")
+    parser.add_argument("--also", type=Path, help="a file of the same network with another grade")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ps", type=float, default=50.0, help="of all replicas of a temperature together")
     parser.add_argument("--replicas", type=int, default=10, help="at each temperature")
@@ -112,9 +137,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="that it may take")
     parser.add_argument("--json", type=Path, default=Path("alarms.json"))
     args = parser.parse_args()
-    rows = run(Replicas(args.model, args.device, args.replicas), args.ps / args.replicas, args.warm, args.seconds)
+    other = OtherGrade(args.also) if args.also else None
+    replicas = Replicas(args.model, args.device, args.replicas, other)
+    rows = run(replicas, args.ps / args.replicas, args.warm, args.seconds)
     for row in rows:
-        print({key: round(value, 3) for key, value in row.items()}, flush=True)
+        print({k: v if isinstance(v, str) else round(v, 3) for k, v in row.items()}, flush=True)
     common.save(args.json, {"runs": rows, **common.about(args.device)})
 
 

@@ -1,8 +1,10 @@
 """What a grade that is read every step costs a step.
 
-    python benchmarks/grade/overhead.py make FOLDER [NAME ...]    files: nequip-M, allegro-l2, mace-M (needs mace-torch)
+    python benchmarks/grade/overhead.py make FOLDER [NAME ...] [--grade squares]
+                                            files: nequip-M, allegro-l2, mace-M (needs mace-torch); NAME-squares
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
     python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
+    python benchmarks/grade/overhead.py op FOLDER                       what the op alone takes on a GPU
 
 Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, a step of ASE's calculator (energies, forces, stress) of
 a file with a grade: nobody asks for it, or every step gives it. Both take turns in random order; medians are compared.
@@ -14,6 +16,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase.build import bulk
@@ -34,32 +37,38 @@ def crystal(cells: int, symbols: str, seed: int = 0):
     return atoms
 
 
-def make(folder: Path, names: list[str]) -> None:
+def elements_of(name: str) -> str:
+    return "C" if name.startswith("mace-M") else "CO"
+
+
+def make(folder: Path, names: list[str], grade: str) -> None:
     from clebsch import export
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        wanted = export.Extrapolation([crystal(2, "C" if name == "mace-M" else "CO", seed) for seed in range(8)])
+        training = [crystal(2, elements_of(name), seed) for seed in range(8)]
+        wanted = export.Extrapolation(training, grade)
+        path = folder / f"{name}{'' if grade == 'leverage' else '-' + grade}.pt"
         if name == "mace-M":
             from bench_mace import model_of
 
-            export.mace(model_of(name), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+            export.mace(model_of(name), path, verify=False, extrapolation=wanted)
             continue
         from make_models import set_global_state, upstream
 
         set_global_state(allow_tf32=False)
         write = export.allegro if name.startswith("allegro") else export.nequip
-        write(upstream(name.removeprefix("nequip-")), folder / f"{name}.pt", verify=False, extrapolation=wanted)
+        write(upstream(name.removeprefix("nequip-")), path, verify=False, extrapolation=wanted)
 
 
-def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, float]:
+def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, Any]:
     """Medians of milliseconds a step without and with grades, their difference in percent, and as `null` that of a
     second calculator that nobody asks for grades either: what is noise."""
     from clebsch.ase import ClebschCalculator
 
     rng = np.random.default_rng(1)
     calculators = [ClebschCalculator(path, device, extrapolation=graded) for graded in (False, True, False)]
-    times = np.empty((3, steps))
+    times, parts = np.empty((3, steps)), np.zeros((3, steps, 3))
     for step in range(-10, steps):
         atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
         for which in rng.permutation(3):
@@ -67,10 +76,14 @@ def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, flo
             calculators[which].calculate(atoms, ["energy", "forces", "stress"])
             if step >= 0:
                 times[which, step] = 1e3 * (time.perf_counter() - begin)
+                said = calculators[which].model.last_run
+                parts[which, step] = [said[key] for key in ("upload_ms", "compute_ms", "read_ms")]
     plain, graded, again = np.median(times, axis=1)
     spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(steps)
+    replayed = device == "cpu" or all(calculator.model.last_run["replayed"] for calculator in calculators)
     return {"plain_ms": plain, "graded_ms": graded, "percent": 100 * (graded / plain - 1), "spread": spread,
-            "null_percent": 100 * (again / plain - 1)}  # fmt: skip
+            "null_percent": 100 * (again / plain - 1), "replayed": replayed,
+            "parts_ms": np.median(parts, axis=1).tolist()}  # fmt: skip
 
 
 def timeline(path: Path, atoms, steps: int = 10) -> None:
@@ -110,24 +123,59 @@ def timeline(path: Path, atoms, steps: int = 10) -> None:
         )
 
 
+def operation(rows: int = 8000, repeats: int = 50) -> None:
+    """Prints what the op alone takes on a GPU, in microseconds, by grade and number of features."""
+    import torch
+
+    from clebsch import library
+
+    library.load()
+    random = np.random.default_rng(3)
+    for width in (64, 128):
+        x = torch.from_numpy(random.normal(size=(rows, width)).astype(np.float32)).cuda()
+        types = torch.zeros(rows, dtype=torch.int32, device="cuda")
+        counts = torch.ones(1, dtype=torch.float64, device="cuda")
+        for grade in ("leverage", "maxvol", "squares"):
+            shape = (1, 3 * width + 1, 2 * width + 1) if grade == "squares" else (1, width, width)
+            transform = torch.from_numpy(random.normal(size=shape)).cuda()
+            arguments = (x, types, transform, counts, 0, grade)
+            for _ in range(3):
+                torch.ops.clebsch.extrapolation(*arguments)
+            graph, ends = torch.cuda.CUDAGraph(), [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            with torch.cuda.graph(graph):
+                for _ in range(repeats):
+                    torch.ops.clebsch.extrapolation(*arguments)
+            graph.replay()
+            ends[0].record()
+            graph.replay()
+            ends[1].record()
+            torch.cuda.synchronize()
+            print(f"{grade} of {width} features, {rows} rows: {1e3 * ends[0].elapsed_time(ends[1]) / repeats:.1f} us")
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("make", "measure", "timeline"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("make", "measure", "timeline", "op"))
+    parser.add_argument("folder", type=Path, help="of op: any")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=STEPS, help="that are measured")
+    parser.add_argument("--grade", default="leverage", help="of the models that are made")
     parser.add_argument("--cells", type=int, help="of diamond, along each axis")
     parser.add_argument("--json", type=Path, default=Path("overhead.json"))
     args = parser.parse_args()
     if args.what == "make":
-        make(args.folder, args.names or list(NAMES))
+        make(args.folder, args.names or list(NAMES), args.grade)
+        return
+    if args.what == "op":
+        operation()
         return
     records = []
-    for name in args.names or [name for name in NAMES if (args.folder / f"{name}.pt").exists()]:
+    present = [path.stem for name in NAMES for path in sorted(args.folder.glob(f"{name}*.pt"))]
+    for name in args.names or present:
         cells = args.cells or (10 if args.what == "timeline" or args.device.startswith("cuda") else 3)
-        path, atoms = args.folder / f"{name}.pt", crystal(cells, "C" if name == "mace-M" else "CO")
+        path, atoms = args.folder / f"{name}.pt", crystal(cells, elements_of(name))
         if args.what == "timeline":
             timeline(path, atoms)
             continue
@@ -135,8 +183,10 @@ def main() -> None:
         found_text = (
             f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
         )
-        within = f"(noise: {found['null_percent']:+.2f}%)"
+        within = f"(noise: {found['null_percent']:+.2f}%{'' if found['replayed'] else ', not as recorded graphs'})"
         print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
+        for which, parts in zip(("without", "with"), found["parts_ms"], strict=False):
+            print(f"  {which}: upload {parts[0]:.3f}, compute {parts[1]:.3f}, read {parts[2]:.3f} ms")
         kind = args.device.split(":")[0]
         record = {
             "name": f"grade_overhead_{name.replace('-', '_').lower()}_{kind}_percent",

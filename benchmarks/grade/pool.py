@@ -40,6 +40,8 @@ PARTS = {
     "easy": (EASY[:1], (60,), 4000),
 }
 METHODS = ("doptimal", "volume", "leverage", "fps")
+#: What is known when a choice is made: the training set of the model file, the old structures, or the pool itself.
+KNOWN = ("file", "old", "pool")
 
 
 def run(todo: tuple[int, float, int, int]) -> dict[str, NDArray]:
@@ -81,30 +83,35 @@ def structures(part: dict[str, NDArray]) -> list[Atoms]:
 
 
 def choose(folder: Path, model: Path) -> None:
-    """folder/choices.npz: indices into the pool, in the order of choice. doptimal has no chance in it."""
+    """folder/choices.npz: indices into the pool, in the order of choice, as KNOWN-METHOD_SEED and random_SEED."""
     from clebsch.features import atom_features
     from clebsch.sampling.selection import select
     from clebsch.selecting import _known
 
-    pool = structures(dict(np.load(folder / "pool.npz")))
-    kept = folder / "features.npy"
-    if not kept.exists():
-        np.save(kept, atom_features(pool, model)[0])
-    features, groups = np.load(kept), np.repeat(np.arange(len(pool)), len(pool[0]))
-    known = _known(model, None, "cpu", lambda *_: None)
-    choices = {}
-    for seed in range(SEEDS):
-        choices[f"random_{seed}"] = np.random.default_rng(seed).choice(len(pool), COUNT, replace=False)
+    features = {}
+    for name in ("pool", "old"):
+        boxes, kept = structures(dict(np.load(folder / f"{name}.npz"))), folder / f"features-{name}.npy"
+        if not kept.exists():
+            np.save(kept, atom_features(boxes, model)[0])
+        features[name] = np.load(kept)
+    covariances = {name: (f.T @ f / len(f), float(len(f))) for name, f in features.items()}
+    covariances["file"] = _known(model, None, "cpu", lambda *_: None)
+    size, atoms = np.load(folder / "pool.npz")["positions"].shape[:2]
+    groups = np.repeat(np.arange(size), atoms)
+    choices = {f"random_{seed}": np.random.default_rng(seed).choice(size, COUNT, replace=False)
+               for seed in range(SEEDS)}  # fmt: skip
+    for known in KNOWN:
         for method in METHODS:
-            if method == "doptimal" and seed > 0:
-                choices[f"{method}_{seed}"] = choices[f"{method}_0"]
-                continue
-            choices[f"{method}_{seed}"] = select(features, COUNT, method, groups=groups, known=known, seed=seed)
+            for seed in range(SEEDS):
+                # These two have no chance in them.
+                again = method in ("doptimal", "fps") and seed > 0
+                choices[f"{known}-{method}_{seed}"] = choices[f"{known}-{method}_0"] if again else select(
+                    features["pool"], COUNT, method, groups=groups, known=covariances[known], seed=seed)  # fmt: skip
     np.savez(folder / "choices.npz", **choices)
     easy = PARTS["pool"][1][0] * len(EASY)
     for name, picked in choices.items():
         states = np.where(picked < easy, picked // PARTS["pool"][1][0], 3 + (picked - easy) // PARTS["pool"][1][3])
-        print(f"{name:12s} of each state: {np.bincount(states, minlength=7).tolist()}", flush=True)
+        print(f"{name:18s} of each state: {np.bincount(states, minlength=7).tolist()}", flush=True)
 
 
 def pack(folder: Path, out: Path) -> None:

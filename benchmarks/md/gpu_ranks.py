@@ -70,6 +70,8 @@ POINTS = {
         Point("water", 64000),
         Point("water", 8000),
         Point("carbon", 64000, weak=True),
+        Point("carbon", 32000),  # what a rank of two has of 64,000
+        Point("mace-M", 32000),
         *(Point(case, atoms, only="halo") for case in LARGE for atoms in (256000, 512000, 1000000)),
         *(Point(case, 1000000, weak=True, only="halo") for case in LARGE),
         Point("allegro", 64000, only="auto"),

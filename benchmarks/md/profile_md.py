@@ -5,7 +5,8 @@
 Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
 without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
 cuda` instead. Without a GPU it runs and counts nothing. Under mpirun each rank writes OUT with its number before the
-ending (step_parts.py compares those with one GPU's).
+ending (step_parts.py compares those with one GPU's), and with --trace everything that the profiler saw, calls of CUDA
+among it, in Chrome's format beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,9 @@ import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from cases import BASES, CASES, replication  # noqa: E402
+
+#: Steps between two neighbour lists.
+REBUILD = 20
 
 
 class Lammps:
@@ -64,12 +69,12 @@ replicate {copies}
 pair_style clebsch {keyword} dtype float32
 pair_coeff * * "{case.path}" {case.names}
 neighbor 1.0 bin
-neigh_modify every 20 delay 0 check no
+neigh_modify every {REBUILD} delay 0 check no
 velocity all create 300 1 mom yes
 timestep 0.0001
 fix motion all nve
 thermo 100000
-run 41
+run {2 * REBUILD + 1}
 """
 
 
@@ -87,6 +92,19 @@ def covered(spans: list[tuple[float, float, str]]) -> float:
         busy += max(0.0, stop - max(start, end))
         end = max(end, stop)
     return busy
+
+
+def idle(spans: list[tuple[float, float, str]]) -> dict[str, float]:
+    """Microseconds in which nothing runs, by what has ended last and what begins next."""
+    sums: dict[str, float] = {}
+    end, last = spans[0][1], spans[0][2]
+    for start, stop, name in spans[1:]:
+        if start > end:
+            place = f"{last[:60]} > {name[:60]}"
+            sums[place] = sums.get(place, 0.0) + start - end
+        if stop > end:
+            end, last = stop, name
+    return sums
 
 
 def summary(events: list, steps: int) -> dict:
@@ -113,6 +131,8 @@ def summary(events: list, steps: int) -> dict:
         "side_by_side_us": (sum(stop - start for start, stop, _ in spans) - busy) / steps,
         "exchanges_us": [stop - start for start, stop, name in spans if "nccl" in name.lower()],
         "all": {name: sum(t) / steps for name, t in times.items()},
+        "calls": {name: len(t) / steps for name, t in times.items()},
+        "idle": {place: us / steps for place, us in idle(spans).items()},
         "largest": [{"name": name[:90], "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
     }
 
@@ -129,8 +149,11 @@ def main() -> int:
     parser.add_argument("--comm", default="halo", help="of several ranks")
     parser.add_argument("--steady", type=int, default=15, help="steps without a new list")
     parser.add_argument("--steps", type=int, default=60, help="steps with some; 0: none")
+    parser.add_argument("--trace", action="store_true", help="write what the profiler saw of the steady steps")
     args = parser.parse_args()
     gpu, (rank, ranks) = torch.cuda.is_available(), rank_here()
+    if gpu:  # which LAMMPS takes as well
+        torch.cuda.set_device(rank % torch.cuda.device_count())
     out = args.out if ranks == 1 else args.out.with_suffix(f".{rank}{args.out.suffix}")
     target = ["g", str(min(ranks, torch.cuda.device_count()))] if gpu else ["t", "1"]
     flags = [] if args.style == "cuda" else ["-k", "on", *target, "-sf", "kk"]
@@ -142,13 +165,23 @@ def main() -> int:
             for label, steps in (("steady", args.steady), ("with rebuilds", args.steps)):
                 if steps == 0:
                     continue
+                begin = time.perf_counter()
+                lammps(f"run {steps} pre no post no")
+                if gpu:
+                    torch.cuda.synchronize()
+                clock = 1e6 * (time.perf_counter() - begin) / steps
+                lammps(f"run {-steps % REBUILD} pre no post no")  # lists are then as old as before
                 activities = [ProfilerActivity.CUDA] if gpu else [ProfilerActivity.CPU]
                 with profile(activities=activities) as seen:
                     lammps(f"run {steps} pre no post no")
                     if gpu:
                         torch.cuda.synchronize()
                 events = [e for e in seen.events() or [] if gpu and "CUDA" in str(e.device_type)]
-                found = report[f"{args.case} {args.style} {atoms} {label}"] = summary(events, steps)
+                found = summary(events, steps)
+                found["clock_us"] = clock  # of as many steps before, which nobody looked at
+                report[f"{args.case} {args.style} {atoms} {label}"] = found
+                if gpu and args.trace and label == "steady":
+                    seen.export_chrome_trace(str(out.with_suffix(f".{atoms}.trace.json.gz")))
                 if rank > 0:
                     continue
                 shown = {k: round(v, 2) for k, v in found.items() if not isinstance(v, list | dict)}

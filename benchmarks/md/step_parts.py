@@ -5,9 +5,9 @@ long the exchange transfers and how long it waits for the other rank, what runs 
                                         [--case mace-M] [--atoms 64000] [--ranks 2]
     python3 benchmarks/md/step_parts.py OUT --again              the table of a run that is there
 
-Runs profile_md.py on one GPU and under mpirun. OUT receives one.json, many.0.json, many.1.json, parts.json and
-parts.md. Both ranks launch the same exchanges in the same order, so the shorter one of a pair is the transfer, and what
-the other takes longer is its wait; all microseconds are those of a step without a new neighbour list.
+Runs profile_md.py on one GPU and under mpirun. OUT receives one.json, many.0.json, many.1.json, traces of them,
+parts.json and parts.md. Both ranks launch the same exchanges in the same order, so the shorter one of a pair is the
+transfer, and what the other takes longer is its wait. All microseconds are those of a step without a new list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import common  # noqa: E402
 KINDS = (
     ("exchange of features, transfer and wait", r"nccl"),
     ("rows packed and added", r"copy_rows|add_rows"),
-    ("convolution", r"interaction|sum_slab|sum_by_sender|conv_|sum_parts|density"),
+    ("convolution", r"interaction|projection_|sum_slab|sum_by_sender|conv_|sum_parts|density"),
     ("symmetric contraction", r"symmetric"),
     ("grades of extrapolation", r"grades_"),
     ("linear maps", r"node_linear|group_rows|dense|gemm|cutlass|gemv"),
@@ -68,13 +68,16 @@ def parts(one: dict, ranks: list[dict]) -> dict:
     for row in rows.values():
         row["beyond_share"] = max(row["ranks"]) - row["one"] / len(ranks)
     whole = {key: {"one": one[key], "ranks": [found[key] for found in ranks]}
-             for key in ("whole_us", "busy_us", "gaps_us", "side_by_side_us")}  # fmt: skip
+             for key in ("clock_us", "whole_us", "busy_us", "gaps_us", "side_by_side_us")}  # fmt: skip
     kernels = {}
     for name in set(one["all"]).union(*(found["all"] for found in ranks)):
         beyond = max(found["all"].get(name, 0.0) for found in ranks) - one["all"].get(name, 0.0) / len(ranks)
         kernels[name] = beyond
     largest = dict(sorted(kernels.items(), key=lambda item: -item[1])[:20])
-    return {"kinds": rows, "whole": whole, "transfer_us": transfer, "wait_us": late, "kernels_beyond_share": largest}
+    gaps = {"one": one["idle"]} | {f"rank {k}": found["idle"] for k, found in enumerate(ranks)}
+    gaps = {who: dict(sorted(idle.items(), key=lambda item: -item[1])[:12]) for who, idle in gaps.items()}
+    return {"kinds": rows, "whole": whole, "transfer_us": transfer, "wait_us": late, "kernels_beyond_share": largest,
+            "idle": gaps}  # fmt: skip
 
 
 def page(found: dict, args: argparse.Namespace) -> str:
@@ -85,7 +88,8 @@ def page(found: dict, args: argparse.Namespace) -> str:
     for name, row in found["kinds"].items():
         out.append(f"| {name} | {row['one']:.0f} |" + "".join(f" {us:.0f} |" for us in row["ranks"])
                    + f" {row['beyond_share']:+.0f} |")  # fmt: skip
-    titles = {"whole_us": "the step", "busy_us": "something runs", "gaps_us": "nothing runs",
+    titles = {"clock_us": "the step, not looked at", "whole_us": "the step, profiled",
+              "busy_us": "something runs", "gaps_us": "nothing runs",
               "side_by_side_us": "a second thing runs beside the first"}  # fmt: skip
     for key, title in titles.items():
         row = found["whole"][key]
@@ -96,12 +100,15 @@ def page(found: dict, args: argparse.Namespace) -> str:
     out += ["", f"Exchanges: {transfer}; the ranks wait {waited} us for each other."]
     out += ["", "Kernels that take most beyond their share:", ""]
     out += [f"- {us:+.0f} us `{name[:80]}`" for name, us in found["kernels_beyond_share"].items() if us > 5]
+    out += ["", "When nothing runs, by what has ended and what begins next:", ""]
+    out += [f"- {who}: {us:.0f} us `{place}`" for who, idle in found["idle"].items() for place, us in idle.items()
+            if us > 15]  # fmt: skip
     return "\n".join(out) + "\n"
 
 
 def measure(args: argparse.Namespace) -> None:
     common_words = ["--lammps", args.lammps, "--plugin", args.plugin, "--case", args.case, "--atoms", str(args.atoms)]
-    common_words += ["--steady", str(args.steady), "--steps", "0"]
+    common_words += ["--steady", str(args.steady), "--steps", "0", "--trace", "--comm", args.comm]
     program = [sys.executable, "-W", "ignore", str(HERE / "profile_md.py")]
     mpirun = [args.mpirun, "-n", str(args.ranks)]
     for head, name in (([], "one.json"), (mpirun, "many.json")):
@@ -117,6 +124,7 @@ def main() -> int:
     parser.add_argument("--case", default="mace-M")
     parser.add_argument("--atoms", type=int, default=64000)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--comm", default="halo", help="of the ranks")
     parser.add_argument("--steady", type=int, default=10)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each of the two runs")
     parser.add_argument("--again", action="store_true")

@@ -183,7 +183,7 @@ class Model:
 
     def __init__(self, file: dict, records: dict[str, dict], provisional: bool = False) -> None:
         self.constants = Constants(file["constants"], records, provisional)
-        self.cases = file["cases"]
+        self.cases, self.records = file["cases"], records
         self.one = {name: fit(case, records) for name, case in self.cases.items()}
 
     def copies(self, case: str, atoms: int) -> tuple[int, int, int]:
@@ -286,7 +286,20 @@ class Model:
         return (steps * c.mpi_us + beyond * c.network_us) * MICRO
 
 
-def load(provisional: bool) -> Model:
-    """With the records of benchmarks/results/summary.json."""
-    records = {row["name"]: row for row in json.loads(common.SUMMARY.read_text())}
-    return Model(json.loads((HERE / "constants.json").read_text()), records, provisional)
+def load(provisional: bool, tag: str = "") -> Model:
+    """With the records of benchmarks/results/summary.json. With a tag (benchmarks/record.py) steps on one GPU are those
+    of that machine alone, and so are the constants that were measured there; the others are the first machine's."""
+    file, rows = json.loads((HERE / "constants.json").read_text()), json.loads(common.SUMMARY.read_text())
+    records = {row["name"]: row for row in rows}
+    if tag:
+        steps = {name for case in file["cases"].values() for kind in ("one_gpu", "large")
+                 for names in case[kind].values() for name in names}  # fmt: skip
+        records = {name: row for name, row in records.items() if name not in steps}
+        records |= tagged(rows, tag)
+    return Model(file, records, provisional)
+
+
+def tagged(rows: list[dict], tag: str) -> dict[str, dict]:
+    """Records of a tag by their names without it, which they have from here on."""
+    found = [row | {"name": row["name"].removeprefix(f"{tag}_")} for row in rows if row["name"].startswith(f"{tag}_")]
+    return {row["name"]: row for row in found}

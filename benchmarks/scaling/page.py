@@ -87,12 +87,7 @@ def tables(model: Model, found: dict[tuple, Step], points: list[Measured]) -> st
     if model.constants.missing:
         names = ", ".join(f"`{name}`" for name in model.constants.missing)
         out += [f"**These numbers rest on guesses** for constants that have not been measured yet: {names}.", ""]
-    out += [*prediction(model, found), "", *against(model, points), "", "### One GPU", ""]
-    rows = []
-    for case, one in model.one.items():
-        names = ", ".join(f"`{one.names[atoms]}`" for atoms in sorted(one.names))
-        rows.append([case, f"{one.a:.3f}", f"{1e3 * one.b:.3f}", f"{100 * one.residual:.1f}%", names])
-    out += table(["model", "a, ms", "b, us an atom", "line against measurements, at most", "records"], rows)
+    out += [*prediction(model, found), "", *against(model, points), "", "### One GPU", "", *one_gpu(model)]
     constants = json.loads((scaling.HERE / "constants.json").read_text())["constants"]
     known = model.constants
     rows = [
@@ -100,6 +95,35 @@ def tables(model: Model, found: dict[tuple, Step], points: list[Measured]) -> st
         for name, entry in constants.items()
     ]
     return "\n".join([*out, "", "### Constants", "", *table(["name", "value", "source", "what"], rows)])
+
+
+def machine(model: Model, points: list[Measured]) -> str:
+    """The numbers of a second machine: comparison, where the time of its steps goes, steps on one GPU, constants."""
+    names = [name for one in model.one.values() for name in one.names.values()]
+    where = next(iter(model.records[name] for name in names))
+    out = [f"{where['machine']}, {where['date']}, commit {where['commit'][:7]}. Constants: "]
+    sources = [f"{name} {model.constants.numbers[name]:.4g} ({source.removeprefix('measured: ')})"
+               for name, source in model.constants.sources.items() if source.startswith("measured")]  # fmt: skip
+    out[0] += "; ".join(sources) + "."
+    lines = against(model, points)
+    out += [*lines[1:], "", "Where the time of the predicted steps goes, ms:", ""]
+    rows = []
+    for point in sorted(points, key=lambda p: (p.case, p.comm, p.atoms)):
+        copies = model.measured_copies(point.case, point.atoms, point.gpus)
+        if step := model.step(point.case, copies, point.gpus, point.comm):
+            parts = [f"{step.parts.get(name, 0):.3g}" for name in STEP_PARTS]
+            rows.append([point.case, point.comm, f"{point.atoms:,}", *parts])
+    out += table(["model", "comm", "atoms", "own rows", "copies' rows", "exchange", "LAMMPS", "reductions"], rows)
+    return "\n".join([*out, "", *one_gpu(model)])
+
+
+def one_gpu(model: Model) -> list[str]:
+    """The fitted lines."""
+    rows = []
+    for case, one in model.one.items():
+        names = ", ".join(f"`{one.names[atoms]}`" for atoms in sorted(one.names))
+        rows.append([case, f"{one.a:.3f}", f"{1e3 * one.b:.3f}", f"{100 * one.residual:.1f}%", names])
+    return table(["model", "a, ms", "b, us an atom", "line against measurements, at most", "records"], rows)
 
 
 def counts_table(path: Path) -> str:

@@ -1,11 +1,13 @@
 """Weak and strong scaling up to 1,024 GPUs: tables and the picture of docs/developers/scaling.md.
 
     python3 benchmarks/scaling predict [--write] [--provisional] [--json OUT.json] [--checked CHECK.json]
+    python3 benchmarks/scaling predict --tag h100 [--write]
 
 Without --write the tables are printed. Constants that are to be measured come from benchmarks/results/summary.json;
 while some are not there, --provisional takes the guesses of constants.json, and the page says so. `--checked`: what
 `check --json` wrote. Measured steps on several GPUs are rows gpus{G}_{model}_{comm}_{atoms}_ms of summary.json
-(records.py), and md_{model}_kk_{atoms}_{G}_ranks_ms, which are comm ghost's.
+(records.py), and md_{model}_kk_{atoms}_{G}_ranks_ms, which are comm ghost's. `--tag`: from the steps of a second
+machine, whose records have that tag, and compared with them alone.
 """
 
 from __future__ import annotations
@@ -96,13 +98,19 @@ def main(words: list[str]) -> int:
     parser.add_argument("--provisional", action="store_true", help="guesses where nothing has been measured")
     parser.add_argument("--json", type=Path, help="every predicted step")
     parser.add_argument("--checked", type=Path, metavar="CHECK.json")
+    parser.add_argument("--tag", default="", help="of the records of another machine")
     args = parser.parse_args(words)
     import page  # it needs what is above
     import picture
 
-    model = scaling.load(args.provisional)
+    model, rows = scaling.load(args.provisional, args.tag), json.loads(common.SUMMARY.read_text())
+    if args.tag:
+        points = measured(model, list(scaling.tagged(rows, args.tag).values()))
+        text = page.machine(model, points)
+        page.put(f"scaling-{args.tag}", text) if args.write else print(text)
+        return 0
     found = predictions(model)
-    points = measured(model, json.loads(common.SUMMARY.read_text()))
+    points = measured(model, rows)
     text = page.tables(model, found, points)
     if args.json:
         steps = [

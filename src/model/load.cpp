@@ -17,16 +17,13 @@
 #include "model/file/validate.h"
 #include "model/run/extrapolation.h"
 #include "model/run/first_layer.h"
+#include "model/run/fused_readout.h"
 #include "model/run/guards.h"
 #include "model/run/impl.h"
 #include "model/run/load_radial.h"
 #include "model/run/op_recorder.h"
 #include "model/run/segments.h"
 #include "model/run/trial_evaluation.h"
-
-#ifdef CLEBSCH_HAS_CUDA
-#include "cuda/interaction/projection.h"
-#endif
 
 namespace clebsch {
 namespace {
@@ -129,15 +126,6 @@ void move_to_device(Model::Impl& model, const std::vector<at::Tensor>& splines,
   }
 }
 
-/// Whether the device's ops know projections: those of a GPU, not the CPU's on padded buffers.
-bool projects_here(const Model::Impl& model) {
-#ifdef CLEBSCH_HAS_CUDA
-  return model.device.device.is_cuda() || cuda::interaction_projects_anywhere();
-#else
-  return model.device.device.is_cuda();
-#endif
-}
-
 /// Runs the segments of the file once. What torch's interpreter throws there is of another class than Error.
 void try_segments(Model::Impl& model) {
   try {
@@ -192,6 +180,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   impl->name = name;
   impl->module = quoted([&] { return load_module(file, name); });
   impl->module.eval();
+  fuse_readouts(impl->module);
   impl->metadata = std::move(file.metadata);
   impl->dtype = options.dtype.value_or(impl->metadata.shown.dtype);
   impl->threads = options.threads;
@@ -232,7 +221,7 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
     model->impl_->reference = at::tensor(model->impl_->isolated_energies, at::kDouble).to(model->impl_->device.device);
   }
   if (model->impl_->device.padded) {
-    move_to_device(*model->impl_, splines, projects_here(*model->impl_) ? first : std::nullopt);
+    move_to_device(*model->impl_, splines, projects_here(model->impl_->device.device) ? first : std::nullopt);
     model->impl_->run = std::make_unique<DeviceRun>(*model->impl_, options.deterministic, options.cuda_graph);
     if (options.prepare_kernels && !model->impl_->device.device.is_cpu()) model->prepare(options.progress);
     if (options.prepare_kernels) try_isolated_atoms(*model, model->impl_->in_use, name, false);

@@ -247,23 +247,28 @@ class PythonModel : public torch::CustomClassHolder {
     return results_of_systems(systems, request, result_);
   }
 
-  /// compute_systems() of one system for callers to whom a microsecond counts: a single tensor (8 + N or 8 + 4 N),
-  /// [messages, energy, virial, atomic energies, forces with `gradients`], virial in the order of compute_systems.
+  /// compute_systems() of one system for callers to whom a microsecond counts: a single tensor (8 + k N), [messages,
+  /// energy, virial, atomic energies, forces with `gradients`, grades with `graded`], virial in the order of
+  /// compute_systems.
   at::Tensor step_of_system(const at::Tensor& positions, const at::Tensor& cells, const at::Tensor& periodic,
-                            const at::Tensor& starts, const at::Tensor& types, double skin, bool gradients) {
+                            const at::Tensor& starts, const at::Tensor& types, double skin, bool gradients,
+                            bool graded) {
     const SystemsView systems = view_of_systems(positions, cells, periodic, starts, types);
     require(systems.count == 1, "step_of_system: expected one system, got {}", systems.count);
     Request request{gradients, gradients, false, false, {}};
     request.system_virials = gradients;
+    if (graded) request.outputs.emplace_back("extrapolation");
     model_->compute(systems, {skin, 0}, request, result_);
     const int64_t atoms = systems.atoms;
-    at::Tensor numbers = at::empty({8 + (gradients ? 4 : 1) * atoms}, at::TensorOptions().dtype(at::kDouble));
+    const int64_t columns = 1 + (gradients ? 3 : 0) + (graded ? 1 : 0);
+    at::Tensor numbers = at::empty({8 + columns * atoms}, at::TensorOptions().dtype(at::kDouble));
     double* to = numbers.mutable_data_ptr<double>();
     *to++ = model_->has_messages();
     *to++ = result_.energy;
     to = gradients ? std::copy_n(result_.system_virials.data(), 6, to) : std::fill_n(to, 6, 0.0);
     to = std::copy_n(result_.atomic_energy.data(), atoms, to);
-    if (gradients) std::copy_n(result_.forces.data(), 3 * atoms, to);
+    if (gradients) to = std::copy_n(result_.forces.data(), 3 * atoms, to);
+    if (graded) std::copy_n(result_.outputs.front().values.data(), atoms, to);
     return numbers;
   }
 

@@ -154,8 +154,12 @@ def test_calculator(model) -> None:
     asked = calc.get_property("extrapolation", atoms)
     assert np.array_equal(asked, grades(model(), [atoms]))
     always = ClebschCalculator(model(), "cpu", extrapolation=True)
-    always.calculate(atoms, ["energy"])
-    assert np.array_equal(always.results["extrapolation"], asked)
+    for wanted in (["energy"], ["energy", "forces", "stress"], ["energy", "forces", "stresses"]):
+        always.calculate(atoms, wanted)
+        assert np.array_equal(always.results["extrapolation"], asked)
+        calc.calculate(atoms, wanted)
+        for name, value in calc.results.items():
+            assert np.array_equal(always.results[name], value), name
 
 
 def test_without_a_grade(tmp_path: Path) -> None:

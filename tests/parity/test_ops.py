@@ -153,6 +153,45 @@ def test_dense_is_a_product_of_matrices(graph: dict) -> None:
             OPS.dense(x, weight)
 
 
+@pytest.mark.parametrize("parts", ["direct", "hidden", "direct hidden"])
+def test_readout_is_dense_layers_scale_and_shift(graph: dict, parts: str) -> None:
+    """A loader's op (src/model/run/fused_readout.h) in float64 against torch, and its first derivative."""
+    random, types, n = graph["random"], graph["types"], graph["n"]
+    for width, hidden_count in ((7, 16), (33, 1), (129, 5)):
+        direct = random(width) if "direct" in parts else None
+        hidden, last = (random(width, hidden_count), random(hidden_count)) if "hidden" in parts else (None, None)
+        scale, shift, weight = random(2), random(2), random(n)
+
+        def expected(x, direct=direct, hidden=hidden, last=last, scale=scale, shift=shift):
+            energy = torch.zeros(n, dtype=F64) if direct is None else x @ direct
+            if hidden is not None:
+                energy = energy + torch.nn.functional.silu(x @ hidden) @ last
+            return shift[types.long()] + scale[types.long()] * energy
+
+        x = leaf(random(n, width))
+        others = (direct, hidden, last, scale, shift, types)
+        value, reference = OPS.readout(x, *others), expected(x)
+        same(value.detach(), reference.detach())
+        for ours, theirs in zip(*(torch.autograd.grad(v, x, weight) for v in (value, reference)), strict=True):
+            same(ours, theirs)
+        with torch.no_grad():
+            assert torch.equal(OPS.readout(x, *others), value)
+        assert OPS.readout(x[:0].detach(), *others[:-1], types[:0]).shape == (0,)
+        gradient = torch.autograd.grad(OPS.readout(x, *others).sum(), x, create_graph=True)[0]
+        with pytest.raises(RuntimeError, match="readout"):
+            gradient.sum().backward()
+        for wrong in (
+            (random(n, width + 1), *others),
+            (x.half(), *others),
+            (x, None, None, None, scale, shift, types),
+            (x, direct, hidden, None if last is not None else random(3), scale, shift, types),
+            (x, direct, hidden, last, scale[:1], shift, types),
+            (x, direct, hidden, last, scale, shift, types + 2),
+        ):
+            with pytest.raises(RuntimeError, match="readout.*expected"):
+                OPS.readout(*wrong)
+
+
 def test_second_derivatives_that_do_not_exist_are_refused(graph: dict) -> None:
     """Never a silent zero."""
     vec = leaf(graph["vec"])

@@ -112,6 +112,7 @@ inline std::vector<NamedCall> registry_calls() {
   calls.push_back({"forces", {"pair_repulsion", "zbl p=6 scale=7.1998225", Scalar::f64, {}, true}});
   calls.push_back({"forces", {"allegro_energy_backward", "", Scalar::f64, {}, true}});
   calls.push_back({"forces", {"extrapolation", "", Scalar::f32, {}, true}});
+  calls.push_back({"forces", {"readout_gradient", "", Scalar::f32, {}, true}});
   calls.push_back({"forces", {kEdgeForces, "", Scalar::f64, {}, true}});
   return calls;
 }

@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--from", dest="checkpoint", help="a checkpoint to take weights from")
     parser.add_argument("--extrapolation", type=Path, help="training structures, for the grade of extrapolation")
+    parser.add_argument("--grade", default="leverage", help="leverage, squares or maxvol")
     args = parser.parse_args()
 
     from nequip.utils.global_state import set_global_state
@@ -53,7 +54,7 @@ def main() -> None:
 
     from clebsch import export
 
-    grade = export.Extrapolation(args.extrapolation) if args.extrapolation else None
+    grade = export.Extrapolation(args.extrapolation, args.grade) if args.extrapolation else None
     export.nequip(model(), str(args.out), training_note=NOTE, extrapolation=grade)
 
 

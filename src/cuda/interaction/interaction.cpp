@@ -30,9 +30,9 @@ constexpr int64_t kMostSlabs = 64;
 /// A sort key holds the table row in this many values.
 constexpr int64_t kMaxTableRows = int64_t{1} << 23;
 
-/// Rows of a projection that a channel may have at most. With more its linear map costs what the projection spares: 128
-/// rows for 32 channels gain, 208 lose (docs/notebook/pace.md).
-constexpr int64_t kProjectedRowsAChannel = 4;
+/// Rows of a projection that four channels may have at most. With more its linear map costs what the projection spares:
+/// 168 rows for 32 channels gain, 208 lose (docs/notebook/pace.md).
+constexpr int64_t kProjectedRows = 21;
 
 /// The most bytes of integer sums: no more than slabs take.
 constexpr int64_t kLargestSumsBytes = kLargestSlabBytes;
@@ -115,7 +115,7 @@ bool interaction_projects(const Problem& problem, int64_t tables, int pieces, in
                     can_project(problem) && asked != 0;
   if (!able) return false;
   const DensityProjection projection = density_projection(problem, pieces, slots);
-  const bool pays = int64_t{slots} * projection.rows <= kProjectedRowsAChannel * problem.in1[0].mul;
+  const bool pays = 4 * int64_t{slots} * projection.rows <= kProjectedRows * problem.in1[0].mul;
   return projection_fits(projection) && (pays || asked > 0);
 }
 

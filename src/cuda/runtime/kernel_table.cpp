@@ -24,6 +24,8 @@ constexpr Row kTable[] = {
     {"species_linear", linear_jobs},
     {"gate", gate_jobs},
     {"extrapolation", grade_jobs},
+    {"readout", readout_jobs},
+    {"readout_gradient", readout_jobs},
     {"pair_repulsion", pair_repulsion_jobs},
     {kEdgeForces, edge_forces_jobs},
     {"edge_embedding", edge_embedding_jobs},

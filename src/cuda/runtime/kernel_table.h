@@ -84,6 +84,7 @@ std::vector<KernelJob> symmetric_jobs(const OpCall& call, const DeviceLimits& li
 std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> gate_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> grade_jobs(const OpCall& call, const DeviceLimits& limits);
+std::vector<KernelJob> readout_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limits);
 std::vector<KernelJob> pair_repulsion_jobs(const OpCall& call, const DeviceLimits& limits);
 

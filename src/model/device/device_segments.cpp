@@ -1,7 +1,6 @@
 #include "model/device/device_segments.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -46,7 +45,7 @@ void DeviceSegments::begin(const DeviceBuffers& b, bool deterministic, bool grad
     features_.assign(segments_->layers(), {});
     g_.assign(segments_->layers(), {});
   }
-  if (gradients && !gradient_.defined()) gradient_ = at::empty({b.capacity().edges, 3}, b.edge_vec().options());
+  if (recorded_ == 0) gradient_ = at::Tensor();
   std::string reason;
   if (record_ && !graph_) {
     if (CudaGraph::available(&reason)) {
@@ -100,15 +99,14 @@ void DeviceSegments::both_ways_of_last(const StepEnds& ends, bool gradients) {
   ends.take_energies(segments_->energies(features_[last()]));
   if (!gradients) return;
   const Segments::Gradients made = segments_->backward(last(), {});
-  if (made.edge_vec.defined()) {
-    gradient_.copy_(made.edge_vec);
-  } else {
-    gradient_.zero_();
-  }
+  const at::Tensor gradient = made.edge_vec.defined() ? made.edge_vec.contiguous() : segments_->no_gradient();
+  // The ways back of the other layers add to it where it is.
+  const bool fixed = last() > 0 && is_recorded(back(last() - 1));
+  put(gradient_, gradient, fixed);
   if (last() == 0) {
     ends.take_gradient(gradient_);
   } else {
-    put(g_[last()], made.features, is_recorded(back(last() - 1)));
+    put(g_[last()], made.features, fixed);
   }
 }
 

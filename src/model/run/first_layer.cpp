@@ -166,6 +166,14 @@ ProjectedLayer project(const Model::Impl& impl, const Problem& problem, const De
 
 }  // namespace
 
+bool projects_here(const c10::Device& device) {
+#ifdef CLEBSCH_HAS_CUDA
+  return device.is_cuda() || cuda::interaction_projects_anywhere();
+#else
+  return device.is_cuda();
+#endif
+}
+
 std::optional<ProjectedLayer> project_first_layer([[maybe_unused]] Model& model, [[maybe_unused]] Model::Impl& impl) {
 #ifdef CLEBSCH_HAS_CUDA
   if (impl.radial.empty() || impl.metadata.shown.family == "allegro" || impl.dtype != Dtype::float32) return {};

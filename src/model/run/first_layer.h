@@ -18,6 +18,9 @@ struct ProjectedLayer {
   at::Tensor table_index;  ///< (T,T) int32: the slot of the second type, -1 for pairs that are not in use
 };
 
+/// Whether the device's ops know projections: those of a GPU, not the CPU's on padded buffers.
+bool projects_here(const c10::Device& device);
+
 /// Looks whether the first layer of a model with tables can be projected: its problem, and by two evaluations on the
 /// CPU that the features which it reads are the same for equal types and have no gradient. If so, the calls in
 /// Model::Impl::calls become those of a projection, for GPUs. None where it cannot, also where the evaluations fail,

@@ -97,6 +97,8 @@ Segments::Gradients Segments::backward(int k, const at::Tensor& g, bool keep) {
   return result;
 }
 
+at::Tensor Segments::no_gradient() const { return at::zeros_like(inputs_.edge_vec).detach(); }
+
 SegmentedStep run_segments(Model::Impl& model, const at::Tensor& edge_vec, const at::Tensor& types,
                            const c10::List<at::Tensor>& graph, int64_t rows, const at::Tensor& weight,
                            FeatureExchange& exchange, bool keep_features) {

@@ -47,6 +47,8 @@ class Segments {
   /// The way back through layer k. `g` (M,width): the gradient by its features; for the last layer not used. What the
   /// layer kept for this is freed, unless `keep`.
   Gradients backward(int k, const at::Tensor& g, bool keep = false);
+  /// What stands for an undefined gradient by edge_vec.
+  at::Tensor no_gradient() const;
   /// Frees what the layer kept.
   void forget(int k) { layers_[k] = {}; }
 

@@ -203,26 +203,31 @@ class ClebschCalculator(Calculator):
             self._starts = torch.tensor([0, len(numbers)], dtype=torch.int32)
             self._numbers = numbers.copy()
         try:
-            if graded or "stresses" in wanted:
-                self._calculate_more(wanted, graded, gradients, volume)
+            if "stresses" in wanted:
+                self._calculate_more(graded, gradients, volume)
             else:
-                self._calculate(gradients, volume)
+                self._calculate(graded, gradients, volume)
         except ClebschError as error:
             closest = self._closest(atoms) if "too close" in str(error) else ""
             raise ClebschError(f"{error}{closest}") from None
 
-    def _calculate(self, gradients: bool, volume: float) -> None:
+    def _calculate(self, graded: bool, gradients: bool, volume: float) -> None:
         """What a step of dynamics asks for."""
-        found = self.model.step_of_system(*self._views, self._starts, self._types, skin=self._skin, gradients=gradients)
-        energy, end = float(found[0]), 7 + len(self._numbers)
-        self.results = {"energy": energy, "free_energy": energy, "energies": found[7:end]}
+        found = self.model.step_of_system(
+            *self._views, self._starts, self._types, skin=self._skin, gradients=gradients, graded=graded
+        )
+        energy, atoms = float(found[0]), len(self._numbers)
+        energies, others = found[7 : 7 + atoms], found[7 + atoms :]
+        self.results = {"energy": energy, "free_energy": energy, "energies": energies}
         if gradients:
-            self.results["forces"] = found[end:].reshape(-1, 3)
+            self.results["forces"] = others[: 3 * atoms].reshape(-1, 3)
             if volume > 0:
                 self.results["stress"] = found[1:7][VOIGT] / -volume
+        if graded:
+            self.results["extrapolation"] = others[-atoms:]
 
-    def _calculate_more(self, wanted: set[str], graded: bool, gradients: bool, volume: float) -> None:
-        """With results of atoms that need passes of their own."""
+    def _calculate_more(self, graded: bool, gradients: bool, volume: float) -> None:
+        """With virials of atoms, which need a pass of their own."""
         result = self.model.compute_systems(
             *self._views,
             self._starts,
@@ -230,7 +235,7 @@ class ClebschCalculator(Calculator):
             skin=self._skin,
             forces=gradients,
             virial=gradients and volume > 0,
-            atom_virial="stresses" in wanted,
+            atom_virial=True,
             outputs=["extrapolation"] if graded else [],
         )
         energy = float(result["energy"])
@@ -241,5 +246,4 @@ class ClebschCalculator(Calculator):
             self.results["stress"] = result["virials"].numpy()[0, VOIGT] / -volume
         if graded:
             self.results["extrapolation"] = result["extrapolation"].numpy()
-        if "stresses" in wanted:
-            self.results["stresses"] = result["atom_virial"].numpy()[:, VOIGT] / -volume
+        self.results["stresses"] = result["atom_virial"].numpy()[:, VOIGT] / -volume

@@ -281,14 +281,17 @@ class Model:
         *,
         skin: float,
         gradients: bool,
+        graded: bool = False,
     ) -> NDArray[np.float64]:
-        """compute_systems of one system, for steps of small systems: fewer objects are made.
+        """compute_systems of one system, for steps of dynamics: fewer objects are made.
 
-        Returns [energy, virial (6), atomic energies (N), with `gradients` forces (3 N)] in one array, units and order
-        as of compute_systems; without, the virial is zero.
+        Returns [energy, virial (6), atomic energies (N), with `gradients` forces (3 N), with `graded` grades of
+        extrapolation (N)] in one array, units and order as of compute_systems; without gradients the virial is zero.
         """
         try:
-            numbers = self._model.step_of_system(positions, cells, periodic, starts, types, skin, gradients).numpy()
+            numbers = self._model.step_of_system(
+                positions, cells, periodic, starts, types, skin, gradients, graded
+            ).numpy()
         except RuntimeError as error:
             self._tell()
             raise ClebschError(_message(error)) from None
