@@ -30,9 +30,8 @@ struct WordOf<true> {
 };
 struct alignas(kUnit * sizeof(number)) Unit {
   WordOf<kPairs>::type x[kPairs ? kUnit / 2 : kUnit];
-  /// Number u, or with `swap` 1 its neighbour.
-  __device__ __forceinline__ number at(int u, int swap) const {
-    return static_cast<number>(kPairs ? static_cast<unsigned>(x[u / 2]) >> (u % 2 ^ swap) * 16 : x[u]);
+  __device__ __forceinline__ number at(int u) const {
+    return static_cast<number>(kPairs ? static_cast<unsigned>(x[u / 2]) >> u % 2 * 16 : x[u]);
   }
 };
 constexpr int kUnits = kBlock / kUnit;                 // of a row, on the left or on the right
@@ -140,10 +139,11 @@ struct SumTile {
     for (int i = 0; i < kNumbers; ++i) {
       if (i * kParts / kNumbers != part) continue;
       const int e = i / kUnit, u = i % kUnit;
-      // A shift of 8 is to another number of the unit where a row has eight of them.
-      const int shift = shift_of(step_of(e)) ^ 8 * side, swap = kUnits == 8 ? shift / 8 : 0;
-      const double raw = raw_double(from.unit[e].at(u, swap));
-      stage[step_of(e) * kLine + side * kBlock + (unit ^ shift % kUnits) + u * kUnits] =
+      // A shift of 8 is to the place of the unit's next number, or of the one before, where a row has eight units.
+      const int shift = shift_of(step_of(e)) ^ 8 * side,
+                swap = kUnits == 8 ? (u % 2 == 0 ? shift / 8 : -(shift / 8)) : 0;
+      const double raw = raw_double(from.unit[e].at(u));
+      stage[step_of(e) * kLine + side * kBlock + (unit ^ shift % kUnits) + (u + swap) * kUnits] =
           (kOfQueries ? raw * kRawScale : raw) * by[e];
     }
   }
