@@ -4,25 +4,8 @@
 
 constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8;  // vectors
 /// Rows of x and of the gradient are copied one tile ahead, or a warp waits for them more than for all else.
-constexpr bool kAhead = takes_rows_ahead(kD, kHidden, kOut, sizeof(number));
+constexpr bool kAhead = output_takes_rows_ahead(kD, kHidden, kOut, sizeof(number));
 constexpr int kRowsOfX = kAhead ? kGradientRows * kD / 8 : 0, kRowsOfGrad = kAhead ? kGradientRows * kOut / 8 : 0;
-
-/// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
-template <int kColumns>
-__device__ __forceinline__ int row_vector(int row, int chunk) {
-  return row * (kColumns / 8) + (chunk ^ row % 2 * 4);
-}
-/// Starts to copy a tile of rows of 16-bit numbers.
-template <int kColumns>
-__device__ __forceinline__ void fetch_rows(uint4* to, const void* tensor, long long first) {
-  constexpr int kOfRow = kColumns / 8;
-  const uint4* from = reinterpret_cast<const uint4*>(static_cast<const number*>(tensor) + first * kColumns);
-#pragma unroll
-  for (int q = 0; q < kGradientRows * kOfRow / 32; ++q) {
-    const int at = static_cast<int>(threadIdx.x % 32) + 32 * q;
-    copy16(to + row_vector<kColumns>(at / kOfRow, at % kOfRow), from + at);
-  }
-}
 
 /// Of four tiles of eight rows and channels, lane 8 i + r says where channel r of tile i begins.
 __device__ __forceinline__ void store_turned(uint4* here, const unsigned (&o)[kHidden / 16][4]) {
