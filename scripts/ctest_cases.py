@@ -100,9 +100,10 @@ def pieces_of(build: Path, labels: set[str], only: str, but: str, out: Path) -> 
     return sorted(found, key=lambda piece: ("options" not in piece.name, -piece.processes))
 
 
-def run_all(pieces: list[Piece], out: Path, jobs: int, end: float) -> dict[str, int | None]:
-    """The exit status by name; None of what was ended or never begun."""
+def run_all(pieces: list[Piece], out: Path, jobs: int, end: float) -> list[dict]:
+    """Every case. The table is written whenever a process ends, too: the machine may be taken away before the last."""
     waiting, running, status = list(pieces), {}, dict.fromkeys(piece.name for piece in pieces)
+    cases = {piece.name: cases_of(piece, None, out) for piece in pieces}
     while (waiting or running) and time.monotonic() < end:
         free = jobs - sum(piece.processes for piece, _, _ in running.values())
         for piece in list(waiting):
@@ -125,12 +126,14 @@ def run_all(pieces: list[Piece], out: Path, jobs: int, end: float) -> dict[str, 
                 status[name] = process.returncode
                 print(f"{time.monotonic() - began:6.0f} s  {process.returncode:3d}  {name}", flush=True)
                 del running[name]
+                cases[name] = cases_of(piece, process.returncode, out)
+                write(out, [case for some in cases.values() for case in some])
             elif time.monotonic() - began > piece.timeout:
                 os.killpg(process.pid, signal.SIGKILL)
     for _, process, _ in running.values():
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return status
+    return [case for piece in pieces for case in cases_of(piece, status[piece.name], out)]
 
 
 def cases_of(piece: Piece, code: int | None, out: Path) -> list[dict]:
@@ -190,6 +193,11 @@ def table(cases: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def write(out: Path, cases: list[dict]) -> None:
+    (out / "cases.json").write_text(json.dumps(cases, indent=1))
+    (out / "table.md").write_text(table(cases))
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("build", type=Path)
@@ -207,10 +215,8 @@ def main() -> int:
     pieces = pieces_of(given.build.resolve(), set(given.labels.split(",")), given.only, given.but, out)
     if not pieces:
         arguments.error(f"expected entries of ctest with the labels {given.labels}, found none in {given.build}")
-    status = run_all(pieces, out, given.jobs, end)
-    cases = [case for piece in pieces for case in cases_of(piece, status[piece.name], out)]
-    (out / "cases.json").write_text(json.dumps(cases, indent=1))
-    (out / "table.md").write_text(table(cases))
+    cases = run_all(pieces, out, given.jobs, end)
+    write(out, cases)
     print(table(cases))
     return int(any(case["outcome"] in ("failed", "not finished") for case in cases))
 

@@ -6,6 +6,7 @@
                                                       kernels that each test launches, then under memcheck, initcheck,
                                                       synccheck and racecheck, side by side, without torch's cache of
                                                       memory; what a tool did not finish then, a process a test
+  scripts/sanitizer_record.py combine OUT RUN ...     several runs, each of some tests or tools, as one
   scripts/sanitizer_record.py record OUT              here: benchmarks/results/sanitizers.json and the page
                                                       docs/developers/sanitizers.md of such a run
 
@@ -185,7 +186,7 @@ def summary(processes: list[Process], plain: list[Process], where: dict) -> dict
     told: dict[str, dict] = {}
     for one in plain:
         mine, lines = one.lines()
-        collected += mine
+        collected += [test for test in mine if test not in collected]
         told |= lines
     for test, line in told.items():
         for kernel in {named_in(name) for name in line.get("kernels", {})} - {""}:
@@ -207,7 +208,9 @@ def summary(processes: list[Process], plain: list[Process], where: dict) -> dict
         if problem := problem_of(one):
             said["problems"].append(problem)
     for said in tools.values():
-        # A process that ended too early costs nothing once its tests have ended in others.
+        # A process that ended too early costs nothing once its tests have ended in others, nor does a test's time.
+        late = [one for one in said["failed"] if "ran out of time" in one["text"] and one["test"] in said["finished"]]
+        said["failed"] = [one for one in said["failed"] if one not in late]
         if collected and set(said["finished"]) >= set(collected):
             said["again"], said["problems"] = said["problems"], []
     rows = {
@@ -311,6 +314,22 @@ def run(options: argparse.Namespace) -> int:
     return 0 if clean(found) else 1
 
 
+def combine(options: argparse.Namespace) -> int:
+    """Reads again what the processes of the runs left; of machine and date the last run's count."""
+    runs = [json.loads((folder / "sanitizers.json").read_text()) for folder in options.runs]
+    where = {key: runs[-1][key] for key in ("machine", "torch", "driver", "sanitizer", "date")}
+    where["commit"] = ", ".join(dict.fromkeys(one["commit"][:9] for one in runs))
+    where["command"] = "; ".join(dict.fromkeys(one["command"] for one in runs))
+    paths = [path for folder in options.runs for path in sorted(folder.glob("*.jsonl"))]
+    found = [Process(path.stem.split("-")[0], path.stem, path.parent) for path in paths]
+    plain = [one for one in found if one.tool == "plain"]
+    options.out.mkdir(parents=True, exist_ok=True)
+    whole = summary([one for one in found if one.tool in TOOLS], plain, where)
+    (options.out / "sanitizers.json").write_text(json.dumps(whole, indent=1) + "\n")
+    (options.out / "sanitizers.md").write_text(page(whole))
+    return 0
+
+
 def record(options: argparse.Namespace) -> int:
     found = json.loads((options.out / "sanitizers.json").read_text())
     if options.merge:
@@ -338,12 +357,15 @@ def main() -> int:
     one.add_argument("--test-seconds", type=float, default=100.0, help="of a test that has a process of its own")
     one.add_argument("--tests", nargs="+", default=list(TESTS), help="tests/gpu: all that are marked sanitize")
     one.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="last: options for pytest, as in -k mace")
+    three = commands.add_parser("combine")
+    three.add_argument("out", type=Path)
+    three.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folders of `run`")
     two = commands.add_parser("record")
     two.add_argument("out", type=Path, help="folder of `run`")
     two.add_argument("--merge", action="store_true", help="of a run of some tools: what the others said stays")
     two.add_argument("--note", default="", help="a paragraph for the end of the page")
     options = parser.parse_args()
-    return {"run": run, "record": record}[options.what](options)
+    return {"run": run, "combine": combine, "record": record}[options.what](options)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ FOLDER = Path(os.environ.get("CLEBSCH_GPU_MODELS", ROOT / ".gpu/models"))
 MADE = {
     "allegro-l2": ("tiny_allegro.py", "tutorial=1"),
     "small-nequip": ("tiny_model.py", "parity=1", "lmax=2", "zbl=1"),
-    "plain-nequip": ("tiny_model.py",),
+    "uniform-nequip": ("tiny_model.py", "uniform=1"),
     "small-mace": ("tiny_mace.py",),
+    "uniform-mace": ("tiny_mace.py", "uniform=1"),
     "small-allegro": ("tiny_allegro.py",),
 }
 

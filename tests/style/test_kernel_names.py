@@ -17,7 +17,7 @@ from kernel_names import NAMES, named_in  # noqa: E402
 #: the passes of one op.
 LOADED = re.compile(r"load_(?:module|fixed)\([^;{]*\{(\"[^}]*)\}")
 GENERATED = re.compile(r"KernelSource kernel\{\s*\"(\w+)\"|std::string name = density \? \"(\w+)\" : \"(\w+)\"")
-WRITTEN = re.compile(r"__global__\s+void\s+(?:__\w+__\s*\((?:[^()]|\([^()]*\))*\)\s*)*(\w+)\s*\(")
+WRITTEN = re.compile(r"__global__\s+void\s+(?:(?:__\w+__\s*\((?:[^()]|\([^()]*\))*\)|[A-Z_]+)\s+)*(\w+)\s*\(")
 PASSES = re.compile(r"const char\* symmetric_entry\(.*?\n\}", re.DOTALL)
 
 
