@@ -15,7 +15,7 @@ constexpr int kAlignment = 1024;  // of images for warpgroups
 /// Bytes of shared memory of a block.
 int64_t weight_shared() {
   constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;
-  return kAlignment + kMatrix + kGradientParts * 4 * kTile;
+  return kAlignment + kMatrix + kGradientParts * 3 * kTile;
 }
 
 struct GradientKernels {
@@ -111,7 +111,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   void* const scale = scale_of_gradients(given, pass);
   a.grad_scale = static_cast<const float*>(scale);
   a.grad_gates = pass.stored(shape.batch * n * n * out);
-  if (own_sums) a.x_rows = pass.stored(shape.batch * n * n * d);
   a.grad_o = pass.stored(planes);
   a.grad_x = given.gradients.x;
   a.grad_mask = static_cast<float*>(given.gradients.mask);

@@ -55,7 +55,6 @@ struct GradientArguments {
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
-  void* x_rows = nullptr;             ///< (all rows, d): (x - mean) / deviation, for weight_gradients; else null
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts (kGradientParts of them a group of blocks) as
