@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from ase.io import read, write
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks")]
@@ -28,8 +29,9 @@ INPUT = """
 units metal
 atom_style atomic
 boundary p p p
-read_data {data}
-replicate {replicate}
+read_data box.data
+mass 1 15.9994
+mass 2 1.008
 pair_style clebsch
 pair_coeff * * {model} O H
 neighbor 1.0 bin
@@ -50,13 +52,21 @@ GRADES = {
 }
 
 
+def write_box(folder: Path, copies: list[int]) -> None:
+    """box.data: the settled water, repeated. Not every LAMMPS has the command that does this."""
+    box = read(ROOT / "benchmarks/md/water192_settled.data", format="lammps-data", atom_style="atomic", units="metal")
+    write(folder / "box.data", box.repeat(copies), format="lammps-data", atom_style="atomic", specorder=["O", "H"])
+
+
 def loop_ms(args: argparse.Namespace, grade: str, folder: Path) -> float:
     """Milliseconds a step of the second run."""
     plugins = [next(args.plugins.rglob(name)) for name in ("clebschplugin.so", "clebschkkplugin.so")]
     text = INPUT.format(
-        plugins="\n".join(f"plugin load {path}" for path in plugins), data=ROOT / "benchmarks/md/water192_settled.data",
-        replicate=args.replicate, model=args.model.resolve(), grade=GRADES[grade], steps=args.steps,
-    )  # fmt: skip
+        plugins="\n".join(f"plugin load {path}" for path in plugins),
+        model=args.model.resolve(),
+        grade=GRADES[grade],
+        steps=args.steps,
+    )
     (folder / "in.txt").write_text(text)
     kokkos = ["-k", "on", *(["g", "1"] if args.device == "cuda" else ["t", "1"]), "-sf", "kk"]
     command = [str(args.lmp), "-in", "in.txt", "-log", "none", *kokkos]
@@ -82,6 +92,7 @@ def main() -> None:
     args = parser.parse_args()
     rng, times = np.random.default_rng(1), {name: [] for name in GRADES}
     with tempfile.TemporaryDirectory() as folder:
+        write_box(Path(folder), [int(n) for n in args.replicate.split()])
         for _ in range(args.rounds):
             for name in rng.permutation(list(GRADES)):
                 times[str(name)].append(loop_ms(args, str(name), Path(folder)))

@@ -6,8 +6,9 @@
     python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
     python benchmarks/grade/overhead.py op FOLDER                       what the op alone takes on a GPU
 
-Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, a step of ASE's calculator (energies, forces, stress) of
-a file with a grade: nobody asks for it, or every step gives it. Both take turns in random order; medians are compared.
+Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, or of a file water... water, 9216 and 192 atoms; a step
+of ASE's calculator (energies, forces, stress) of a file with a grade: nobody asks for it, or every step gives it. Both
+take turns in random order; medians are compared.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from ase.build import bulk
+from ase.io import read
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python")]
@@ -39,6 +41,15 @@ def crystal(cells: int, symbols: str, seed: int = 0):
 
 def elements_of(name: str) -> str:
     return "C" if name.startswith("mace-M") else "CO"
+
+
+def system_of(name: str, cells: int):
+    """Diamond, or of a water model as many copies of 192 atoms as there are in that."""
+    if not name.startswith("water"):
+        return crystal(cells, elements_of(name))
+    start = ROOT / "benchmarks/md/water192_settled.data"
+    box = read(start, format="lammps-data", atom_style="atomic", units="metal")
+    return box * ((4, 4, 3) if cells == 10 else (1, 1, 1))
 
 
 def make(folder: Path, names: list[str], grade: str) -> None:
@@ -175,7 +186,7 @@ def main() -> None:
     present = [path.stem for name in NAMES for path in sorted(args.folder.glob(f"{name}*.pt"))]
     for name in args.names or present:
         cells = args.cells or (10 if args.what == "timeline" or args.device.startswith("cuda") else 3)
-        path, atoms = args.folder / f"{name}.pt", crystal(cells, elements_of(name))
+        path, atoms = args.folder / f"{name}.pt", system_of(name, cells)
         if args.what == "timeline":
             timeline(path, atoms)
             continue
@@ -184,7 +195,7 @@ def main() -> None:
             f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
         )
         within = f"(noise: {found['null_percent']:+.2f}%{'' if found['replayed'] else ', not as recorded graphs'})"
-        print(f"{name}: {8 * cells**3} atoms, {found_text} {within}", flush=True)
+        print(f"{name}: {len(atoms)} atoms, {found_text} {within}", flush=True)
         for which, parts in zip(("without", "with"), found["parts_ms"], strict=False):
             print(f"  {which}: upload {parts[0]:.3f}, compute {parts[1]:.3f}, read {parts[2]:.3f} ms")
         kind = args.device.split(":")[0]

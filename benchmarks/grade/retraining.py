@@ -278,7 +278,7 @@ def records_of(rows: list[dict[str, Any]], about: dict[str, Any]) -> list[dict[s
         for key, name in (("hard", "hard"), ("300K", "300_k")):
             values = [r[key] / mean_of(rows, base_of(arm), key) for r in rows if r["arm"] == arm]
             spread = float(np.ptp(values)) if len(values) > 1 else None
-            label = f"grade_retraining_{start}_{name}_{arm.replace('+', '_')}"
+            label = f"grade_retraining_{start}_{name}_{arm.translate(str.maketrans('+-', '__'))}"
             found.append({"name": label, "value": float(np.mean(values)), "spread": spread, **said, **about})
     return found
 

@@ -38,13 +38,14 @@ VARIANTS = {
     "lanes": ("integers=1,horner=1,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
     "horner2": ("integers=1,horner=2,lanes=1,projection=0", "tensor=1", ("fixed", "atomic")),
     "tables": ("projection=0", "", ("fixed", "atomic")),
-    "maps": ("", "tensor=0", ("fixed",)),
-    "narrow": ("", "tensor=1", ("fixed",)),
+    "maps": ("", "tensor=0,few=0", ("fixed",)),
+    "narrow": ("", "tensor=1,few=0", ("fixed",)),
+    "few": ("", "few=8", ("fixed",)),
     "slabs": ("integers=0", "", ("fixed",)),
     "default": ("", "", ("fixed", "atomic")),
 }
 #: Variants of all cases but the first.
-FEW = ("before", "both", "lanes", "tables", "maps", "narrow", "slabs", "default")
+FEW = ("before", "both", "lanes", "tables", "maps", "narrow", "few", "slabs", "default")
 #: Name -> model, cells of eight atoms along an edge (of water: molecules), variants, whether kernels are shown one by
 #: one.
 CASES = {

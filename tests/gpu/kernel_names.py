@@ -15,7 +15,7 @@ KERNELS = {
     "linear, species_linear, dense": ("node_linear", "group_rows"),
     "gate": ("gate_forward", "gate_backward"),
     "readout": ("readout_float", "readout_double", "readout_backward_float", "readout_backward_double"),
-    "extrapolation": ("grades_float", "grades_double"),
+    "extrapolation": ("grades_float", "grades_double", "squares_float", "squares_double"),
     "pair_repulsion": ("pair_repulsion_forward", "pair_repulsion_backward"),
     "allegro_energy": (
         "allegro_plan",

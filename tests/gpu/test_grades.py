@@ -33,9 +33,10 @@ def test_as_on_the_cpu(tmp_path: Path, family: str, dtype: str, tolerance: float
 
 
 @pytest.mark.parametrize("grade", ["leverage", "maxvol", "squares"])
-@pytest.mark.parametrize("width", [64, 65, 128])
+@pytest.mark.parametrize("width", [1, 17, 63, 64, 65, 128, 129])
 def test_widths(grade: str, width: int) -> None:
-    """Up to 64 columns a kernel's, else cuBLAS's, as of squares; columns of a wider tensor; a type without atoms."""
+    """Up to 128 columns a kernel's, of squares up to 64 features, else cuBLAS's; columns of a wider tensor; a type
+    without atoms."""
     from clebsch import library
 
     library.load()

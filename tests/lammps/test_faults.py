@@ -3,6 +3,7 @@ process and no half of a file is left. (A full disk for compiled kernels: test_k
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -133,15 +134,25 @@ def test_interrupted(faulty, pair, who, ranks):
 SOON = {"CLEBSCH_COMM_TIMEOUT": "3"}
 
 
+def side_by_side(run, cases) -> list:
+    """What run(case) returns for each, at a time: most of it is waiting."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(run, cases))
+
+
 @on_ranks
-@pytest.mark.parametrize("where", ["send", "20000"])
-def test_a_rank_that_does_not_come(faulty, pair, where, ranks):
+def test_a_rank_that_does_not_come(faulty, pair, ranks):
     """It hangs in the exchange, or between two of them: the others' wait has a deadline. The launcher ends it."""
-    run = faulty("halo", box(), pair("halo"), ranks, f"1:stop:{where}:20", env=SOON)
-    run.assert_stopped("within 3 s (CLEBSCH_COMM_TIMEOUT), got no answer")
-    assert not run.errors[0].startswith("ERROR on proc 1")
-    assert where != "send" or re.search(r"the exchange of \w+ behind layer \d with rank", run.errors[0])
-    assert run.seconds > 3
+
+    def run_with(where):
+        return faulty("halo", box(), pair("halo"), ranks, f"1:stop:{where}:20", env=SOON)
+
+    cases = ("send", "20000")
+    for where, run in zip(cases, side_by_side(run_with, cases), strict=True):
+        run.assert_stopped("within 3 s (CLEBSCH_COMM_TIMEOUT), got no answer")
+        assert not run.errors[0].startswith("ERROR on proc 1")
+        assert where != "send" or re.search(r"the exchange of \w+ behind layer \d with rank", run.errors[0])
+        assert run.seconds > 3
 
 
 def test_a_dead_rank_that_nobody_noticed(faulty, pair):
@@ -152,9 +163,12 @@ def test_a_dead_rank_that_nobody_noticed(faulty, pair):
 
 def test_a_late_rank(faulty, pair):
     """Four seconds are not too late for a deadline of 20, nor for none."""
-    for seconds in ("20", "0"):
+
+    def run_with(seconds):
         env = {"CLEBSCH_COMM_TIMEOUT": seconds}
-        run = faulty("halo", box(), pair("halo"), 2, "1:sleep:send:9", env=env, run="run 4")
+        return faulty("halo", box(), pair("halo"), 2, "1:sleep:send:9", env=env, run="run 4")
+
+    for run in side_by_side(run_with, ("20", "0")):
         assert run.returncode == 0 and "all steps done" in run.output, run.output
         assert run.seconds > 3.5
 

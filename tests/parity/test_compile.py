@@ -108,6 +108,8 @@ def test_shipped_models(needs_library, name, types):
     asked = Model(path, types_in_use=types).compile_kernels(90, list_only=True)
     assert {(kernel["kernel"], kernel["problem"]) for kernel in asked} <= ahead
     assert any("projected" in kernel["kernel"] for kernel in asked) == (len(types) == 1)
+    assert any(kernel["kernel"] == "readout" for kernel in asked)
+    assert not any("out=1x0e" in kernel["problem"] for kernel in asked if kernel["kernel"].startswith("linear"))
 
 
 def test_fills_the_cache_once(filled, model, tmp_path, capsys):

@@ -112,6 +112,8 @@ def test_squares_by_the_formula() -> None:
     assert np.abs(got / expected - 1).max() < 1e-5 and got.mean() == pytest.approx(1.0)
     with pytest.raises(ClebschError, match="pooling all"):
         grade.fit(rows, kinds, 2, "squares", pooling="element")
+    assert grade.fit(rows, kinds, 2).grade == "squares"
+    assert grade.fit(rows, kinds, 2, pooling="element").grade == "leverage"
 
 
 def test_float32_and_strange_atoms(model) -> None:
@@ -252,7 +254,7 @@ def test_bad_metadata_is_refused(model, tmp_path: Path, name: str) -> None:
 
 def _with_grade(path: Path, change) -> Path:
     """A file that the exporter wrote with another grade module than it would have made."""
-    description = graded(describe("nequip"), "float64", Extrapolation(structures(3)))
+    description = graded(describe("nequip"), "float64", Extrapolation(structures(3), "leverage"))
     change(description.grade)
     backend.write(description, path, "float64")
     return path

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/errors.h"
 #include "cuda/nodes/grades.h"
 #include "reference.h"
 
@@ -20,7 +21,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 template <typename Feature>
 struct Case {
   int rows, depth, columns, type_count, stride, first;
-  bool pooled, largest;
+  bool pooled, largest, squares = false;
   std::vector<Feature> x;
   Values transform, counts;
   std::vector<int> types;
@@ -72,6 +73,7 @@ struct Case {
     a.rows = rows;
     a.type_count = type_count;
     a.largest = largest;
+    a.squares = squares;
     std::vector<char> workspace(static_cast<size_t>(Grades::workspace(a, pooled)));
     Grades::make()->run(a, sizeof(Feature) == 4 ? Scalar::f32 : Scalar::f64, pooled, workspace.data(), nullptr);
     return grades;
@@ -111,6 +113,53 @@ TEST(Grades, AsTheLoops) {
   check<double>(1, 1, 1, 2, random);
   check<float>(65, 33, 20, 4, random);
   check<double>(0, 8, 8, 2, random);
+}
+
+/// Squares of features: below, at and above a tile's rows, features and columns.
+template <typename Feature>
+void check_squares(int rows, int depth, int columns, std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << depth << " x " << columns);
+  Case<Feature> made(rows, depth, columns, 2, true, false, random);
+  made.transform = random_values(static_cast<size_t>(3 * depth + 1) * columns, random);
+  made.squares = true;
+  const Values got = made.run();
+  const double* w = made.transform.data();
+  for (int i = 0; i < rows; ++i) {
+    if (made.expected(i) == kInfinite) {
+      ASSERT_EQ(got[i], kInfinite) << i;
+      continue;
+    }
+    Values y(depth, 0.0);
+    for (int c = 0; c < depth; ++c) {
+      for (int k = 0; k < depth; ++k)
+        y[c] += static_cast<double>(made.x[static_cast<size_t>(i) * made.stride + made.first + k]) * w[k * columns + c];
+    }
+    double grade = 0;
+    for (int c = 0; c < columns; ++c) {
+      double u = w[depth * columns + c];
+      for (int k = 0; k < depth; ++k)
+        u += y[k] * w[(depth + 1 + k) * columns + c] + y[k] * y[k] * w[(2 * depth + 1 + k) * columns + c];
+      grade += u * u;
+    }
+    ASSERT_NEAR(got[i], grade, 1e-13 * depth * columns * (1 + grade)) << i;
+  }
+  EXPECT_EQ(got, made.run()) << "another run";
+}
+
+TEST(Grades, Squares) {
+  const unsigned seed = reference::fresh_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  check_squares<float>(70, 64, 129, random);
+  check_squares<double>(33, 17, 35, random);
+  check_squares<float>(32, 1, 3, random);
+  check_squares<double>(5, 63, 63, random);
+  // A few columns behind a whole tile, and more than a few.
+  for (const int columns : {64, 66, 68, 69}) check_squares<double>(40, 40, columns, random);
+  Case<float> wide(4, 65, 131, 1, true, false, random);
+  wide.transform = random_values(196 * 131, random);
+  wide.squares = true;
+  EXPECT_THROW(wide.run(), Error);
 }
 
 /// A feature that is not a number shows, also behind larger columns.

@@ -39,7 +39,8 @@ struct Redirection {
     }
     for (const char* op : {"interaction", "interaction_backward", "interaction_density", "interaction_density_backward",
                            "pair_repulsion", "pair_repulsion_backward", "allegro_energy", "allegro_energy_gradient",
-                           "allegro_features", "allegro_features_gradient", "allegro_energy_backward", "extrapolation"})
+                           "allegro_features", "allegro_features_gradient", "allegro_energy_backward", "extrapolation",
+                           "readout", "readout_gradient", "readout_backward"})
       cpu.impl(op, torch::CppFunction::makeFromBoxedFunction<&send_to<c10::DispatchKey::CUDA>>());
   }
 };

@@ -134,6 +134,22 @@ TEST_F(EmulatedLinearTensor, StoresOfTwoNumbers) {
   check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 33, 0, -1);
 }
 
+/// CLEBSCH_CUDA_LINEAR for the kernels that a test makes: tiles for few nodes whatever their number, below the wide
+/// tiling; or never.
+TEST(EmulatedLinearFew, UnevenBlocksAndRows) {
+  for (const char* option : {"few=100000", "few=0"}) {
+    SCOPED_TRACE(option);
+    setenv("CLEBSCH_CUDA_LINEAR", option, 1);
+    check_linear<float>(kUneven, 37, 0, 20);
+    check_linear<double>(kUneven, 1, 0, 0);
+    check_linear<double>(kUneven, 53, 3, 50);
+    check_linear<float>(kUneven, 53, 1, -1);
+    check_linear<float>("linear in=161x0e+20x1o+160x0e out=36x0e+17x1o+2x2e", 40, 0, 33);
+    check_linear<double>("linear in=97x0e+20x1o+96x0e out=36x0e+17x1o+2x2e", 40, 2, -1);
+    unsetenv("CLEBSCH_CUDA_LINEAR");
+  }
+}
+
 TEST(EmulatedLinearPlain, SinglePrecision) {
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
   check_linear<float>(kUneven, 53, 2, 50);
@@ -152,8 +168,13 @@ TEST(LinearOnTensorCores, ManyNodesInFloatUnlessToldOtherwise) {
   EXPECT_TRUE(chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
   EXPECT_FALSE(chosen(true));
-  setenv("CLEBSCH_CUDA_LINEAR", "blocks=1", 1);
-  EXPECT_THROW(chosen(true), Error);
+  for (const char* text : {"blocks=1", "tensor=2", "few=-1"}) {
+    setenv("CLEBSCH_CUDA_LINEAR", text, 1);
+    EXPECT_THROW(chosen(true), Error) << text;
+  }
+  setenv("CLEBSCH_CUDA_LINEAR", "few=3,tensor=0", 1);
+  EXPECT_EQ(cuda::linear_options().few, 3);
+  EXPECT_EQ(cuda::linear_options().tensor, 0);
   unsetenv("CLEBSCH_CUDA_LINEAR");
 }
 

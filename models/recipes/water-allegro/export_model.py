@@ -54,7 +54,8 @@ def main() -> None:
         os.environ.setdefault("WATER_START", str(args.checkpoint.resolve().with_name("start.ckpt")))
         loaded = load_saved_model(args.checkpoint, compile_mode="eager")
         torch.save(loaded.state_dict(), args.weights)
-    grade = export.Extrapolation(args.extrapolation) if args.extrapolation else None
+    # docs/uncertainty.md: with squares bonds that are broken are not first in all structures.
+    grade = export.Extrapolation(args.extrapolation, "leverage") if args.extrapolation else None
     export.allegro(model(args.weights), str(args.out), training_note=NOTE, extrapolation=grade)
 
 

@@ -29,21 +29,27 @@ __device__ __forceinline__ void read_out(const ReadoutArguments& a) {
   const real* weights = static_cast<const real*>(a.hidden);
   // Rows of an odd number of numbers: lanes that read a column meet different banks.
   int pitch = a.hidden_count | 1;
+  const int lanes = lanes_of(a.hidden_count), unit = lane % lanes;
   if (static_cast<int64>(a.width) * pitch * static_cast<int>(sizeof(real)) <= kWeightBytes) {
-    for (int i = threadIdx.x; i < a.width * a.hidden_count; i += kReadoutThreads)
-      kept[i / a.hidden_count * pitch + i % a.hidden_count] = __ldg(weights + i);
+    const int step = kReadoutThreads / lanes;
+    for (int j = unit; j < a.hidden_count; j += lanes) {
+      // Unrolled, so that copies do not wait for each other; __ldg, so that they may pass the stores.
+#pragma unroll 8
+      for (int c = threadIdx.x / lanes; c < a.width; c += step)
+        kept[c * pitch + j] = __ldg(weights + c * a.hidden_count + j);
+    }
     weights = kept;
-    __syncthreads();
   } else {
     pitch = a.hidden_count;
   }
-  if (row >= a.rows) return;
   const real* const x = static_cast<const real*>(a.x) + static_cast<int64>(row) * a.width;
   real sum = 0;
-  if (direct) {
+  if (direct && row < a.rows) {
+#pragma unroll 4
     for (int c = lane; c < a.width; c += 32) sum += __ldg(x + c) * __ldg(direct + c);
   }
-  const int lanes = lanes_of(a.hidden_count), unit = lane % lanes;
+  __syncthreads();
+  if (row >= a.rows) return;
   for (int first = 0; first < a.hidden_count; first += lanes) {
     const int j = first + unit;
     real argument = 0;
@@ -66,6 +72,7 @@ __device__ __forceinline__ void read_out(const ReadoutArguments& a) {
   if (!a.gradient) return;
   __syncwarp();
   real* const gradient = static_cast<real*>(a.gradient) + static_cast<int64>(row) * a.width;
+#pragma unroll 2
   for (int c = lane; c < a.width; c += 32) {
     real slope = direct ? __ldg(direct + c) : real(0);
 #pragma unroll 8

@@ -27,9 +27,12 @@ std::shared_ptr<const Grades> Grades::make() {
 }
 
 Grades::Grades() {
-  const std::vector<Kernel> kernels = load_fixed("grades", {"grades_float", "grades_double"});
+  const std::vector<Kernel> kernels =
+      load_fixed("grades", {"grades_float", "grades_double", "squares_float", "squares_double"});
   of_float_ = kernels[0];
   of_double_ = kernels[1];
+  squares_of_float_ = kernels[2];
+  squares_of_double_ = kernels[3];
 }
 
 int64_t Grades::workspace(const GradeArguments& arguments, bool pooled) {
@@ -50,7 +53,13 @@ void Grades::run(GradeArguments arguments, Scalar features, bool pooled, void* w
     arguments.order = order;
     arguments.group_type = group_type;
   }
-  (features == Scalar::f32 ? of_float_ : of_double_).launch(count, kGradeThreads, stream, arguments);
+  require(!arguments.squares || (pooled && arguments.depth <= kGradeSquares),
+          "cuda extrapolation: expected squares of at most {} features with one transform, got {}", kGradeSquares,
+          arguments.depth);
+  const bool single = features == Scalar::f32;
+  const auto& plain = single ? of_float_ : of_double_;
+  const auto& squares = single ? squares_of_float_ : squares_of_double_;
+  (arguments.squares ? squares : plain).launch(count, kGradeThreads, stream, arguments);
 }
 
 }  // namespace clebsch::cuda

@@ -22,7 +22,7 @@ class Grades {
 
  private:
   Grades();
-  KernelOf<GradeArguments> of_float_, of_double_;
+  KernelOf<GradeArguments> of_float_, of_double_, squares_of_float_, squares_of_double_;
 };
 
 }  // namespace clebsch::cuda

@@ -13,20 +13,36 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_LINEAR";
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
-}  // namespace
-
-bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide) {
-  bool wanted = wide;
-  for (const EnvironmentItem& item : environment_items(kVariable)) {
-    require(item.name == "tensor", "{}: expected tensor=0 or tensor=1, got '{}'", kVariable, item.text);
-    wanted = item.value != 0;
-  }
-  return wanted && scalar == Scalar::f32 && limits.arch >= 80;
+const char* name_of(LinearSize size) {
+  return size == LinearSize::few ? "few" : size == LinearSize::narrow ? "narrow" : "wide";
 }
 
-CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide, bool tensor,
-                              const DeviceLimits& limits, const CubinCache& cache) {
-  const LinearTiling tiling = linear_tiling(scalar, wide, tensor);
+bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size) {
+  return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size == LinearSize::wide);
+}
+
+}  // namespace
+
+LinearOptions linear_options() {
+  LinearOptions options;
+  for (const EnvironmentItem& item : environment_items(kVariable)) {
+    const bool tensor = item.name == "tensor" && (item.value == 0 || item.value == 1);
+    const bool few = item.name == "few" && item.value >= 0;
+    require(tensor || few, "{}: expected tensor=0, tensor=1 or few=, a number of tiles a multiprocessor, got '{}'",
+            kVariable, item.text);
+    (tensor ? options.tensor : options.few) = static_cast<int>(item.value);
+  }
+  return options;
+}
+
+bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide) {
+  const int asked = linear_options().tensor;
+  return (asked < 0 ? wide : asked > 0) && scalar == Scalar::f32 && limits.arch >= 80;
+}
+
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
+                              bool tensor, const DeviceLimits& limits, const CubinCache& cache) {
+  const LinearTiling tiling = linear_tiling(scalar, size, tensor);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
   return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
           compile_fixed("group_rows", limits.arch, cache)};
@@ -37,12 +53,12 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
   const auto problem = cached_linear_problem(call.problem);
   std::vector<KernelJob> jobs;
   for (const bool transposed : {false, true}) {
-    for (const bool wide : {false, true}) {
-      const std::string label = fmt::format("linear{} {} {}", transposed ? " transposed" : "", wide ? "wide" : "narrow",
-                                            scalar_name(call.scalar));
+    for (const LinearSize size : {LinearSize::few, LinearSize::narrow, LinearSize::wide}) {
+      const std::string label =
+          fmt::format("linear{} {} {}", transposed ? " transposed" : "", name_of(size), scalar_name(call.scalar));
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
-                        const bool tensor = linear_on_tensor_cores(scalar, limits, wide);
-                        CompiledLinear made = compile_linear(*problem, transposed, scalar, wide, tensor, limits, cache);
+                        const bool tensor = on_tensor_cores(scalar, limits, size);
+                        CompiledLinear made = compile_linear(*problem, transposed, scalar, size, tensor, limits, cache);
                         const int threads = made.tiling.threads();
                         return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
                                                          {std::move(made.group_rows), "", kGroupThreads, 1}};
@@ -61,16 +77,20 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
     : problem_(std::move(problem)),
       scalar_(scalar),
       limits_(device_limits(current_device())),
-      tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)} {}
+      tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)},
+      few_(linear_options().few) {}
 
 const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool aligned) const {
-  const LinearTiling widest = linear_tiling(scalar_, true);
-  const int64_t blocks =
-      (int64_t{nodes} + widest.rows - 1) / widest.rows * linear_column_tiles(*problem_, transposed, widest);
-  const bool wide = blocks >= 2 * limits_.multiprocessors;
-  const bool tensor = aligned && tensor_[wide];
-  return *variants_.get({transposed, wide, tensor}, [&] {
-    const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, wide, tensor, limits_);
+  const auto blocks = [&](LinearSize size) {
+    const LinearTiling tiling = linear_tiling(scalar_, size);
+    return (int64_t{nodes} + tiling.rows - 1) / tiling.rows * linear_column_tiles(*problem_, transposed, tiling);
+  };
+  LinearSize size = blocks(LinearSize::wide) >= 2 * limits_.multiprocessors ? LinearSize::wide : LinearSize::narrow;
+  if (size == LinearSize::narrow && blocks(LinearSize::narrow) <= int64_t{few_} * limits_.multiprocessors)
+    size = LinearSize::few;
+  const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
+  return *variants_.get({transposed, size, tensor}, [&] {
+    const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
     return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
                        load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()};
   });

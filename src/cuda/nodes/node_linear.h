@@ -51,12 +51,22 @@ class NodeLinear {
   Scalar scalar_;
   DeviceLimits limits_;
   bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
-  mutable Kept<std::tuple<bool, bool, bool>, Variant> variants_;  ///< by transposed, wide, tensor
+  int few_;         ///< linear_options()
+  mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
 };
 
+/// What the environment variable CLEBSCH_CUDA_LINEAR says, for tuning, as "tensor=0,few=2".
+struct LinearOptions {
+  int tensor = -1;  ///< 1: all maps in fp32 on tensor cores, 0: none, -1: those with wide tiles
+  /// Tiles for few nodes are taken where there would be at most so many narrow ones a multiprocessor; 0: never.
+  int few = 1;
+};
+/// Throws Error for another text of the variable.
+LinearOptions linear_options();
+
 /// Whether maps of this dtype run on tensor cores there, as three products of tf32 for one of fp32: with wide tiles,
-/// which many nodes take, unless the environment variable CLEBSCH_CUDA_LINEAR says tensor=1 (all) or tensor=0 (none).
-/// Few nodes are faster without (docs/notebook/pace.md). Throws Error for another text of the variable.
+/// which many nodes take, unless linear_options() says otherwise. Narrow ones are as fast without
+/// (docs/notebook/pace.md).
 bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide);
 
 /// Machine code of one tiling, through the cache. Throws Error when it does not compile.
@@ -64,7 +74,8 @@ struct CompiledLinear {
   LinearTiling tiling;
   Cubin cubin, group_rows;
 };
-CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, bool wide, bool tensor,
-                              const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
+CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
+                              bool tensor, const DeviceLimits& limits,
+                              const CubinCache& cache = CubinCache::standard());
 
 }  // namespace clebsch::cuda

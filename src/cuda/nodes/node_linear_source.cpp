@@ -82,10 +82,13 @@ void write_tables(SourceWriter& w, const std::vector<ColumnTile>& tiles) {
 
 }  // namespace
 
-LinearTiling linear_tiling(Scalar scalar, bool wide, bool tensor) {
+LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor) {
+  const bool wide = size == LinearSize::wide;
+  // Depths: 128 channels and a few beside them at once, and in double precision what shared memory holds.
+  if (size == LinearSize::few) return {16, 16, scalar == Scalar::f32 ? 160 : 96, 2, 4, 0, 8};
   // A warp has 8 thread_rows by 4 thread_columns.
   if (tensor && scalar == Scalar::f32)
-    return wide ? LinearTiling{128, 64, 16, 4, 8, 3, 1} : LinearTiling{32, 32, 32, 2, 4, 4, 4};
+    return wide ? LinearTiling{128, 64, 16, 4, 8, 3, 1, 1} : LinearTiling{32, 32, 32, 2, 4, 4, 1, 4};
   if (!wide) return {32, 32, 16, 2, 4};
   return scalar == Scalar::f32 ? LinearTiling{128, 64, 8, 8, 8} : LinearTiling{64, 64, 8, 4, 8};
 }
@@ -100,7 +103,8 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
   const int down = tiling.rows / tiling.thread_rows;
   const int vector = std::min(16 / scalar_bytes(scalar), std::min(tiling.thread_rows, tiling.thread_columns));
   // Left alone, the compiler fetches all of a step's operands first and fills the register file with them.
-  const int min_blocks = tiling.stages > 0 ? 512 / threads : scalar == Scalar::f32 ? 3 : 2;
+  const bool few = tiling.shares > 1;
+  const int min_blocks = few ? 1 : tiling.stages > 0 ? 512 / threads : scalar == Scalar::f32 ? 3 : 2;
   const std::vector<ColumnTile> parts = column_tiles(problem, transposed, tiling);
   const int64_t in_row = (transposed ? problem.out : problem.in).dim();
   const int64_t out_row = (transposed ? problem.in : problem.out).dim();
@@ -113,7 +117,7 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
     w.line("constexpr int kStages = {}, kAtOnce = {}, kWarpRows = {}, kWarpColumns = {};", tiling.stages,
            tiling.at_once, 8 * tiling.thread_rows, 4 * tiling.thread_columns);
     write_alignment(w, parts, in_row, out_row, problem.weight_count);
-  } else {
+  } else if (!few) {
     w.line("constexpr int kThreadRows = {}, kThreadColumns = {}, kAcross = {}, kDown = {}, kVector = {};",
            tiling.thread_rows, tiling.thread_columns, across, down, vector);
   }
@@ -122,7 +126,7 @@ std::string node_linear_source(const LinearProblem& problem, bool transposed, Sc
   w.line("constexpr bool kWeightByRow = {};", transposed ? "true" : "false");
   write_tables(w, parts);
   if (tiling.stages > 0) write_tf32_functions(w);
-  w.text(embedded_source(tiling.stages > 0 ? "node_linear_tf32.cuh" : "node_linear.cuh"));
+  w.text(embedded_source(few ? "node_linear_few.cuh" : tiling.stages > 0 ? "node_linear_tf32.cuh" : "node_linear.cuh"));
   return w.str();
 }
 

@@ -12,24 +12,29 @@ namespace clebsch::cuda {
 struct LinearTiling {
   int rows, columns, depth, thread_rows, thread_columns;
   int stages = 0;  ///< on tensor cores: steps whose operands shared memory holds, 0: not on tensor cores
+  int shares = 1;  ///< of few nodes: warps that share the depth, each with sums of its own for the whole tile
   /// On tensor cores, eights of input channels whose products are under way together: warps of narrow tiles are few, so
   /// what hides the latency of their products must come from themselves.
   int at_once = 1;
-  int threads() const { return rows / thread_rows * (columns / thread_columns); }
+  int threads() const { return shares * (rows / thread_rows) * (columns / thread_columns); }
 };
 
-/// wide: for many nodes, most multiply-adds a byte of shared memory; else for few nodes, most blocks. tensor: on tensor
-/// cores, for fp32 alone; as many rows as without.
-LinearTiling linear_tiling(Scalar scalar, bool wide, bool tensor = false);
+/// wide: most multiply-adds a byte of shared memory, for many nodes; narrow: most blocks; few: a block waits least,
+/// where blocks are fewer than multiprocessors even so.
+enum class LinearSize { few, narrow, wide };
+
+/// tensor: on tensor cores, for fp32 alone and not for few nodes; as many rows as without.
+LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor = false);
 /// Column tiles of all blocks and components: the second dimension of the grid.
 int linear_column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling);
 
-/// kernels/node_linear.cuh, or with tiling.stages node_linear_tf32.cuh, with its constants before it; the latter wants
-/// x, the weights and out aligned to 16 bytes and compute capability 8.0; the entry point node_linear takes
-/// NodeLinearArguments. out = x W, or x W^T when transposed (x then has the columns of problem.out). Grid: (groups of
-/// tiling.rows nodes, linear_column_tiles). order and group_type as group_rows makes them with rows = tiling.rows; null
-/// for one weight, the groups then being the nodes in turn. Rows from *row_limit on (null: none), and rows of the group
-/// type type_count, are written as zero. Each sum runs over the input channels in order: the same bits in every run.
+/// kernels/node_linear.cuh, with tiling.shares above 1 node_linear_few.cuh, or with tiling.stages node_linear_tf32.cuh,
+/// with its constants before it; the last wants x, the weights and out aligned to 16 bytes and compute capability 8.0;
+/// the entry point node_linear takes NodeLinearArguments. out = x W, or x W^T when transposed (x then has the columns
+/// of problem.out). Grid: (groups of tiling.rows nodes, linear_column_tiles). order and group_type as group_rows makes
+/// them with rows = tiling.rows; null for one weight, the groups then being the nodes in turn. Rows from *row_limit on
+/// (null: none), and rows of the group type type_count, are written as zero. Each sum has one order: the same bits in
+/// every run.
 std::string node_linear_source(const LinearProblem& problem, bool transposed, Scalar scalar,
                                const LinearTiling& tiling);
 

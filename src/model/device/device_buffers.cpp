@@ -18,7 +18,9 @@
 namespace clebsch {
 namespace {
 
-constexpr double kGrowth = 1.3, kEdgeReserve = 1.05;
+constexpr double kMostGrowth = 0.3, kFirstGrowth = 0.02, kEdgeReserve = 0.05;
+/// Room that is cheap whatever the system.
+constexpr double kFewMore = 128;
 
 struct Copy {
   void* to;
@@ -57,17 +59,21 @@ bool Capacity::holds(const Capacity& need) const {
 }
 
 Capacity grown(const Capacity& last, const Capacity& need) {
-  const auto reserve = [](int64_t count, double factor) {
-    const double wanted = std::ceil(static_cast<double>(count) * factor);
-    return std::min<int64_t>(static_cast<int64_t>(wanted), std::numeric_limits<int32_t>::max() - 65536);
+  const auto with = [](int64_t count, double more) {
+    const double wanted = static_cast<double>(count) + std::ceil(more);
+    return std::max(count,
+                    std::min<int64_t>(static_cast<int64_t>(wanted), std::numeric_limits<int32_t>::max() - 65536));
   };
-  if (need.nodes > 2 * last.nodes || far_below(last, need)) {
-    return {need.rows, need.nodes, std::max(need.edges, reserve(need.edges, kEdgeReserve))};
-  }
-  const auto grow = [&](int64_t have, int64_t count) {
-    return count <= have ? have : std::max(count, reserve(count, kGrowth));
+  if (need.nodes > 2 * last.nodes || far_below(last, need))
+    return {need.rows, need.nodes, with(need.edges, kEdgeReserve * static_cast<double>(need.edges))};
+  const double part = std::min(kMostGrowth, std::ldexp(kFirstGrowth, std::min(last.growths, 16)));
+  const auto grow = [&](int64_t have, int64_t count, double least) {
+    if (count <= have) return have;
+    const double all = static_cast<double>(count);
+    return with(count, std::max(std::max(part, least) * all, std::min(kFewMore, kMostGrowth * all)));
   };
-  Capacity result{grow(last.rows, need.rows), grow(last.nodes, need.nodes), grow(last.edges, need.edges)};
+  Capacity result{grow(last.rows, need.rows, 0), grow(last.nodes, need.nodes, 0),
+                  grow(last.edges, need.edges, kEdgeReserve), last.growths + 1};
   result.nodes = std::max(result.nodes, result.rows);
   return result;
 }

@@ -10,14 +10,17 @@ namespace clebsch {
 
 struct Capacity {
   int64_t rows = 0, nodes = 0, edges = 0;
+  int growths = 0;  ///< since they were made for a system as it was
   /// What a graph needs.
   static Capacity of(const GraphView& graph);
   bool holds(const Capacity& need) const;
 };
 
 /// The capacities to make for a need. When there was no last system, or a much larger one: exactly as many atoms as
-/// needed, and some more edges, since their number changes from step to step. Otherwise what has become too small grows
-/// by 1.3.
+/// needed, and some more edges, since their number changes from step to step. Otherwise what has become too small gets
+/// room for 128 more or 2% (edges 5%), which doubles each time: kernels work on padding as well, and a domain of many
+/// atoms among others has a few more or fewer with every list, while what grows again and again should not be recorded
+/// each time. Never more than 1.3 times the need.
 Capacity grown(const Capacity& last, const Capacity& need);
 /// Whether a graph is so small beside the capacities that its padding costs more than new buffers.
 bool far_below(const Capacity& capacity, const Capacity& need);

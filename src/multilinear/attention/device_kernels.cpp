@@ -36,6 +36,12 @@ Kernels* load(const KernelShape& shape) {
   found = kernels->quads
               ? entries("exact_quads", {"quad_rows_of_queries", "quad_gradients_of_queries", "quad_gradients_of_keys"})
               : entries("exact_rows", {"rows_of_queries", "gradients_of_queries", "gradients_of_keys"});
+  if (kernels->quads) {
+    const QuadMemory memory(shape.d, shape.dv);
+    found[0].take_shared_memory(static_cast<unsigned>(memory.rows));
+    found[1].take_shared_memory(static_cast<unsigned>(memory.queries));
+    found[2].take_shared_memory(static_cast<unsigned>(memory.keys));
+  }
   kernels->rows_of_queries = found[0];
   kernels->gradients_of_queries = found[1];
   kernels->gradients_of_keys = found[2];

@@ -50,11 +50,17 @@ inline int64_t sums_of(const KernelShape& kernels) { return int64_t{kernels.d} *
 inline int tiles_of(const KernelShape& kernels) { return (kernels.d + 63) / 64 * ((kernels.d + kernels.dv + 63) / 64); }
 /// Shared memory of exact_sums.cu: two stages of 32 rows of 128 numbers.
 constexpr unsigned kExactSumBytes = 65536;
-/// Rows of a block of exact_quads.cu or exact_rows.cu.
-inline int exact_rows(const KernelShape& kernels, bool quads) {
-  if (quads) return kernels.number == kFloat32 ? 64 : 128;
+/// Rows of a block of exact_rows.cu.
+inline int exact_rows(const KernelShape& kernels) {
   const int bytes = 64 * ((kernels.d + 7) / 8 * 8 + (kernels.dv + 7) / 8 * 8 + 8);
   return bytes <= 11000 ? 32 : bytes <= 22000 ? 16 : 8;
+}
+
+/// Parts of a head's rows for exact_quads.cu, whose blocks fill a multiprocessor: one round of blocks, or several.
+inline int64_t quad_parts(int64_t heads, int64_t rows) {
+  const int64_t all = cuda::device_limits(cuda::current_device()).multiprocessors, one = all / heads;
+  if (100 * one * heads >= 85 * all) return std::clamp<int64_t>(one, 1, (rows + 127) / 128);
+  return std::clamp<int64_t>(4 * all / heads, 1, std::max<int64_t>(1, rows / 512));
 }
 
 /// Rows of a block of causal_rows.cu.

@@ -40,6 +40,25 @@ void exact_sums(const Kernels& kernels, const KernelShape& shape, SumArguments a
 
 namespace {
 
+/// How exact_quads.cu or exact_rows.cu are launched for `rows` rows of each of `heads` heads; flagged: where most heads
+/// have nothing to do.
+struct ExactGrid {
+  int64_t parts = 1;
+  int threads = 128;
+
+  ExactGrid(const Kernels& kernels, const KernelShape& shape, const Shape& sizes, int64_t heads, int64_t rows,
+            bool flagged) {
+    if (kernels.quads) {
+      const int64_t average = sizes.offsets ? (rows + sizes.sequences - 1) / std::max(1, sizes.sequences) : rows;
+      parts = quad_parts(heads, average);
+      threads = kQuadThreads;
+      return;
+    }
+    parts = parts_for(sizes, rows, exact_rows(shape));
+    if (flagged) parts = std::min(parts, parts_where_flagged(heads));
+  }
+};
+
 /// A result with rows of `columns` numbers.
 Room room_of(const KernelShape& shape, void* data, int64_t rows, int columns) {
   constexpr size_t kBytes[] = {8, 4, 2, 2};
@@ -81,10 +100,10 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   exact.multiplicity = a.multiplicity;
   exact.sums = sums;
   const Room out = room_of(shape, a.out, query_rows(a.shape), shape.dv);  // outputs are written last
-  const int64_t parts = parts_for(a.shape, a.shape.queries, exact_rows(shape, kernels->quads));
+  const ExactGrid grid(*kernels, shape, a.shape, heads, a.shape.queries, kernels->half);
   if (!kernels->half) {
     exact_sums(*kernels, shape, exact, false, out, allocate, stream);
-    kernels->rows_of_queries.launch(heads, parts, 128, stream, a);
+    kernels->rows_of_queries.launch(heads, grid.parts, grid.threads, stream, a);
     return;
   }
   const int tiles = (shape.d + shape.dv) / 8;
@@ -135,7 +154,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   // What follows returns at once for heads without flagged queries; all queries of the others are done again.
   exact.head_flags = a.head_flags = half.head_flags;
   exact_sums(*kernels, shape, exact, false, out, allocate, stream);
-  kernels->rows_of_queries.launch(heads, std::min(parts, parts_where_flagged(heads)), 128, stream, a);
+  kernels->rows_of_queries.launch(heads, grid.parts, grid.threads, stream, a);
 }
 
 namespace {
@@ -257,14 +276,12 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
     coefficients = allocate(static_cast<size_t>(query_rows(a.shape)) * 16 + 16);
     a.coefficients = at<double>(coefficients);
   }
-  const int tile = exact_rows(shape, kernels->quads);
-  int64_t query_parts = parts_for(a.shape, a.shape.queries, tile), key_parts = parts_for(a.shape, a.shape.keys, tile);
+  const ExactGrid of_queries_grid(*kernels, shape, a.shape, heads, a.shape.queries, kernels->half);
+  const ExactGrid of_keys_grid(*kernels, shape, a.shape, key_heads, a.shape.keys, kernels->half);
   Memory memory;
   if (kernels->half) {
-    a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
     // What follows returns at once for heads without flagged queries; all gradients of the others are made again.
-    query_parts = std::min(query_parts, parts_where_flagged(heads));
-    key_parts = std::min(key_parts, parts_where_flagged(key_heads));
+    a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
   }
   kernels->coefficients.launch(
       heads,
@@ -280,8 +297,8 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   of_queries.head_flags = a.head_flags;
   exact_sums(*kernels, shape, of_queries, true, room_of(shape, a.grad_v, key_rows(a.shape), shape.dv), allocate,
              stream);
-  kernels->gradients_of_queries.launch(heads, query_parts, 128, stream, a);
-  kernels->gradients_of_keys.launch(key_heads, key_parts, 128, stream, a);
+  kernels->gradients_of_queries.launch(heads, of_queries_grid.parts, of_queries_grid.threads, stream, a);
+  kernels->gradients_of_keys.launch(key_heads, of_keys_grid.parts, of_keys_grid.threads, stream, a);
 }
 
 }  // namespace clebsch::attention

@@ -6,7 +6,7 @@ Everything here is float64 and numpy. A row of features is an atom's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ AUTO_RIDGE = 1e-8
 _LEAST_RIDGE = 1e-13
 #: Swaps of rows end when none makes the volume larger by more than this factor.
 _SWAP = 1.01
+#: Rows whose squares are made at a time.
+_BLOCK = 1 << 16
 
 
 @dataclass
@@ -51,14 +53,14 @@ class Grade:
         """Grades (N,) of features (N, d) of atoms of types (N,): the reference of clebsch::extrapolation."""
         result = np.full(len(features), np.inf)
         for t in np.flatnonzero(self.counts):
-            rows = types == t
             matrix = self.transform[0 if self.pooling == "all" else t]
-            if self.grade == "squares":
-                d = features.shape[1]
-                y = lifted(features[rows] @ matrix[:d, :d]) @ matrix[d:]
-            else:
-                y = features[rows] @ matrix
-            result[rows] = np.abs(y).max(1, initial=0.0) if self.grade == "maxvol" else (y * y).sum(1)
+            for rows in _blocks(np.flatnonzero(types == t)):
+                if self.grade == "squares":
+                    d = features.shape[1]
+                    y = lifted(features[rows] @ matrix[:d, :d]) @ matrix[d:]
+                else:
+                    y = features[rows] @ matrix
+                result[rows] = np.abs(y).max(1, initial=0.0) if self.grade == "maxvol" else (y * y).sum(1)
         return result
 
 
@@ -133,6 +135,10 @@ def maxvol_rows(rows: Matrix) -> NDArray[np.int64]:
     return chosen
 
 
+def _blocks(rows: Matrix) -> Iterator[Matrix]:
+    return (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
+
+
 def lifted(rows: Matrix) -> Matrix:
     """1, the columns, and their squares."""
     return np.concatenate([np.ones((len(rows), 1)), rows, rows**2], axis=1)
@@ -141,9 +147,13 @@ def lifted(rows: Matrix) -> Matrix:
 def _squares(features: Matrix, found: Spectrum, ridge: float | str) -> Matrix:
     """(3 d + 1, 2 d + 1): the whitening of the features, whose squares are features then, and that of all of them."""
     first = found.whitening(found.rank)
-    rows = lifted(features @ first)
-    second = spectrum(rows.T @ rows / len(rows), ridge)
-    return np.concatenate([np.pad(first, ((0, 0), (0, rows.shape[1] - first.shape[1]))), second.whitening(second.rank)])
+    width = 1 + 2 * features.shape[1]
+    total = np.zeros((width, width))
+    for block in _blocks(features):
+        rows = lifted(block @ first)
+        total += rows.T @ rows
+    second = spectrum(total / len(features), ridge)
+    return np.concatenate([np.pad(first, ((0, 0), (0, width - first.shape[1]))), second.whitening(second.rank)])
 
 
 def _transform(features: Matrix, covariance: Matrix, grade: str, ridge: float | str) -> tuple[Matrix, float]:
@@ -163,7 +173,7 @@ def fit(
     features: Matrix,
     types: NDArray[np.integer],
     type_count: int,
-    grade: str = "leverage",
+    grade: str = "auto",
     ridge: float | str = "auto",
     pooling: str = "all",
 ) -> Grade:
@@ -172,10 +182,12 @@ def fit(
     leverage: f^T (F^T F / n + ridge)^-1 f / R with R = tr[C (C + ridge)^-1], so that the mean over the training set is
     1 exactly. maxvol: the largest magnitude of f A^-1, where the rows A are a MaxVol subset of the training atoms; at
     most 1.01 in the training set (as in Lysogorskiy et al., Phys. Rev. Materials 7, 043801, 2023). squares: the
-    leverage of the whitened features, their squares and 1; pooling "all" alone. With pooling
-    "element" each element has its own. Memory: the features once or twice. Raises ClebschError for no
+    leverage of the whitened features, their squares and 1; pooling "all" alone. auto: squares, or leverage with pooling
+    "element", where each element has a grade of its own. Memory: the features once or twice. Raises ClebschError for no
     atoms and as `spectrum`.
     """
+    if grade == "auto":
+        grade = "leverage" if pooling == "element" else "squares"
     if grade not in GRADES or pooling not in POOLINGS:
         raise ClebschError(f"expected a grade of {GRADES} and a pooling of {POOLINGS}, got {grade!r} and {pooling!r}")
     if grade == "squares" and pooling != "all":

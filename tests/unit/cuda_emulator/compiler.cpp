@@ -52,9 +52,9 @@ std::string without_assembly(std::string text) {
         {statement(R"(mma\.sync\.aligned\.m16n8k8\.row\.col\.f64\.f64\.f64\.f64 [^;]*;"[^;]*;)"),
          "emulated::multiply_large_f64(c, a, b, __LINE__);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32 [^;]*;"[^;]*;)"),
-         "emulated::multiply_16bit<false>(c, a, b, __LINE__);"},
+         "emulated::multiply_half(c, a, b, __LINE__);"},
         {statement(R"(mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32 [^;]*;"[^;]*;)"),
-         "emulated::multiply_16bit<true>(c, a, b, __LINE__);"},
+         "emulated::multiply_bfloat(c, a, b, __LINE__);"},
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[^;]*;)"),
          "emulated::load_transposed(to, from, __LINE__);"},
         {statement(R"(ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
@@ -89,7 +89,9 @@ std::string unknown_assembly(const std::string& text) {
 /// The source without inline assembly, a wrapper for every kernel, and what a block begins with.
 std::string for_the_host(const std::string& text) {
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
-  std::string wrappers = "extern \"C\" void emulated_begin_block(uint64_t seed) { emulated::begin_block(seed); }\n";
+  std::string wrappers =
+      "extern \"C\" void emulated_begin_block(uint64_t seed) {"
+      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n";
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";

@@ -1,16 +1,12 @@
 #pragma once
 // CUDA C++ as far as the generated kernels use it, for the host's compiler. Put before a generated source; see
 // README.md.
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -94,52 +90,41 @@ unsigned ballot(unsigned mask, P predicate, int line) {
   return bits;
 }
 
+// In instructions.cpp, compiled once: a kernel takes longer to compile than to run.
+/// Before every block: no copies are under way, and shared memory holds words that differ from block to block. Each is
+/// not a number, as a float and as a part of a double, and as an index far out of range.
+void begin_block(uint64_t seed, char* shared, char* shared_end);
+
 /// cp.async: until its group is waited for, the target holds not-a-numbers, so that a read too early shows, and so does
 /// a copy into what is still to be read.
-struct Copy {
-  void* to;
-  const void* from;
-  size_t bytes;
-};
-using Groups = std::deque<std::vector<Copy>>;
-inline std::map<unsigned, Groups>& copies_of_threads() {
-  static std::map<unsigned, Groups> groups;
-  return groups;
-}
-inline Groups& copies() {
-  Groups& mine = copies_of_threads()[threadIdx.x];
-  if (mine.empty()) mine.emplace_back();
-  return mine;
-}
-inline void copy_later(void* to, const void* from, size_t bytes) {
-  std::memset(to, 0xff, bytes);
-  copies().back().push_back({to, from, bytes});
-}
+void copy_later(void* to, const void* from, size_t bytes);
 /// The same of the first `used` bytes; the others become zeros.
-inline void copy_or_clear_later(void* to, const void* from, size_t bytes, int used) {
-  static const char zeros[16] = {};
-  const size_t there = static_cast<size_t>(used);
-  copy_later(to, from, there);
-  copy_later(static_cast<char*>(to) + there, zeros, bytes - there);
-}
-inline void end_group() { copies().emplace_back(); }
+void copy_or_clear_later(void* to, const void* from, size_t bytes, int used);
+void end_group();
 /// The last group is the one that is being made.
-inline void await_groups(size_t most_open) {
-  for (auto& groups = copies(); groups.size() > most_open + 1; groups.pop_front()) {
-    for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
-  }
-}
+void await_groups(size_t most_open);
 
-/// What a block finds: no copies under way, and shared memory of words that differ from block to block. Each is not a
-/// number, as a float and as a part of a double, and as an index far out of range.
-inline void begin_block(uint64_t seed) {
-  copies_of_threads().clear();
-  for (char* word = __start_emulated_shared; word < __stop_emulated_shared; word += sizeof(uint32_t)) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
-    std::memcpy(word, &poison, std::min<size_t>(sizeof(poison), static_cast<size_t>(__stop_emulated_shared - word)));
-  }
-}
+/// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
+/// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
+/// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
+/// cuts the sum's bits off rather than rounding it.
+void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line);
+/// mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 or with bf16, c += a b. A register holds two numbers, the first in
+/// the lower bits: a[r] is (row g + 8 (r % 2), k = 2 t + 8 (r / 2) and the next), b[r] is (k = 2 t + 8 r and the next,
+/// column g), c[r] as in multiply_tf32. Tensor cores add in some order and cut bits off: eight products at a time here.
+void multiply_half(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line);
+void multiply_bfloat(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line);
+/// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
+/// is (k = t, column g), c[r] is (row g, column 2 t + r).
+void multiply_f64(double (&c)[2], double a, double b, int line);
+/// mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64, c += a b, with the places of multiply_tf32.
+void multiply_large_f64(double (&c)[4], const double (&a)[4], const double (&b)[2], int line);
+
+/// ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16: lane 8 i + r has the address of row r of tile i; with g = lane / 4,
+/// t = lane % 4 the lane gets (2 t, g) and (2 t + 1, g) of tile i in to[i].
+void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
+/// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
+void load_matrices(unsigned (&to)[4], const void* from, int line);
 
 template <typename To, typename From>
 To bits(From value) {
@@ -147,125 +132,6 @@ To bits(From value) {
   To result;
   std::memcpy(&result, &value, sizeof(To));
   return result;
-}
-
-/// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
-/// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
-/// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
-/// cuts the sum's bits off rather than rounding it.
-inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
-  float rows[32][4], columns[32][2];
-  const auto gather = [&](auto& to, const unsigned* from) {
-    const char* slots = emulated_exchange(0xffffffffu, from, sizeof(to[0]), line);
-    for (int i = 0; i < 32; ++i) {
-      for (size_t r = 0; r < sizeof(to[0]) / 4; ++r) {
-        unsigned number;
-        std::memcpy(&number, slots + 16 * i + 4 * r, 4);
-        to[i][r] = bits<float>(number & 0xffffe000u);
-      }
-    }
-  };
-  gather(rows, a);
-  gather(columns, b);
-  const int g = lane() / 4, t = lane() % 4;
-  for (int r = 0; r < 4; ++r) {
-    double sum = c[r];
-    for (int k = 0; k < 8; ++k) {
-      sum += static_cast<double>(rows[g * 4 + k % 4][r / 2 + 2 * (k / 4)]) *
-             static_cast<double>(columns[(2 * t + r % 2) * 4 + k % 4][k / 4]);
-    }
-    const float near = static_cast<float>(sum);
-    c[r] = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f)
-                                                                                        : near;
-  }
-}
-
-/// What 16 bits are as an IEEE half or as a bfloat16.
-inline double of_16bit(unsigned number, bool brain) {
-  number &= 0xffffu;
-  if (brain) return static_cast<double>(bits<float>(number << 16));
-  const int exponent = static_cast<int>(number >> 10 & 31u), part = static_cast<int>(number & 1023u);
-  const double size = exponent == 31  ? (part == 0 ? INFINITY : NAN)
-                      : exponent == 0 ? std::ldexp(part, -24)
-                                      : std::ldexp(1024 + part, exponent - 25);
-  return number & 0x8000u ? -size : size;
-}
-
-/// mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 or with bf16, c += a b. A register holds two numbers, the first in
-/// the lower bits: a[r] is (row g + 8 (r % 2), k = 2 t + 8 (r / 2) and the next), b[r] is (k = 2 t + 8 r and the next,
-/// column g), c[r] as in multiply_tf32. Tensor cores add in some order and cut bits off: eight products at a time here.
-template <bool kBrain>
-void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
-  unsigned rows[32][4], columns[32][2];
-  const char* slots = emulated_exchange(0xffffffffu, a, sizeof(a), line);
-  std::memcpy(rows, slots, sizeof(rows));
-  slots = emulated_exchange(0xffffffffu, b, sizeof(b), line);
-  for (int i = 0; i < 32; ++i) std::memcpy(columns[i], slots + 16 * i, sizeof(columns[i]));
-  const int g = lane() / 4, t = lane() % 4;
-  for (int r = 0; r < 4; ++r) {
-    for (int half = 0; half < 2; ++half) {
-      double sum = c[r];
-      for (int k = 0; k < 8; ++k) {
-        const unsigned x = rows[g * 4 + k / 2][r / 2 + 2 * half], y = columns[(2 * t + r % 2) * 4 + k / 2][half];
-        sum += of_16bit(x >> 16 * (k % 2), kBrain) * of_16bit(y >> 16 * (k % 2), kBrain);
-      }
-      const float near = static_cast<float>(sum);
-      const bool cut = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
-      c[r] = cut ? std::nextafter(near, 0.0f) : near;
-    }
-  }
-}
-
-/// ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16: lane 8 i + r has the address of row r of tile i; with g = lane / 4,
-/// t = lane % 4 the lane gets (2 t, g) and (2 t + 1, g) of tile i in to[i].
-inline void load_transposed(unsigned (&to)[4], const unsigned short* from, int line) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
-  const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
-  const int g = lane() / 4, t = lane() % 4;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned low = slot<const unsigned short*>(slots, 8 * i + 2 * t)[g];
-    const unsigned high = slot<const unsigned short*>(slots, 8 * i + 2 * t + 1)[g];
-    to[i] = low | high << 16;
-  }
-}
-
-/// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
-inline void load_matrices(unsigned (&to)[4], const void* from, int line) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
-  const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
-  const int g = lane() / 4, t = lane() % 4;
-  for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
-}
-
-/// mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64, c += a b: with g = lane / 4, t = lane % 4, a is (row g, k = t), b
-/// is (k = t, column g), c[r] is (row g, column 2 t + r).
-inline void multiply_f64(double (&c)[2], double a, double b, int line) {
-  double rows[32], columns[32];
-  const char* slots = emulated_exchange(0xffffffffu, &a, sizeof(a), line);
-  for (int i = 0; i < 32; ++i) rows[i] = slot<double>(slots, i);
-  slots = emulated_exchange(0xffffffffu, &b, sizeof(b), line);
-  for (int i = 0; i < 32; ++i) columns[i] = slot<double>(slots, i);
-  const int g = lane() / 4, t = lane() % 4;
-  for (int r = 0; r < 2; ++r) {
-    for (int k = 0; k < 4; ++k) c[r] = std::fma(rows[4 * g + k], columns[4 * (2 * t + r) + k], c[r]);
-  }
-}
-
-/// mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64, c += a b, with the places of multiply_tf32.
-inline void multiply_large_f64(double (&c)[4], const double (&a)[4], const double (&b)[2], int line) {
-  double rows[4][32], columns[2][32];
-  const auto gather = [&](double* to, double from) {
-    const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
-    for (int i = 0; i < 32; ++i) to[i] = slot<double>(slots, i);
-  };
-  for (int r = 0; r < 4; ++r) gather(rows[r], a[r]);
-  for (int r = 0; r < 2; ++r) gather(columns[r], b[r]);
-  const int g = lane() / 4, t = lane() % 4;
-  for (int r = 0; r < 4; ++r) {
-    for (int k = 0; k < 8; ++k) {
-      c[r] = std::fma(rows[r / 2 + 2 * (k / 4)][4 * g + k % 4], columns[k / 4][4 * (2 * t + r % 2) + k % 4], c[r]);
-    }
-  }
 }
 
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.

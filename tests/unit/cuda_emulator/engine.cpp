@@ -34,6 +34,7 @@ struct Meeting {
 struct Warp {
   Meeting meeting;
   unsigned awaited = 0;  ///< lanes that those who wait at the meeting wait for
+  unsigned gone = 0;     ///< lanes that have left the kernel
   // Two sets, because a lane may hand over its next value while another still reads the last ones.
   alignas(16) char slots[2][32 * 16];
 };
@@ -41,7 +42,7 @@ struct Warp {
 struct Fiber {
   ucontext_t start;
   jmp_buf state;
-  std::unique_ptr<char[]> stack;
+  char* stack = nullptr;
   bool begun = false, done = false;
   const Meeting* waits_at = nullptr;
   uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
@@ -105,10 +106,8 @@ std::string left_the_kernel(int line, unsigned lane) {
 Warp& warp_of_lanes(unsigned mask, int line) {
   const unsigned first = block->current / 32 * 32;
   if (!(mask >> (block->current - first) & 1)) stop("line " + std::to_string(line) + ": a lane is not in its own mask");
-  for (unsigned i = 0; i < 32 && first + i < block->fibers.size(); ++i) {
-    if ((mask >> i & 1) && block->fibers[first + i].done) stop(left_the_kernel(line, i));
-  }
   Warp& warp = block->warps[first / 32];
+  if (mask & warp.gone) stop(left_the_kernel(line, static_cast<unsigned>(__builtin_ctz(mask & warp.gone))));
   if (warp.meeting.arrived > 0 && warp.awaited != mask) {
     stop("line " + std::to_string(line) + ": lanes of one warp meet with different masks");
   }
@@ -122,19 +121,23 @@ unsigned lanes_in(unsigned mask) {
   return static_cast<unsigned>(__builtin_popcount(mask));
 }
 
+/// One block after another: to make a context costs two system calls, to come back to one none.
 void enter() {
-  block->kernel(block->arguments);
-  self().done = true;
-  --block->present;
-  const Warp& warp = block->warps[block->current / 32];
-  const unsigned lane = block->current % 32;
-  if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
-  // A block's barrier does not wait for whoever left.
-  if (block->all.arrived > 0 && block->all.arrived >= block->present) {
-    block->all.arrived = 0;
-    ++block->all.generation;
+  for (;;) {
+    block->kernel(block->arguments);
+    self().done = true;
+    --block->present;
+    Warp& warp = block->warps[block->current / 32];
+    const unsigned lane = block->current % 32;
+    warp.gone |= 1u << lane;
+    if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
+    // A block's barrier does not wait for whoever left.
+    if (block->all.arrived > 0 && block->all.arrived >= block->present) {
+      block->all.arrived = 0;
+      ++block->all.generation;
+    }
+    pause();
   }
-  _longjmp(block->scheduler, 1);
 }
 
 bool can_run(const Fiber& fiber) {
@@ -149,8 +152,9 @@ void resume(unsigned index) {
   if (fiber.begun) _longjmp(fiber.state, 1);
   fiber.begun = true;
   getcontext(&fiber.start);
-  fiber.start.uc_stack.ss_sp = fiber.stack.get();
-  fiber.start.uc_stack.ss_size = kStackBytes;
+  fiber.start.uc_stack.ss_sp = fiber.stack;
+  // Tops at equal distances would all lie in the same few lines of the cache.
+  fiber.start.uc_stack.ss_size = kStackBytes - index % 64 * 1088;
   fiber.start.uc_link = nullptr;
   makecontext(&fiber.start, enter, 0);
   setcontext(&fiber.start);
@@ -202,12 +206,12 @@ bool advance_first_warp() {
 
 void run_block() {
   for (Fiber& fiber : block->fibers) {
-    fiber.begun = fiber.done = false;
+    fiber.done = false;
     fiber.waits_at = nullptr;
   }
   for (Warp& warp : block->warps) {
     warp.meeting = Meeting{};
-    warp.awaited = 0;
+    warp.awaited = warp.gone = 0;
   }
   block->all = Meeting{};
   block->named = {};
@@ -233,6 +237,8 @@ uint64_t order_seed() {
 }
 
 uint64_t seed = order_seed(), launches = 0;
+/// Kept from launch to launch: memory that is new has to be cleared by the system.
+std::vector<std::unique_ptr<char[]>> stacks;
 
 }  // namespace
 
@@ -242,7 +248,8 @@ std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned
   here.random.seed((seed << 32) + launches++);
   here.fibers = std::vector<Fiber>(threads);
   here.warps = std::vector<Warp>((threads + 31) / 32);
-  for (Fiber& fiber : here.fibers) fiber.stack.reset(new char[kStackBytes]);
+  while (stacks.size() < threads) stacks.emplace_back(new char[kStackBytes]);
+  for (unsigned i = 0; i < threads; ++i) here.fibers[i].stack = stacks[i].get();
   here.kernel = kernel;
   here.arguments = arguments;
   here.order.resize(threads);

@@ -2,6 +2,12 @@
 // Arguments of the kernels of spherical attention, for the device and for the launchers. All pointers are of the
 // device.
 
+#ifdef __CUDACC__
+#define CLEBSCH_BOTH __host__ __device__
+#else
+#define CLEBSCH_BOTH
+#endif
+
 namespace clebsch::attention {
 
 /// Number types of q, k, v; the macro CLEBSCH_NUMBER of the kernels.
@@ -126,6 +132,24 @@ struct HalfGradients {
   int rows = 0;                   ///< causal: of a chunk; then all but coefficients and gradients are by chunks
   const float* traces = nullptr;  ///< causal: (key heads, chunks, d / 8)
   int wide = 0;                   ///< as HalfArguments; those of G alone are then of kD / 8 tiles
+};
+
+/// Threads of a block of exact_quads.cu.
+constexpr int kQuadThreads = 512;
+/// Its shared memory: all columns that a kernel multiplies with, if these are at most kMost bytes, or 32 of each
+/// matrix; 256 bytes a row of 32 columns.
+struct QuadMemory {
+  static constexpr int kMost = 98304;
+  bool all_rows = false, all_queries = false, all_keys = false;
+  int rows = 0, queries = 0, keys = 0;  ///< bytes
+
+  CLEBSCH_BOTH constexpr QuadMemory(int d, int dv)
+      : all_rows((d + dv) / 32 * d * 256 <= kMost),
+        all_queries(d / 32 * (d + dv) * 256 <= kMost),
+        all_keys((d / 32 * (d + dv) + dv / 32 * d) * 256 <= kMost),
+        rows(all_rows ? (d + dv) / 32 * d * 256 : d * 256),
+        queries(all_queries ? d / 32 * (d + dv) * 256 : (d + dv) * 256),
+        keys(all_keys ? (d / 32 * (d + dv) + dv / 32 * d) * 256 : (d + dv) * 256) {}
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -1,6 +1,6 @@
-// As exact_rows.cu, for numbers of 16 and 32 bits and head sizes that are multiples of 32: 32 columns of a
-// matrix at a time are in shared memory in the order in which lanes read them, a warp has 16 or 32 rows. Compiled with
-// CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
+// As exact_rows.cu, for numbers of 16 and 32 bits and head sizes that are multiples of 32: a block fills a
+// multiprocessor, and has its head's matrices in shared memory, in the order in which lanes read them, if these fit;
+// else 32 columns at a time. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
@@ -9,70 +9,65 @@
 using namespace clebsch::attention;
 
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv;
-constexpr int kInner = kD > kDv ? kD : kDv, kWarps = 4, kThreads = 32 * kWarps;
-/// Row tiles of a warp, and rows of a lane; blocks of a multiprocessor.
-constexpr int kHigh = CLEBSCH_NUMBER == 1 ? 1 : 2, kBlocks = kHigh == 1 ? 4 : 3, kBlocksOfKeys = kHigh == 1 ? 4 : 2;
-constexpr int kLaneRows = 2 * kHigh, kWarpRows = 16 * kHigh, kRows = kWarpRows * kWarps;
+constexpr int kWarps = kQuadThreads / 32, kRows = 16 * kWarps;
+constexpr int kOfD = 16 * kD, kOfDv = 16 * kDv;  // pairs of numbers in 32 columns of kD or kDv rows
+constexpr QuadMemory kMemory(kD, kDv);
 
 /// Columns 8 unit .. 8 unit + 7 of a row.
 struct alignas(16) Eight {
   number x[8];
 };
 
-/// Rows g, g + 8 and so on of a warp, g = lane / 4; lane t = lane % 4 of the four has columns 32 c + 8 t .. + 7.
+/// Rows g and g + 8 of a warp, g = lane / 4; lane t = lane % 4 of the four has columns 32 c + 8 t .. + 7.
 template <int kColumns>
 struct QuadRows {
-  const Eight* x[kLaneRows];
+  const Eight* x[2];
 
-  __device__ __forceinline__ QuadRows(const void* tensor, const long long (&rows)[kLaneRows]) {
+  __device__ __forceinline__ QuadRows(const void* tensor, const long long (&rows)[2]) {
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
+    for (int h = 0; h < 2; ++h) {
       x[h] = reinterpret_cast<const Eight*>(static_cast<const number*>(tensor) + rows[h] * kColumns) +
              static_cast<int>(threadIdx.x % 4);
     }
   }
 
-  /// sums += rows, each times its factor, times the columns in shared memory; of the first `last` runs of 32
-  /// inner places, those before `twice` counted twice. Tile n
-  /// has the columns 8 t + 2 n + r of lanes t, and step (c, part) takes the inner places 32 c + 8 t + 2 part + r. Rows
-  /// are read again for all columns, from the first level's cache: registers hold the sums.
-  __device__ __forceinline__ void multiply(double (&sums)[kHigh][4][4], const double2* columns,
-                                           const double (&factors)[kLaneRows], int last = kColumns / 32,
-                                           int twice = 0) const {
+  /// sums += rows, each times its factor, times the columns in shared memory, of the runs of 32 inner places from
+  /// `first` to last - 1. Tile n has the columns 8 t + 2 n + r of lanes t, and step (c, part) takes the inner places 32
+  /// c + 8 t + 2 part + r. kDiagonal: a tile doubles what it has before its own part of the run and takes no part after
+  /// that: products of symmetric numbers of which every pair is to count once. Rows are read again for all columns,
+  /// from the first level's cache: registers hold the sums.
+  template <bool kDiagonal = false>
+  __device__ __forceinline__ void multiply(double (&sums)[4][4], const double2* columns, const double (&factors)[2],
+                                           int first = 0, int last = kColumns / 32) const {
 #pragma unroll 1
-    for (int c = 0; c < last; ++c) {
-      const double by = c < twice ? 2.0 : 1.0;
-      Eight rows[kLaneRows];
-#pragma unroll
-      for (int h = 0; h < kLaneRows; ++h) rows[h] = x[h][4 * c];
+    for (int c = first; c < last; ++c) {
+      const Eight rows[2] = {x[0][4 * c], x[1][4 * c]};
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
-        double a[kHigh][4];
+        double a[4];
 #pragma unroll
-        for (int i = 0; i < kHigh; ++i) {
+        for (int r = 0; r < 4; ++r) a[r] = to_double(rows[r % 2].x[2 * part + r / 2]) * factors[r % 2];
 #pragma unroll
-          for (int r = 0; r < 4; ++r)
-            a[i][r] = to_double(rows[2 * i + r % 2].x[2 * part + r / 2]) * (factors[2 * i + r % 2] * by);
-        }
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          const double2 pair = columns[((4 * c + part) * 4 + n) * 32];
+        for (int n = kDiagonal ? part : 0; n < 4; ++n) {
+          const double2 pair = columns[((4 * c + part) * 4 + n) * 32 + threadIdx.x % 32];
           const double b[2] = {pair.x, pair.y};
+          if (kDiagonal && n == part) {
 #pragma unroll
-          for (int i = 0; i < kHigh; ++i) multiply_large_tile(sums[i][n], a[i], b);
+            for (int r = 0; r < 4; ++r) sums[n][r] += sums[n][r];
+          }
+          multiply_large_tile(sums[n], a, b);
         }
       }
     }
   }
 
   /// Products of the numbers in columns 32 c .. 32 c + 31 with sums at the same places, added to a lane's rows.
-  __device__ __forceinline__ void add_products(double (&to)[kLaneRows], int c,
-                                               const double (&sums)[kHigh][4][4]) const {
+  __device__ __forceinline__ void add_products(double (&to)[2], int c, const double (&sums)[4][4]) const {
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
+    for (int h = 0; h < 2; ++h) {
       const Eight mine = x[h][4 * c];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) to[h] += to_double(mine.x[i]) * sums[h / 2][i / 2][h % 2 * 2 + i % 2];
+      for (int i = 0; i < 8; ++i) to[h] += to_double(mine.x[i]) * sums[i / 2][h * 2 + i % 2];
     }
   }
 };
@@ -103,76 +98,91 @@ __device__ __forceinline__ double of_quad(double x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/// The block's tile of rows of a head: a lane's rows.
+/// The block's rows of a head, kRows at a time: a lane's rows.
 struct TileRows {
-  long long at[kLaneRows];
-  bool there[kLaneRows];
+  long long at[2];
+  bool there[2], any;
 
-  __device__ __forceinline__ TileRows(Rows all, long long from) {
-    const int g = threadIdx.x % 32 / 4, warp = threadIdx.x / 32;
+  __device__ __forceinline__ TileRows(Rows all, Rows mine, long long from) {
+    const long long row = from + static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
-      const long long row = from + kWarpRows * warp + 8 * h + g;
-      there[h] = row < all.count;
-      at[h] = all.first + (there[h] ? row : 0);
+    for (int h = 0; h < 2; ++h) {
+      there[h] = row + 8 * h < mine.count;
+      at[h] = all.first + (there[h] ? mine.first + row + 8 * h : 0);
     }
+    any = from + static_cast<int>(threadIdx.x / 32 * 16) < mine.count;
   }
 
   /// A lane's eight columns of 32 c .. 32 c + 31.
-  __device__ __forceinline__ void store(void* tensor, int columns, int c, const double (&sums)[kHigh][4][4],
-                                        const double (&factors)[kLaneRows]) const {
+  __device__ __forceinline__ void store(void* tensor, int columns, int c, const double (&sums)[4][4],
+                                        const double (&factors)[2]) const {
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
+    for (int h = 0; h < 2; ++h) {
       if (!there[h]) continue;
       Eight x;
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        x.x[2 * n] = to_number(sums[h / 2][n][h % 2 * 2] * factors[h]);
-        x.x[2 * n + 1] = to_number(sums[h / 2][n][h % 2 * 2 + 1] * factors[h]);
+        x.x[2 * n] = to_number(sums[n][h * 2] * factors[h]);
+        x.x[2 * n + 1] = to_number(sums[n][h * 2 + 1] * factors[h]);
       }
       reinterpret_cast<Eight*>(static_cast<number*>(tensor) + at[h] * columns)[4 * c + threadIdx.x % 4] = x;
     }
   }
 };
 
-/// Outputs and norms. Grid: sequences x heads, tiles; a block takes every `gridDim.y`-th tile of its head.
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_rows_of_queries(RowArguments a) {
-  __shared__ __align__(16) double2 columns[kD * 16];
+/// 32 columns of a matrix for the products of all warps: in their own part of shared memory, where they were brought
+/// before the first rows, or fetched now. kFits: all of them do.
+template <bool kFits, typename Fetch>
+__device__ __forceinline__ const double2* columns_of(double2* memory, int place, const Fetch& fetch) {
+  if (kFits) return memory + place;
+  __syncthreads();
+  fetch(memory);
+  __syncthreads();
+  return memory;
+}
+
+/// Outputs and norms. Grid: sequences x heads, parts of a head's rows.
+extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_rows_of_queries(RowArguments a) {
+  extern __shared__ __align__(16) double2 memory[];
+  constexpr bool kFits = kMemory.all_rows;
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   if (a.head_flags && !a.head_flags[key_head]) return;
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
+  const Rows mine = chunk_of(all.count, gridDim.y, blockIdx.y, 16);
   const int lane = threadIdx.x % 32;
-  double ones[kLaneRows];
-#pragma unroll
-  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
+  const double ones[2] = {1.0, 1.0};
+  for (int c = 0; kFits && c < kAll / 32; ++c) fetch_columns<kD, false>(memory + c * kOfD, gram, 32 * c);
   double trace = 0.0;
   for (int i = lane; i < kD; i += 32) trace += __ldg(gram + i * kAll + i);
   for (int bits = 16; bits > 0; bits /= 2) trace += __shfl_xor_sync(0xffffffffu, trace, bits);
-  for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
-       from += static_cast<long long>(gridDim.y) * kRows) {
-    const TileRows rows(all, from);
+  __syncthreads();
+  const auto columns = [&](int c) {  // of [G, M]
+    return columns_of<kFits>(memory, c * kOfD, [&](double2* to) { fetch_columns<kD, false>(to, gram, 32 * c); });
+  };
+  for (long long from = 0; from < mine.count; from += kRows) {
+    const TileRows rows(all, mine, from);
+    if (kFits && !rows.any) break;
     const QuadRows<kD> q(a.q, rows.at);
-    double form[kLaneRows] = {}, square[kLaneRows] = {}, inverse[kLaneRows];
+    double form[2] = {}, square[2] = {}, inverse[2];
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
-      __syncthreads();
-      fetch_columns<kD, false>(columns, gram, 32 * c);
-      __syncthreads();
-      double sums[kHigh][4][4] = {};
-      // G is symmetric: what is beside its diagonal in blocks of 32 counts twice, and is read once.
-      q.multiply(sums, columns + lane, ones, c + 1, c);
+      const double2* of_form = columns(c);
+      double sums[4][4] = {};
+      // G is symmetric: what is beside its diagonal counts twice, and is multiplied once.
+      q.multiply(sums, of_form, ones, 0, c);
+      q.multiply<true>(sums, of_form, ones, c, c + 1);
       q.add_products(form, c, sums);
 #pragma unroll
-      for (int h = 0; h < kLaneRows; ++h) {
-        const Eight mine = q.x[h][4 * c];
+      for (int h = 0; h < 2; ++h) {
+        const Eight numbers = q.x[h][4 * c];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) square[h] += to_double(mine.x[i]) * to_double(mine.x[i]);
+        for (int i = 0; i < 8; ++i) square[h] += to_double(numbers.x[i]) * to_double(numbers.x[i]);
       }
     }
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
+    for (int h = 0; h < 2; ++h) {
       double z = of_quad(form[h]);
       const double squares = of_quad(square[h]);
       if (z <= kNothing * trace * squares) z = 0.0;
@@ -182,34 +192,38 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_rows_of_que
     }
 #pragma unroll 1
     for (int c = 0; c < kDv / 32; ++c) {
-      __syncthreads();
-      fetch_columns<kD, false>(columns, gram, kD + 32 * c);
-      __syncthreads();
-      double sums[kHigh][4][4] = {};
-      q.multiply(sums, columns + lane, ones);
+      double sums[4][4] = {};
+      q.multiply(sums, columns(kD / 32 + c), ones);
       rows.store(a.out, kDv, c, sums, inverse);
     }
   }
 }
 
+/// Columns 32 c and on of M^T, then of G, next to each other.
+__device__ __forceinline__ void fetch_both(double2* to, const double* gram, int c) {
+  fetch_columns<kDv, true>(to, gram + kD, 32 * c);
+  fetch_columns<kD, false>(to + kOfDv, gram, 32 * c);
+}
+
 /// dq = c1 grad M^T + c2 q G. Grid as quad_rows_of_queries. Coefficients of a row may lie where its gradient goes.
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_gradients_of_queries(RowArguments a) {
-  __shared__ __align__(16) double2 columns[kInner * 16];
+extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_gradients_of_queries(RowArguments a) {
+  extern __shared__ __align__(16) double2 memory[];
+  constexpr bool kFits = kMemory.all_queries;
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   if (a.head_flags && !a.head_flags[key_head]) return;
   const double* gram = a.sums + static_cast<long long>(key_head) * kD * kAll;
   const Rows all = query_rows(a.shape, sequence, head);
-  const int lane = threadIdx.x % 32;
-  double ones[kLaneRows];
+  const Rows mine = chunk_of(all.count, gridDim.y, blockIdx.y, 16);
+  const double ones[2] = {1.0, 1.0};
+  for (int c = 0; kFits && c < kD / 32; ++c) fetch_both(memory + c * (kOfD + kOfDv), gram, c);
+  __syncthreads();
+  for (long long from = 0; from < mine.count; from += kRows) {
+    const TileRows rows(all, mine, from);
+    if (kFits && !rows.any) break;
+    double c1[2], c2[2];
 #pragma unroll
-  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
-  for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
-       from += static_cast<long long>(gridDim.y) * kRows) {
-    const TileRows rows(all, from);
-    double c1[kLaneRows], c2[kLaneRows];
-#pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) {
+    for (int h = 0; h < 2; ++h) {
       const double* of_row = a.coefficients + rows.at[h] * a.coefficient_step;
       c1[h] = of_row[0];
       c2[h] = of_row[1];
@@ -218,59 +232,56 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) quad_gradients_o
     const QuadRows<kDv> grad(a.grad, rows.at);
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
-      double sums[kHigh][4][4] = {};
-      __syncthreads();
-      fetch_columns<kDv, true>(columns, gram + kD, 32 * c);
-      __syncthreads();
-      grad.multiply(sums, columns + lane, c1);
-      __syncthreads();
-      fetch_columns<kD, false>(columns, gram, 32 * c);
-      __syncthreads();
-      q.multiply(sums, columns + lane, c2);
+      double sums[4][4] = {};
+      const double2* both =
+          columns_of<kFits>(memory, c * (kOfD + kOfDv), [&](double2* to) { fetch_both(to, gram, c); });
+      grad.multiply(sums, both, c1);
+      q.multiply(sums, both + kOfDv, c2);
       rows.store(a.grad_q, kD, c, sums, ones);
     }
   }
 }
 
 /// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM. Grid: sequences x key heads,
-/// tiles.
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocksOfKeys) quad_gradients_of_keys(RowArguments a) {
-  __shared__ __align__(16) double2 columns[kInner * 16];
+/// parts of a head's rows.
+extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_gradients_of_keys(RowArguments a) {
+  extern __shared__ __align__(16) double2 memory[];
+  constexpr bool kFits = kMemory.all_keys;
   const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;
   if (a.head_flags && !a.head_flags[blockIdx.x]) return;
   const double* gram = a.gradient_sums + static_cast<long long>(blockIdx.x) * kD * kAll;
   const Rows all = key_rows(a.shape, sequence, key_head);
+  const Rows mine = chunk_of(all.count, gridDim.y, blockIdx.y, 16);
   const int lane = threadIdx.x % 32;
-  double ones[kLaneRows];
-#pragma unroll
-  for (int h = 0; h < kLaneRows; ++h) ones[h] = 1.0;
+  const double ones[2] = {1.0, 1.0};
   const number* weights = static_cast<const number*>(a.multiplicity);
   if (weights) weights += multiplicity_row(a.shape, sequence) - all.first;
-  for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
-       from += static_cast<long long>(gridDim.y) * kRows) {
-    const TileRows rows(all, from);
-    double weight[kLaneRows], of_weight[kLaneRows] = {};
+  constexpr int kOfValues = kD / 32 * (kOfD + kOfDv);
+  for (int c = 0; kFits && c < kD / 32; ++c) fetch_both(memory + c * (kOfD + kOfDv), gram, c);
+  for (int c = 0; kFits && c < kDv / 32; ++c)
+    fetch_columns<kD, false>(memory + kOfValues + c * kOfD, gram, kD + 32 * c);
+  __syncthreads();
+  for (long long from = 0; from < mine.count; from += kRows) {
+    const TileRows rows(all, mine, from);
+    if (kFits && !rows.any) break;
+    double weight[2], of_weight[2] = {};
 #pragma unroll
-    for (int h = 0; h < kLaneRows; ++h) weight[h] = weights ? to_double(weights[rows.at[h]]) : 1.0;
+    for (int h = 0; h < 2; ++h) weight[h] = weights ? to_double(weights[rows.at[h]]) : 1.0;
     const QuadRows<kD> k(a.k, rows.at);
     const QuadRows<kDv> v(a.v, rows.at);
 #pragma unroll 1
     for (int c = 0; c < kD / 32; ++c) {
-      double sums[kHigh][4][4] = {};
-      __syncthreads();
-      fetch_columns<kDv, true>(columns, gram + kD, 32 * c);
-      __syncthreads();
-      v.multiply(sums, columns + lane, ones);
-      __syncthreads();
-      fetch_columns<kD, false>(columns, gram, 32 * c);
-      __syncthreads();
-      k.multiply(sums, columns + lane, weight);
+      double sums[4][4] = {};
+      const double2* both =
+          columns_of<kFits>(memory, c * (kOfD + kOfDv), [&](double2* to) { fetch_both(to, gram, c); });
+      v.multiply(sums, both, ones);
+      k.multiply(sums, both + kOfDv, weight);
       rows.store(a.grad_k, kD, c, sums, weight);
       if (a.grad_multiplicity) k.add_products(of_weight, c, sums);
     }
     if (a.grad_multiplicity) {
 #pragma unroll
-      for (int h = 0; h < kLaneRows; ++h) {
+      for (int h = 0; h < 2; ++h) {
         const double sum = of_quad(of_weight[h]);
         if (lane % 4 == 0 && rows.there[h])
           static_cast<real*>(a.grad_multiplicity)[rows.at[h]] = static_cast<real>(sum);
@@ -278,11 +289,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksOfKeys) quad_gradi
     }
 #pragma unroll 1
     for (int c = 0; c < kDv / 32; ++c) {
-      double sums[kHigh][4][4] = {};
-      __syncthreads();
-      fetch_columns<kD, false>(columns, gram, kD + 32 * c);
-      __syncthreads();
-      k.multiply(sums, columns + lane, weight);
+      double sums[4][4] = {};
+      k.multiply(sums,
+                 columns_of<kFits>(memory, kOfValues + c * kOfD,
+                                   [&](double2* to) { fetch_columns<kD, false>(to, gram, kD + 32 * c); }),
+                 weight);
       rows.store(a.grad_v, kDv, c, sums, ones);
     }
   }

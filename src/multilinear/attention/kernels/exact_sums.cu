@@ -1,7 +1,6 @@
 // Sums over keys and over queries in double precision on tensor cores, and the factors of queries in the latter; for
 // every number type. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
-#include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
@@ -30,9 +29,8 @@ struct WordOf<true> {
 };
 struct alignas(kUnit * sizeof(number)) Unit {
   WordOf<kPairs>::type x[kPairs ? kUnit / 2 : kUnit];
-  /// Number u, or with `swap` 1 its neighbour.
-  __device__ __forceinline__ number at(int u, int swap) const {
-    return static_cast<number>(kPairs ? static_cast<unsigned>(x[u / 2]) >> (u % 2 ^ swap) * 16 : x[u]);
+  __device__ __forceinline__ number at(int u) const {
+    return static_cast<number>(kPairs ? static_cast<unsigned>(x[u / 2]) >> u % 2 * 16 : x[u]);
   }
 };
 constexpr int kUnits = kBlock / kUnit;                 // of a row, on the left or on the right
@@ -140,10 +138,11 @@ struct SumTile {
     for (int i = 0; i < kNumbers; ++i) {
       if (i * kParts / kNumbers != part) continue;
       const int e = i / kUnit, u = i % kUnit;
-      // A shift of 8 is to another number of the unit where a row has eight of them.
-      const int shift = shift_of(step_of(e)) ^ 8 * side, swap = kUnits == 8 ? shift / 8 : 0;
-      const double raw = raw_double(from.unit[e].at(u, swap));
-      stage[step_of(e) * kLine + side * kBlock + (unit ^ shift % kUnits) + u * kUnits] =
+      // A shift of 8 is to the place of the unit's next number, or of the one before, where a row has eight units.
+      const int shift = shift_of(step_of(e)) ^ 8 * side,
+                swap = kUnits == 8 ? (u % 2 == 0 ? shift / 8 : -(shift / 8)) : 0;
+      const double raw = raw_double(from.unit[e].at(u));
+      stage[step_of(e) * kLine + side * kBlock + (unit ^ shift % kUnits) + (u + swap) * kUnits] =
           (kOfQueries ? raw * kRawScale : raw) * by[e];
     }
   }
@@ -281,28 +280,35 @@ __device__ __forceinline__ void sums_of_rows(const SumArguments& a) {
 extern "C" __global__ void __launch_bounds__(kThreads) sums_of_keys(SumArguments a) { sums_of_rows<false>(a); }
 extern "C" __global__ void __launch_bounds__(kThreads) sums_of_queries(SumArguments a) { sums_of_rows<true>(a); }
 
-/// c1 = 1 / norm and c2 = (grad_norm - grad . out / norm) / norm of every query; zeros where the norm is zero. A warp a
-/// row. Grid: sequences x heads, parts.
+/// c1 = 1 / norm and c2 = (grad_norm - grad . out / norm) / norm of every query; zeros where the norm is zero. Eight
+/// lanes a row. Grid: sequences x heads, parts.
 extern "C" __global__ void __launch_bounds__(128) coefficients(RowArguments a) {
+  constexpr int kLanes = 8, kRows = 128 / kLanes;
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   if (a.head_flags && !a.head_flags[key_head]) return;
   const Rows all = query_rows(a.shape, sequence, head);
-  const int lane = threadIdx.x % 32;
-  for (long long at = static_cast<long long>(blockIdx.y) * 4 + threadIdx.x / 32; at < all.count; at += 4 * gridDim.y) {
-    const long long row = all.first + at;
-    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
-    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
+  const int lane = threadIdx.x % kLanes;
+  for (long long from = static_cast<long long>(blockIdx.y) * kRows; from < all.count;
+       from += static_cast<long long>(gridDim.y) * kRows) {
+    const long long at = from + threadIdx.x / kLanes;
+    const bool there = at < all.count;
+    const long long row = all.first + (there ? at : 0);
+    const Unit* grad = reinterpret_cast<const Unit*>(static_cast<const number*>(a.grad) + row * kDv);
+    const Unit* out = reinterpret_cast<const Unit*>(static_cast<const number*>(a.out) + row * kDv);
     double sum = 0.0;
 #pragma unroll
-    for (int part = 0; part < (kDv + 31) / 32; ++part) {
-      const int c = 32 * part + lane;
-      if (c >= kDv) continue;
-      sum += to_double(static_cast<const number*>(a.grad)[row * kDv + c]) *
-             to_double(static_cast<const number*>(a.out)[row * kDv + c]);
+    for (int part = 0; part < (kDv / kUnit + kLanes - 1) / kLanes; ++part) {
+      const int unit = part * kLanes + lane;
+      if (unit >= kDv / kUnit) continue;
+      const Unit x = grad[unit], y = out[unit];
+#pragma unroll
+      for (int u = 0; u < kUnit; ++u) sum += to_double(x.at(u)) * to_double(y.at(u));
     }
-    sum = warp_sum(sum);
-    if (lane != 0) continue;
+    for (int bits = kLanes / 2; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+    if (!there || lane != 0) continue;
+    const double norm = static_cast<double>(static_cast<const real*>(a.norm)[row]);
+    const double of_norm = a.grad_norm ? static_cast<double>(static_cast<const real*>(a.grad_norm)[row]) : 0.0;
     double* to = a.coefficients + row * a.coefficient_step;
     to[0] = norm == 0.0 ? 0.0 : 1.0 / norm;
     to[1] = norm == 0.0 ? 0.0 : (of_norm - sum / norm) / norm;

@@ -3,12 +3,6 @@
 // becomes a weight and a gradient, for them and for the CPU.
 #include "multilinear/attention/kernels/attention.h"
 
-#ifdef __CUDACC__
-#define CLEBSCH_BOTH __host__ __device__ __forceinline__
-#else
-#define CLEBSCH_BOTH inline
-#endif
-
 namespace clebsch::attention {
 
 /// How weights are normalised: by their L2 norm, or softmax.
@@ -64,7 +58,7 @@ template <typename Real>
 struct PairRow {
   Real c, b;
 
-  static CLEBSCH_BOTH PairRow of(int normalise, Real norm, Real of_norm, Real of_out) {
+  static CLEBSCH_BOTH inline PairRow of(int normalise, Real norm, Real of_norm, Real of_out) {
     // Without a key that is seen the logarithm is -infinity; exp(x - c) is then 0.
     if (normalise == kSoftmax) return {norm < Real(-3e38) ? Real(3e38) : norm, of_norm - of_out};
     if (norm == Real(0)) return {Real(0), Real(0)};
@@ -79,7 +73,7 @@ template <typename Real>
 struct PairGradients {
   Real u, dx;
 
-  static CLEBSCH_BOTH PairGradients of(int normalise, PairRow<Real> row, Real f, Real mask, Real t) {
+  static CLEBSCH_BOTH inline PairGradients of(int normalise, PairRow<Real> row, Real f, Real mask, Real t) {
     if (normalise == kSoftmax) {
       const Real u = mask == Real(0) ? Real(0) : f;
       return {u, u * (t + row.b)};
@@ -91,7 +85,7 @@ struct PairGradients {
 
 /// The factor that PairGradients leaves out.
 template <typename Real>
-CLEBSCH_BOTH Real row_factor(int normalise, PairRow<Real> row) {
+CLEBSCH_BOTH inline Real row_factor(int normalise, PairRow<Real> row) {
   return normalise == kSoftmax ? Real(1) : row.c;
 }
 

@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--extrapolation", metavar="TRAIN.xyz", help="training structures: the model then grades atoms unlike them"
         )
         family.add_argument(
-            "--grade", choices=("leverage", "maxvol", "squares"), default="leverage", help="which grade"
+            "--grade",
+            choices=("auto", "leverage", "maxvol", "squares"),
+            default="auto",
+            help="which grade (default: squares, or leverage with --pooling element)",
         )
         family.add_argument(
             "--ridge", type=_ridge, default="auto", metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)"

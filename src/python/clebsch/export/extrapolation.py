@@ -27,7 +27,7 @@ class Extrapolation:
     clebsch.grade.fit."""
 
     training: str | os.PathLike[str] | Sequence[Atoms]
-    grade: str = "leverage"
+    grade: str = "auto"
     ridge: float | str = "auto"
     pooling: str = "all"
 
