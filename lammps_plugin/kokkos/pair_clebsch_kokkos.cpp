@@ -200,7 +200,7 @@ typename clebsch_lammps::GraphKokkos<DeviceType>::Step PairClebschKokkos<DeviceT
   step.all = atom->nlocal + atom->nghost;
   step.new_list = list_watch_.is_new(lmp);
   if (halo_kokkos_) {
-    if constexpr (!on_host<DeviceType>) halo_kokkos_->follow_positions(atom_kokkos_->k_x.h_view);
+    if constexpr (!on_host<DeviceType>) halo_kokkos_->follow_positions(atom_kokkos_->k_x.template view<LMPHostType>());
     step.new_list = halo_kokkos_->is_new(step.new_list);
   }
   step.mode = communication_.mode();
