@@ -26,8 +26,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Sets of runs of tests/lammps/options/test_options.py.
-OPTION_SETS = [f"{name}-{ranks}" for name in ("cpu", "padded", "kk-host", "bigbig") for ranks in (4, 2, 1)]
+#: Cases of tests/lammps/options/test_options.py that share their runs, by a number of ranks behind; its other tests.
+BACK_ENDS, CASE, REST = ("cpu-", "padded-", "kk-host-", "bigbig-"), "test_option[", "test_the_"
 #: Files worth several processes, the longest first: those by which pytest-xdist cuts them.
 WIDE = {
     "halo": 6,
@@ -69,9 +69,12 @@ class Piece:
 def cut(entry: str, command: list[str]) -> list[tuple[str, list[str], int]]:
     """(name, more words, processes) of an entry's pieces."""
     file = Path(command[-1]).name
-    if file == "test_options.py" and "-k" not in command:
-        sets = [(f"{entry}-{name}", ["-k", f"{name}-"], 1) for name in OPTION_SETS]
-        return [*sets, (f"{entry}-rest", ["-k", "not test_option["], 1)]
+    if file == "test_options.py":
+        asked = command[command.index("-k") + 1].split(" or ") if "-k" in command else [*BACK_ENDS, REST]
+        found = [(f"{name}{ranks}", f"{name}{ranks}") for name in BACK_ENDS for ranks in (4, 2, 1)]
+        found = [(name, words) for name, words in found if any(name == one or one == name[:-1] for one in asked)]
+        found += [("rest", f"not {CASE}")] if REST in asked else []
+        return [(f"{entry}-{name}", ["-k", words], 1) for name, words in found]
     wide = next((count for name, count in WIDE.items() if file.startswith(f"test_{name}")), 1)
     if wide > 1 and importlib.util.find_spec("xdist"):
         return [(entry, ["-n", str(wide), "--dist", "worksteal"], wide)]
