@@ -100,7 +100,7 @@ def pieces_of(build: Path, labels: set[str], only: str, but: str, out: Path) -> 
             if pytest:
                 one.command += ["-rs", f"--junitxml={one.report(out)}"]
             found.append(one)
-    return sorted(found, key=lambda piece: ("options" not in piece.name, -piece.processes))
+    return found
 
 
 def run_all(pieces: list[Piece], out: Path, jobs: int, end: float) -> list[dict]:
@@ -210,12 +210,15 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=3600.0)
     arguments.add_argument("--only", default="", help="entries that a regular expression finds")
     arguments.add_argument("--but", default="", help="not those that this one finds")
+    arguments.add_argument("--first", default="", help="entries that begin before the others")
     given = arguments.parse_args()
     out = given.out.resolve()
     end = time.monotonic() + given.seconds
     for folder in ("logs", "reports"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     pieces = pieces_of(given.build.resolve(), set(given.labels.split(",")), given.only, given.but, out)
+    # The longest of those that come first.
+    pieces.sort(key=lambda p: (not re.search(given.first, p.entry), "options" not in p.name, -p.processes))
     if not pieces:
         arguments.error(f"expected entries of ctest with the labels {given.labels}, found none in {given.build}")
     cases = run_all(pieces, out, given.jobs, end)
