@@ -7,7 +7,8 @@ BUILD is a configured build folder: commands, environment, time limits and exit 
 With many cores a long file is cut: by pytest-xdist where this Python has it, and the table of options by back
 end and number of ranks, each of which is a set of runs. --jobs is the number of processes at a time, --seconds when
 what has not ended is ended; it counts as not finished. OUT gets cases.json (entry, case, outcome, reason, seconds),
-table.md and the output of every entry in logs/. Exit status 1: a case failed, or an entry did not finish.
+table.md, the output of every entry in logs/, and in options/ what tests/lammps/options/options_matrix.py takes. Exit
+status 1: a case failed, or an entry did not finish.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def pieces_of(build: Path, labels: set[str], only: str, but: str, out: Path) -> 
         for piece, more, processes in cut(name, command) if pytest else [(name, [], 1)]:
             one = Piece(name, piece, [*command, *more], environment, where, limit, of.get("SKIP_RETURN_CODE"))
             one.processes, one.pytest = processes, pytest
+            if command[-1].endswith("test_options.py"):
+                one.environment = environment | {"CLEBSCH_OPTIONS_RECORD": str(out / "options" / f"{piece}.json")}
             if pytest:
                 one.command += ["-rs", f"--junitxml={one.report(out)}"]
             found.append(one)
@@ -214,7 +217,7 @@ def main() -> int:
     given = arguments.parse_args()
     out = given.out.resolve()
     end = time.monotonic() + given.seconds
-    for folder in ("logs", "reports"):
+    for folder in ("logs", "reports", "options"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     pieces = pieces_of(given.build.resolve(), set(given.labels.split(",")), given.only, given.but, out)
     # The longest of those that come first.
