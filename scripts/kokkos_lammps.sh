@@ -96,8 +96,8 @@ build_lammps_with_kokkos() {
   env -u LD_LIBRARY_PATH "$folder/lmp" -help | sed -n '/^KOKKOS package/p; /^Kokkos library/p'
 }
 
-# get_kokkos: sets kokkos_root, kokkos_runtime and kokkos_version: the Kokkos in Kokkos_ROOT or Debian's. Returns 1,
-# saying so, where there is neither.
+# get_kokkos: sets kokkos_root, kokkos_runtime and kokkos_version: the Kokkos in Kokkos_ROOT or Debian's. Where there is
+# neither it says so, and kokkos_root is empty.
 get_kokkos() {
   kokkos_root=${Kokkos_ROOT:-} kokkos_runtime=''
   if [[ -n $kokkos_root ]]; then
@@ -109,7 +109,7 @@ get_kokkos() {
   # shellcheck source=/dev/null
   if ! command -v apt-get >/dev/null || [[ $(. /etc/os-release && echo "$ID") != debian ]]; then
     say "-- clebsch/kk will not be tested: no Kokkos_ROOT, no LAMMPS_KOKKOS_BUILD_DIR, and this is not Debian, which has packages of Kokkos"
-    return 1
+    return 0
   fi
   if [[ -f $deps/kokkos/version ]]; then
     say "-- already done: Debian's Kokkos $(<"$deps/kokkos/version")"
@@ -119,6 +119,22 @@ get_kokkos() {
   fi
   kokkos_root="$deps/kokkos/usr" kokkos_version=$(<"$deps/kokkos/version")
   [[ ! -d $deps/kokkos/runtime ]] || kokkos_runtime="$deps/kokkos/runtime"
+}
+
+# LAMMPS 4Feb2025 cannot be compiled with Kokkos 5, LAMMPS 4Jul2026 not with Kokkos 4.
+release_for_kokkos() {
+  case $kokkos_version in
+    4.*) echo 4Feb2025 ;;
+    *) echo 4Jul2026 ;;
+  esac
+}
+
+# begin_kokkos_lammps: what get_kokkos_lammps downloads.
+begin_kokkos_lammps() {
+  [[ -z ${LAMMPS_KOKKOS_BUILD_DIR:-} ]] || return 0
+  get_kokkos
+  [[ -n $kokkos_root ]] || return 0
+  get_lammps_source "$(release_for_kokkos)"
 }
 
 # get_kokkos_lammps [PRECISION]: sets kokkos_lammps to the build folder of a LAMMPS with Kokkos (LAMMPS_KOKKOS_BUILD_DIR,
@@ -131,12 +147,9 @@ get_kokkos_lammps() {
     say "-- Kokkos LAMMPS from LAMMPS_KOKKOS_BUILD_DIR: $kokkos_lammps"
     return 0
   fi
-  get_kokkos || return 0
-  # LAMMPS 4Feb2025 cannot be compiled with Kokkos 5, LAMMPS 4Jul2026 not with Kokkos 4.
-  case $kokkos_version in
-    4.*) release=4Feb2025 ;;
-    *) release=4Jul2026 ;;
-  esac
+  get_kokkos
+  [[ -n $kokkos_root ]] || return 0
+  release=$(release_for_kokkos)
   get_lammps_source "$release"
   kokkos_lammps="$deps/lammps-kokkos-$precision"
   key=$(key_of "$lammps_source/src/version.h" "$root/scripts/lammps_subset.py" -- "$lammps_source" "$venv" \

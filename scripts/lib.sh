@@ -22,6 +22,7 @@ warn() { printf 'warning: %s\n' "$*" >&2; }
 die() {
   trap - EXIT
   stop_watch
+  stop_meanwhile
   printf '\nerror: %s\n' "$1" >&2
   shift
   local line
@@ -47,6 +48,7 @@ on_exit() {
   local rc=$?
   trap - EXIT
   stop_watch
+  stop_meanwhile
   if ((rc != 0)) && [[ -n $step_what ]]; then
     if ((rc == 130 || rc == 143)); then
       printf '\nInterrupted during: %s\nRun the same command again; finished steps are kept.\n' "$step_what" >&2
@@ -69,6 +71,25 @@ on_exit() {
 trap on_exit EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+
+# meanwhile COMMAND...: begins steps that nothing needs yet beside those that follow: downloads beside compilers. They are
+# called once more in their turn, after `end_meanwhile`, and are then done, or fail with their message.
+behind=''
+meanwhile() {
+  mkdir -p "$logs"
+  set -m # a process group of its own, which on_exit ends as a whole
+  (set +m; "$@") >"$logs/meanwhile.log" 2>&1 </dev/null &
+  behind=$!
+  set +m
+}
+end_meanwhile() {
+  [[ -z $behind ]] || wait "$behind" || true
+  behind=''
+}
+stop_meanwhile() {
+  [[ -z $behind ]] || kill -- "-$behind" 2>/dev/null || true
+  behind=''
+}
 
 # Processor seconds of all that this script has started and waited for: the kernel's count for its children.
 processor_seconds() { sed 's/.*) //' "/proc/$$/stat" | awk -v ticks="$(getconf CLK_TCK)" '{printf "%.0f", ($14 + $15) / ticks}'; }

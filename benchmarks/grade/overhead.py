@@ -205,7 +205,6 @@ def main() -> None:
         }
         record |= {"unit": "%", "spread": found["spread"], "dtype": "float32", "deterministic": True, "error": None}
         records.append({**found, **record, "peer": None, **common.about(args.device)})
-    if records:
         common.save(args.json, records)
 
 

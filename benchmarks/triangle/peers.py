@@ -1,8 +1,15 @@
-"""The triangle multiplicative update by others: torch's composition, torch.compile of it, cuEquivariance where there
-is."""
+"""The triangle multiplicative update by others: torch's composition, torch.compile of it, cuEquivariance and entries to
+GPU MODE's TriMul competition where there are.
+
+CLEBSCH_TRIMUL_ENTRIES names entries, as name=file.py,name=file.py. A file has custom_kernel((x, mask, weights,
+config)), as the competition asks; TTT-Discover's is `results/kernel-engineering/trimul.py` of
+github.com/test-time-training/discover.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -53,6 +60,31 @@ def cuequivariance() -> tuple[Callable, str] | None:
         return None
 
 
+def entries() -> dict[str, Callable]:
+    """Entries to the competition, as calls of (x, mask, weights): its names of weights are those of linears."""
+    found = {}
+    for named in filter(None, os.environ.get("CLEBSCH_TRIMUL_ENTRIES", "").split(",")):
+        name, path = named.split("=", 1)
+        spec = importlib.util.spec_from_file_location(f"trimul_{len(found)}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+        def call(x, mask, w, kernel=module.custom_kernel):
+            hidden = w["p_in_weight"].shape[0] // 2
+            of_linears = {
+                "norm.weight": w["norm_in_weight"], "norm.bias": w["norm_in_bias"],
+                "left_proj.weight": w["p_in_weight"][:hidden], "right_proj.weight": w["p_in_weight"][hidden:],
+                "left_gate.weight": w["g_in_weight"][:hidden], "right_gate.weight": w["g_in_weight"][hidden:],
+                "out_gate.weight": w["g_out_weight"], "to_out_norm.weight": w["norm_out_weight"],
+                "to_out_norm.bias": w["norm_out_bias"], "to_out.weight": w["p_out_weight"],
+            }  # fmt: skip
+            config = {"dim": x.shape[-1], "hidden_dim": hidden, "nomask": mask is None}
+            return kernel((x, mask, of_linears, config))
+
+        found[name] = call
+    return found
+
+
 def contenders(gate: str, dtype: torch.dtype, compiled: bool, direct: bool) -> dict[str, Callable]:
     """Calls of (x, mask, weights) by name. `direct`: cuEquivariance can do the shape."""
     found: dict[str, Callable] = {"torch": lambda x, mask, w: composition(x, mask, w, gate, dtype)}
@@ -60,6 +92,8 @@ def contenders(gate: str, dtype: torch.dtype, compiled: bool, direct: bool) -> d
         torch._dynamo.reset()
         call = torch.compile(composition, dynamic=False)
         found["torch.compile"] = lambda x, mask, w: call(x, mask, w, gate, dtype)
+    if gate == "before":
+        found |= entries()
     peer = cuequivariance() if direct and gate == "after" else None
     for campaign, switch in (("auto", 2), ("0", 0)) if peer else ():  # CUEQ_TRIMUL_KF_CAMPAIGN, read at import
 

@@ -15,8 +15,7 @@ namespace clebsch_lammps {
 /// Positions (atoms, 3) for reading, where DeviceType computes. Their numbers are double, or float in a LAMMPS of mixed
 /// or single precision.
 template <class DeviceType>
-using PositionArray =
-    std::remove_reference_t<decltype(std::declval<LAMMPS_NS::AtomKokkos&>().k_x.template view<DeviceType>())>;
+using PositionArray = std::decay_t<decltype(std::declval<LAMMPS_NS::AtomKokkos&>().k_x.template view<DeviceType>())>;
 template <class DeviceType>
 using Positions =
     Kokkos::View<typename PositionArray<DeviceType>::const_data_type, typename PositionArray<DeviceType>::array_layout,

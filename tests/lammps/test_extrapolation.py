@@ -15,15 +15,16 @@ GRADES = (
 )
 
 
-FAMILIES = ["nequip", "mace", "allegro"]
+#: By leverage, as so few training atoms give it, and one by squares.
+FAMILIES = ["nequip", "mace", "allegro", "nequip-squares"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """With a model of each family, made in one process: most of its time goes into importing torch."""
     folder = tmp_path_factory.mktemp("graded")
-    write = "import sys; from graded_models import write_graded\nfor name in sys.argv[2:]: "
-    write += "write_graded(f'{sys.argv[1]}/{name}.pt', name)"
+    write = "import sys; from graded_models import write_graded\nfor name in sys.argv[2:]:\n  family, _, grade = "
+    write += "name.partition('-'); write_graded(f'{sys.argv[1]}/{name}.pt', family, grade=grade or 'auto')"
     subprocess.run([sys.executable, "-W", "ignore", "-c", write, folder, *FAMILIES], cwd=PARITY, check=True)
     return folder
 
@@ -43,6 +44,7 @@ WAYS = [(1, "ghost"), (4, "ghost"), (4, "halo"), (4, "auto")]
         *[("nequip", *way) for way in WAYS[:3]],
         *[("mace", *way) for way in WAYS[1:3]],
         *[("allegro", *way) for way in (WAYS[0], WAYS[3])],
+        ("nequip-squares", *WAYS[2]),
     ),
     indirect=["graded"],
 )

@@ -112,7 +112,15 @@ def test_squares_by_the_formula() -> None:
     assert np.abs(got / expected - 1).max() < 1e-5 and got.mean() == pytest.approx(1.0)
     with pytest.raises(ClebschError, match="pooling all"):
         grade.fit(rows, kinds, 2, "squares", pooling="element")
+
+
+def test_the_grade_that_is_not_chosen() -> None:
+    """Squares need atoms for each of their features."""
+    random = np.random.default_rng(4)
+    enough = grade.SQUARES_ATOMS * 7
+    rows, kinds = random.normal(size=(enough, 3)), random.integers(2, size=enough)
     assert grade.fit(rows, kinds, 2).grade == "squares"
+    assert grade.fit(rows[1:], kinds[1:], 2).grade == "leverage"
     assert grade.fit(rows, kinds, 2, pooling="element").grade == "leverage"
 
 
@@ -254,7 +262,7 @@ def test_bad_metadata_is_refused(model, tmp_path: Path, name: str) -> None:
 
 def _with_grade(path: Path, change) -> Path:
     """A file that the exporter wrote with another grade module than it would have made."""
-    description = graded(describe("nequip"), "float64", Extrapolation(structures(3), "leverage"))
+    description = graded(describe("nequip"), "float64", Extrapolation(structures(3)))
     change(description.grade)
     backend.write(description, path, "float64")
     return path

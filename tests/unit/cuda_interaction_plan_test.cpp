@@ -107,5 +107,27 @@ TEST(CudaInteractionPlan, RefusesProblemsWithoutRadialPart) {
   EXPECT_THROW(generate(problem, 1, Scalar::f32, {}), Error);
 }
 
+/// Receivers of a few hundred atoms are split where the last round of blocks would be nearly empty; of a few so that
+/// all multiprocessors have blocks; of many not at all.
+TEST(CudaInteractionPlan, RoundsOfBlocksEndFull) {
+  const DeviceLimits limits = limits_of_architecture(90);
+  const Schedule schedule = generate(*cached_problem(named_problem("mace-M").problem), 1, Scalar::f32, limits).schedule;
+  ASSERT_EQ(schedule.receivers_per_block, 1);
+  const int64_t slots = int64_t{limits.multiprocessors} * schedule.min_blocks;
+  const auto splits = [&](int64_t rows, bool one_round) {
+    return balanced_splits(schedule, limits, rows, 158 * rows, one_round);
+  };
+  EXPECT_EQ(splits(slots, false), 1);
+  EXPECT_GE(splits(slots + slots / 4, false), 3);
+  EXPECT_EQ(splits(slots + slots / 4, true), 1);
+  EXPECT_EQ(splits(20 * slots, false), 1);
+  for (const bool one_round : {false, true}) {
+    EXPECT_EQ(splits(0, one_round), 1);
+    EXPECT_EQ(splits(slots / 6, one_round), 6);
+    EXPECT_LE(splits(1, one_round), 158 / 16);
+    EXPECT_EQ(balanced_splits(schedule, limits, 1, 5 * 512, one_round), 64);
+  }
+}
+
 }  // namespace
 }  // namespace clebsch::cuda

@@ -2,6 +2,7 @@
 // graphs before it were. What lies in the padding is not a number.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -52,6 +53,21 @@ TEST_P(PaddedBuffers, GraphsThatGrowShrinkAndEmpty) {
   }
   // 14 atoms after 12 grow by 1.3, 40 are another system; a few smaller graphs are padded rather than moved.
   EXPECT_EQ(rooms, (std::vector<int64_t>{12, 19, 40, 40, 40, 40, 40, 78}));
+}
+
+TEST_P(PaddedBuffers, LargeSystemsGrowByLittleAtFirst) {
+  const auto padded = load(GetParam(), "cpu:padded");
+  std::vector<int64_t> rows, edges;
+  for (const int more : {0, 1, 700, 2000, 4700, 10000, 19000}) {
+    const int atoms = 32000 + more;
+    const DeviceGraph arrays = padded->reserve(atoms, std::max(42000, atoms), 100000 + 10 * more, nullptr);
+    EXPECT_EQ(arrays.nodes, std::max<int64_t>(42000, arrays.rows));
+    rows.push_back(arrays.rows);
+    edges.push_back(arrays.edges);
+  }
+  // By 2, 4, 8, 16, 30 and 30% of what did not fit, edges by 5% at least.
+  EXPECT_EQ(rows, (std::vector<int64_t>{32000, 32642, 34008, 34008, 42572, 42572, 66300}));
+  EXPECT_EQ(edges, (std::vector<int64_t>{105000, 105000, 112350, 129600, 170520, 260000, 377000}));
 }
 
 TEST_P(PaddedBuffers, GhostsAndLayersOfRows) {

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--from", dest="checkpoint", help="a checkpoint to take weights from")
     parser.add_argument("--extrapolation", type=Path, help="training structures, for the grade of extrapolation")
-    parser.add_argument("--grade", default="auto", help="auto: squares; leverage or maxvol")
+    parser.add_argument("--grade", default="auto", help="auto: squares, by so many atoms; leverage, maxvol")
     args = parser.parse_args()
 
     from nequip.utils.global_state import set_global_state

@@ -159,7 +159,7 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   // A slab takes whole rounds of the blocks that the device runs at a time: one that fills a little of another round
   // costs all of it. Two receivers less than fit, since a slab begins and ends inside of a receiver.
   const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
-                          receiver_splits(schedule, limits_, rows, edges);
+                          balanced_splits(schedule, limits_, rows, edges, false);
   const double average = static_cast<double>(edges) / static_cast<double>(rows);
   const double round = std::max(1.0, static_cast<double>(at_once) * average);
   const double bytes = static_cast<double>(slab.edge_bytes);
@@ -189,7 +189,7 @@ void Interaction::check(const InteractionOperands& operands) const {
 }
 
 int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
-  const int64_t parts = receiver_splits(variant(0).schedule, limits_, operands.graph_rows, operands.edges);
+  const int64_t parts = balanced_splits(variant(0).schedule, limits_, operands.graph_rows, operands.edges, true);
   return parts > 1 ? parts * out_rows * (problem_->out.dim() + (density_ ? 1 : 0)) * scalar_bytes(scalar_) : 0;
 }
 
@@ -198,7 +198,7 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   if (out_rows == 0) return;
   check(operands);
   const Variant& kernels = variant(0);
-  const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
+  const int64_t parts = balanced_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges, true);
   const int64_t count = out_rows * problem_->out.dim();
   // The parts of the density stand behind those of the messages.
   void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
@@ -268,7 +268,7 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
     arguments.bad = const_cast<int*>(sums.bad);
     arguments.largest = sums.largest;
   }
-  const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
+  const int64_t parts = balanced_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges, false);
   const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
   for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
     const int32_t begin = static_cast<int32_t>(first);

@@ -120,6 +120,11 @@ void plan_chunks(const Problem& problem, const DeviceLimits& limits, Schedule& s
 int64_t receiver_blocks(const Schedule& schedule, int64_t rows);
 /// Blocks that share one receiver, so that few or long receivers still fill the device.
 int64_t receiver_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
+/// The same with a table, where a block may take as few as 16 edges: so many that the rounds in which the device runs
+/// the blocks end full, as far as the blocks' beginnings do not cost more. `one_round`: no more blocks than it runs at
+/// a time, because each part of a receiver has results of its own to be summed.
+int64_t balanced_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges,
+                        bool one_round);
 
 /// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);

@@ -80,6 +80,11 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   plan.in_resident = bytes(all, 2) <= room;
   if (plan.in_resident) {
     take(all, 2);
+    constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
+    const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
+    plan.slots = static_cast<int>(std::min<int64_t>(kRowsOfWarp / kRowsAtOnce, (room - plan.in_shared) / slot));
+    if (plan.slots > 0) plan.normers = kWarps;
+    plan.in_shared += static_cast<int>(plan.slots * slot);
     return true;
   }
   for (const int buffers : {2, 1}) {
@@ -176,7 +181,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
 
   plan.warpgroups = has_warpgroups(limits) && shape.d % 64 == 0 && fit_warpgroups(plan, room);
   if (plan.warpgroups) {
-    plan.in_warps = plan.in_resident ? 12 : 16;
+    plan.in_warps = plan.normers + (plan.in_resident ? 8 : 12);
   } else if (plan.wide) {
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
     const int tiles = 4 * tile + ring <= room ? 4 : 2;
@@ -224,11 +229,11 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
-                    "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_CLUSTER {}\n",
+                    "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.cluster) +
+                    plan.normers) +
             embedded()[name]};
   };
   return {
@@ -301,9 +306,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
   const int64_t tiles = parts_of(kTileRows);
   if (plan.warpgroups) {
-    const int64_t clusters = (parts_of(kGroupRows) + plan.cluster - 1) / plan.cluster;
-    kernels->project.launch(plan.cluster * std::min(multiprocessors / plan.cluster, clusters), 32 * plan.in_warps,
-                            stream, f);
+    kernels->project.launch(std::min(multiprocessors, parts_of(kGroupRows)), 32 * plan.in_warps, stream, f);
   } else if (plan.wide) {
     kernels->project.launch(parts_of(int64_t{kTileRows} * plan.row_warps * plan.in_high), 32 * plan.in_warps, stream,
                             f);

@@ -28,8 +28,8 @@ struct FusedPlan {
   /// The first kernel is that for warpgroups, with so many matrices of weights and parts of rows in shared memory.
   bool warpgroups = false;
   int stages = 0, buffers = 0;
-  int cluster = 1;              ///< blocks that share what they read of weights
-  int slots = 0;                ///< reads of x of a warp that are under way as copies; 0: they go into registers
+  int normers = 4;              ///< its warps that norm rows
+  int slots = 0;                ///< reads of x of such a warp that are under way as copies; 0: they go into registers
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;     ///< weights of the first kernel are in shared memory

@@ -13,17 +13,6 @@ namespace {
 constexpr int kAlignment = 1024;  // of images for warpgroups
 
 /// Bytes of shared memory of a block.
-int64_t output_shared(const Shape& shape) {
-  const int64_t images = int64_t{shape.out} * (shape.d + shape.hidden) * 2;
-  const int64_t planes = int64_t{2} * shape.hidden * kGradientRows * 2, sums = int64_t{2} * shape.out * 4;
-  return kAlignment + images + kGradientWarps * (planes + sums);
-}
-int64_t input_shared(const Shape& shape) {
-  const int64_t image = int64_t{4 * shape.hidden + shape.out} * shape.d * 2;
-  const int64_t ring = int64_t{std::min(kGradientRing, 2 * shape.hidden / 32)} * 32 * kGradientRows * 2;
-  return kAlignment + image + kGradientWarps * (ring + int64_t{4} * shape.hidden * 4);
-}
-
 int64_t weight_shared() {
   constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;
   return kAlignment + kMatrix + kGradientParts * 3 * kTile;
@@ -59,10 +48,17 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
+  const bool warpgroups = by_warpgroups(shape, limits);
+  const int d = shape.d, hidden = shape.hidden, out = shape.out, bytes_of_x = problem.number == kFloat32 ? 4 : 2;
+  const auto take = [&](cuda::KernelOf<GradientArguments>& kernel, int bytes) {
+    kernel.take_shared_memory(static_cast<unsigned>(bytes));
+  };
   kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
-  kernels->output.take_shared_memory(static_cast<unsigned>(output_shared(shape)));
+  take(kernels->output,
+       output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
-  kernels->input.take_shared_memory(static_cast<unsigned>(input_shared(shape)));
+  take(kernels->input,
+       input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
     kernels->weights.take_shared_memory(static_cast<unsigned>(weight_shared()));
@@ -83,7 +79,9 @@ bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimit
   return (given.precision == kHalf || given.precision == kBrain) && given.number != kFloat64 && limits.arch >= 80 &&
          tiled(shape.d) && tiled(shape.hidden) && shape.out % 32 == 0 && shape.n % 8 == 0 && !shape.gate_before &&
          shape.batch * shape.n * shape.n < (int64_t{1} << 31) &&
-         std::max(output_shared(shape), input_shared(shape)) <= cuda::most_shared_per_block(limits);
+         std::max(output_gradients_bytes(shape.d, shape.hidden, shape.out, false),
+                  input_gradients_bytes(shape.d, shape.hidden, shape.out, false)) <=
+             cuda::most_shared_per_block(limits);
 }
 
 void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream) {
@@ -159,16 +157,21 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
     a.gate_parts = static_cast<float*>(pass.reals(groups * kGradientParts * out * d));
     pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
+    // Nothing is stored beside the result, so there are no chunks.
+    a.first_row = 0;
+    a.rows = shape.batch * n * n;
+    a.first = true;
+    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
   } else {
     a.x_normal = parts;
     a.grad_projections = parts + rows * d * 2;
+    pass.for_chunks([&] {
+      chunk();
+      pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+      inputs.add({a.grad_projections, nullptr}, {a.x_normal, nullptr});
+      gates.add({static_cast<char*>(a.grad_gates) + a.first_row * out * 2, nullptr}, {a.x_normal, nullptr});
+    });
   }
-  pass.for_chunks([&] {
-    chunk();
-    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
-    inputs.add({a.grad_projections, nullptr}, {a.x_normal, nullptr});
-    gates.add({static_cast<char*>(a.grad_gates) + a.first_row * out * 2, nullptr}, {a.x_normal, nullptr});
-  });
 
   const Gradients& wanted = given.gradients;
   FoldArguments fold;

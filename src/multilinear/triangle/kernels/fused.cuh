@@ -33,8 +33,8 @@
 #define CLEBSCH_OUT_WARPGROUPS 0
 #define CLEBSCH_STAGES 16
 #define CLEBSCH_BUFFERS 2
-#define CLEBSCH_SLOTS 4
-#define CLEBSCH_CLUSTER 1
+#define CLEBSCH_SLOTS 2
+#define CLEBSCH_NORMERS 8
 #endif
 #include "multilinear/attention/kernels/half_tiles.cuh"
 #include "multilinear/triangle/kernels/fused.h"

@@ -26,6 +26,23 @@ struct WarpgroupImage {
   }
 };
 
+/// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
+template <int kColumns>
+__device__ __forceinline__ int row_vector(int row, int chunk) {
+  return row * (kColumns / 8) + (chunk ^ row % 2 * 4);
+}
+/// Starts to copy a tile of rows of 16-bit numbers.
+template <int kColumns>
+__device__ __forceinline__ void fetch_rows(uint4* to, const void* tensor, long long first) {
+  constexpr int kOfRow = kColumns / 8;
+  const uint4* from = reinterpret_cast<const uint4*>(static_cast<const number*>(tensor) + first * kColumns);
+#pragma unroll
+  for (int q = 0; q < kGradientRows * kOfRow / 32; ++q) {
+    const int at = static_cast<int>(threadIdx.x % 32) + 32 * q;
+    copy16(to + row_vector<kColumns>(at / kOfRow, at % kOfRow), from + at);
+  }
+}
+
 /// Four tiles of eight columns of sums, plus the biases of their columns.
 __device__ __forceinline__ void take_tiles(float (&to)[4][4], const float (&sums)[32], int half, const float* bias) {
 #pragma unroll

@@ -15,6 +15,31 @@ constexpr int kGradientRing = 4;
 /// group of one block of each kind.
 constexpr int kGradientKinds = 5, kGradientParts = 2;
 
+constexpr int kMostOfHopper = 227 * 1024;  ///< bytes of shared memory that a block can have, of what warpgroups need
+
+/// Bytes of shared memory of a block of output_gradients: images of g_out and p_out, two tiles of o a warp, sums; for
+/// warpgroups also a tile of x and one of the gradient a warp (`ahead`), where they fit beside the others.
+CLEBSCH_BOTH constexpr int output_gradients_bytes(int d, int hidden, int out, bool ahead) {
+  const int images = out * (d + hidden) * 2, planes = 2 * hidden * kGradientRows * 2, sums = 2 * out * 4;
+  return 1024 + images + kGradientWarps * (planes + sums + (ahead ? kGradientRows * (d + out) * 2 : 0));
+}
+CLEBSCH_BOTH constexpr bool output_takes_rows_ahead(int d, int hidden, int out, int bytes_of_x) {
+  return bytes_of_x == 2 && output_gradients_bytes(d, hidden, out, true) <= kMostOfHopper;
+}
+
+/// The same of input_gradients: the image of p_in, g_in and g_out, groups of 32 channels on their way, sums; `ahead`: a
+/// tile of x a warp, and fewer groups.
+CLEBSCH_BOTH constexpr int groups_on_their_way(int hidden, bool ahead) {
+  return ahead ? 2 : 2 * hidden / 32 < kGradientRing ? 2 * hidden / 32 : kGradientRing;
+}
+CLEBSCH_BOTH constexpr int input_gradients_bytes(int d, int hidden, int out, bool ahead) {
+  const int image = (4 * hidden + out) * d * 2, ring = groups_on_their_way(hidden, ahead) * 32 * kGradientRows * 2;
+  return 1024 + image + kGradientWarps * (ring + 4 * hidden * 4 + (ahead ? kGradientRows * d * 2 : 0));
+}
+CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, int bytes_of_x) {
+  return bytes_of_x == 2 && input_gradients_bytes(d, hidden, out, true) <= kMostOfHopper;
+}
+
 struct GradientArguments {
   Shape shape;
   Weights weights;

@@ -13,9 +13,9 @@ __device__ __forceinline__ void to_gradients(const unsigned (&planes)[2][4], flo
       const unsigned pair = planes[j / 2][2 * (j % 2) + h];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float grad = (e == 0 ? low2(pair) : high2(pair)) * scale;
+        const float stored = e == 0 ? low2(pair) : high2(pair), grad = kPrecision == kHalf ? stored * scale : stored;
         const float open = sigmoid_near(gate[j][2 * h + e]), value = z[j][2 * h + e], of_value = grad * open;
-        of_mask[h] += of_value * value;
+        if (CLEBSCH_MASK == 2) of_mask[h] += of_value * value;
         // Nothing here is infinite where the mask is 0: such a row of x counts as zeros.
         z[j][2 * h + e] = mask[h] * of_value;
         gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
@@ -67,7 +67,7 @@ __device__ __forceinline__ void write_grad_x(const GradientArguments& a, const G
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (a.grad_mask) {
+    if (CLEBSCH_MASK == 2 && a.grad_mask) {
       const float sum = of_quad(of_mask[h]);
       if (t == 0) a.grad_mask[tile.row + g + 8 * h] = sum * unscale;
     }

@@ -3,14 +3,18 @@
 #include "multilinear/triangle/kernels/input_gradients.cuh"
 
 constexpr int kImage = kGradientWidths * kD / 8, kGroups = 2 * kHidden / 32;
-constexpr int kRing = kGroups < kGradientRing ? kGroups : kGradientRing;
+/// Rows of x are copied one tile ahead.
+constexpr bool kAhead = input_takes_rows_ahead(kD, kHidden, kOut, sizeof(number));
+constexpr int kRing = groups_on_their_way(kHidden, kAhead), kRowsOfX = kAhead ? kGradientRows * kD / 8 : 0;
+static_assert(!kAhead || kRing == 2, "the first two groups of a tile come before rows that are copied after them");
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   uint4* ring = memory + kImage + warp * kRing * 64;
-  float* all_sums = reinterpret_cast<float*>(memory + kImage + kGradientWarps * kRing * 64);
+  uint4* const of_x = memory + kImage + kGradientWarps * kRing * 64 + warp * kRowsOfX;
+  float* all_sums = reinterpret_cast<float*>(memory + kImage + kGradientWarps * (kRing * 64 + kRowsOfX));
   float* sums = all_sums + warp * 4 * kHidden;
   for (int at = threadIdx.x; at < kImage; at += kGradientThreads) {
     copy16(memory + at, static_cast<const uint4*>(a.input_image) + at);
@@ -32,8 +36,20 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   long long planes_of_next = GradientTile(a, tile_at(first)).planes;
 #pragma unroll
   for (int group = 0; group < kRing; ++group) fetch(first < tiles, planes_of_next, group, group);
-  // The image came with the first group.
-  await_copies<kRing - 1>();
+  const auto row_at = [&](long long from) { return a.first_row + tile_at(from) * kGradientRows; };
+  const auto fetch_x = [&](long long from) {
+    if (!kAhead) return;
+    if (from < tiles) fetch_rows<kD>(of_x, a.x, row_at(from));
+    end_copies();
+  };
+  float next_mask[2];
+  const auto read_mask = [&](long long from) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) next_mask[h] = mask_at(a.mask, row_at(from) + g + 8 * h);
+  };
+  fetch_x(first);
+  read_mask(first);
+  await_copies<0>();
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
@@ -46,15 +62,26 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     if (next) {
       const GradientTile after(a, tile_at(first + step));
       planes_of_next = after.planes;
-      ask_for_tile(a.x, after.row, kD * static_cast<int>(sizeof(number)));
+      if (!kAhead) ask_for_tile(a.x, after.row, kD * static_cast<int>(sizeof(number)));
       ask_for_tile(a.grad_gates, after.row, kOut * 2);
     }
     const long long row = tile.row - a.first_row + g;
-    float mask[2], inverse[2], of_mask[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int h = 0; h < 2; ++h) mask[h] = mask_at(a.mask, tile.row + g + 8 * h);
+    const float mask[2] = {next_mask[0], next_mask[1]};
+    float inverse[2], of_mask[2] = {0.0f, 0.0f};
+    if (next) read_mask(first + step);
+    operand* const normal = a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr;
     unsigned x[kD / 16][4];
-    load_x(x, inverse, a, tile.row, mask, a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr);
+    if (kAhead) {  // they came before this tile's last groups
+      __syncwarp();
+      const auto read = [&](int h, int u, float(&v)[8]) {
+        load8(reinterpret_cast<const number*>(of_x + row_vector<kD>(g + 8 * h, 4 * u + t)), v);
+      };
+      norm_x(x, inverse, a.eps, read, mask, normal);
+      __syncwarp();
+    } else {
+      load_x(x, inverse, a, tile.row, mask, normal);
+    }
+    fetch_x(first + step);
     float grad_x[kD / 2];
     clear(grad_x);
 #pragma unroll 1
@@ -73,7 +100,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * both + half;
-        await_copies<kRing - 1>();
+        if (kAhead && both == 0) {
+          await_copies<kRing>();  // rows of x are on their way, too
+        } else {
+          await_copies<kRing - 1>();
+        }
         __syncwarp();
         unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
         {

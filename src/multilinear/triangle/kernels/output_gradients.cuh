@@ -81,7 +81,8 @@ __device__ __forceinline__ void gate_gradients(const GradientArguments& a, const
   for (int j = 0; j < 4; ++j) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const float of_out = grad[r / 2][2 * j + r % 2] * scale, open = sigmoid_near(z[j][r]);
+      const float given = grad[r / 2][2 * j + r % 2], of_out = kPrecision == kHalf ? given * scale : given,
+                  open = sigmoid_near(z[j][r]);
       // 0 stays 0, whatever it is multiplied by.
       z[j][r] = of_out == 0.0f ? 0.0f : of_out * y[j][r] * open * (1.0f - open);
       y[j][r] = of_out == 0.0f ? 0.0f : of_out * open;

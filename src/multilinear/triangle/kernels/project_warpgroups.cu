@@ -1,33 +1,30 @@
-// left, right and the gate of rows of x of any width on the tensor cores of compute capability 9.0. One warpgroup norms
-// rows, two make sums of sets of channels in turn: while one turns sums into left or right, the tensor cores work for
-// the other. Weights all lie in shared memory, or come through a ring of matrices, of which a thread of a fourth
-// warpgroup takes care. warpgroups.cuh says what this is compiled for.
+// left, right and the gate of rows of x of any width on the tensor cores of compute capability 9.0. One warpgroup or
+// two norm rows, two make sums of sets of channels in turn: while one turns sums into left or right, the tensor cores
+// work for the other. Weights all lie in shared memory, or come through a ring of matrices, of which a thread of
+// another warpgroup takes care. warpgroups.cuh says what this is compiled for.
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
-constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kResident ? 1 : 2;
+constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4,
+              kOthers = kResident ? kLoader : kLoader + 1;
 static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
 constexpr int kThreads = 128 * (kOthers + kConsumers);
-/// Registers of a thread, which sum up to a multiprocessor's.
-constexpr int kLoaderRegisters = 24, kProducerRegisters = kResident ? 104 : 120,
-              kConsumerRegisters = kResident ? 200 : 184;
-// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used,
-// slots filled.
+/// Registers of a thread, which sum up to a multiprocessor's: with more threads a block would begin with fewer.
+constexpr int kLoaderRegisters = 24,
+              kProducerRegisters = kNormers == 8 ? (kResident ? 80 : 64) : (kResident ? 104 : 120),
+              kConsumerRegisters = kNormers == 8 ? 176
+                                   : kResident   ? 200
+                                                 : 184;
+// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used, slots filled.
 constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
-              kBarriersAt = kSlotsAt + (kSlots > 0 ? 4 * kSlots * RowsCopied::kSlotBytes : 0);
-constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 32 * kSlots + 15) / 16 * 16;
+              kBarriersAt = kSlotsAt + (kSlots > 0 ? kNormers * kSlots * RowsCopied::kSlotBytes : 0);
+constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 8 * kNormers * kSlots + 15) / 16 * 16;
 
 /// Waits until it is this warpgroup's turn to start products, and gives it to the other.
 __device__ __forceinline__ void await_turn(int mine) { asm volatile("bar.sync %0, 256;" ::"r"(1 + mine) : "memory"); }
 __device__ __forceinline__ void give_turn(int mine) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - mine) : "memory"); }
 
-#if CLEBSCH_CLUSTER > 1
-#define CLEBSCH_IN_CLUSTERS __cluster_dims__(CLEBSCH_CLUSTER, 1, 1)
-#else
-#define CLEBSCH_IN_CLUSTERS
-#endif
-
-/// Blocks take parts of 128 rows in turn. Any grid of whole clusters.
-extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
+/// Blocks take parts of 128 rows in turn. Any grid.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
@@ -37,42 +34,24 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
-      barrier_begin(rows_there + 8 * buffer, 4);
+      barrier_begin(rows_there + 8 * buffer, kNormers);
       barrier_begin(rows_used + 8 * buffer, 4 * kConsumers);
     }
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_begin(there + 8 * stage, 1);
-      barrier_begin(used + 8 * stage, 4 * kCluster);
+      barrier_begin(used + 8 * stage, 4);
     }
-    for (int slot = 0; slot < 4 * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
+    for (int slot = 0; slot < kNormers * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
     fence_copies();
-    if (kCluster > 1) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (kCluster > 1) {
-    await_cluster();
-  } else {
-    __syncthreads();
-  }
-  const unsigned rank = kCluster > 1 ? rank_in_cluster() : 0;
-  // Blocks of a cluster take as many parts each, the last of which may be beyond the last.
-  const int parts = (Part::count(a) + kCluster - 1) / kCluster * kCluster, blocks = static_cast<int>(gridDim.x);
+  __syncthreads();
+  const int parts = Part::count(a), blocks = static_cast<int>(gridDim.x);
   const char* const weights = static_cast<const char*>(a.in_fragments);
   const auto fetch = [&](int stage, int matrix) {
     barrier_expect(there + 8 * stage, kMatrix);
-    constexpr int kEach = kMatrix / kCluster;
-    const int begin = static_cast<int>(rank) * kEach;
-    if (kCluster > 1) {
-      copy_bulk_to_both(shared + stage * kMatrix + begin, weights + matrix * kMatrix + begin, kEach, there + 8 * stage);
-    } else {
-      copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
-    }
+    copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
   };
-  const auto give_back = [&](unsigned of_matrix) {
-    if (lane != 0) return;
-    barrier_arrive(of_matrix);
-    if (kCluster > 1) barrier_arrive_at(of_matrix, rank ^ 1);
-  };
-  if (!kResident && group == 1) {
+  if (!kResident && group == kLoader) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
     if (warp == 0 && lane == 0) {
       await_kernel_before();
@@ -85,14 +64,8 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
         }
       }
     }
-    if (kCluster > 1) await_cluster();
-  } else if (group == 0) {
+  } else if (group < kLoader) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    if (kResident && threadIdx.x == 0) {
-      await_kernel_before();
-      for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
-    }
-    __syncwarp();
     // x and the mask were there before the kernel that made matrices began.
     Ring<kBuffers> ring;
 #if CLEBSCH_SLOTS > 0
@@ -101,18 +74,23 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
     RowsAhead<kD <= 128 ? 4 : 8> rows;
 #endif
     if (static_cast<int>(blockIdx.x) < parts) rows.begin(a, Part(a, blockIdx.x));
+    if (kResident && threadIdx.x == 0) {
+      await_kernel_before();
+      for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
+    }
+    __syncwarp();
+    const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
     for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at), next(a, min(at + blocks, parts - 1));
-      const float of_mask = mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x));
+      const float of_mask = has_mask ? mask_of(a, part.batch, part.first + static_cast<int>(threadIdx.x)) : 0.0f;
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
       rows.write_part(a, part, next, at + blocks < parts, base + kRowsAt + ring.at * kRowsBytes);
-      if (kKeeps) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
+      if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
       fence_copies();
       __syncwarp();
       if (lane == 0) barrier_arrive(rows_there + 8 * ring.at);
       ring.next();
     }
-    if (kCluster > 1) await_cluster();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int mine = group - kOthers;
@@ -148,8 +126,9 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
           for (int block = 0; block < kBlocks; ++block) {
             multiply_matrix(first, of_set + 2 * block * kMatrix, rows + block * kRowsBlock, block);
             multiply_matrix(second, of_set + (2 * block + 1) * kMatrix, rows + block * kRowsBlock, block);
+            end_products();
           }
-          end_products();
+          await_products<1>();  // the other's products come behind the last block's, not among all
           give_turn(mine);
         } else {
           unsigned last = 0;
@@ -165,7 +144,7 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
               end_products();
               if (block + half > 0) {
                 await_products<1>();
-                give_back(last);
+                if (lane == 0) barrier_arrive(last);
               }
               last = used + 8 * stages.at;
               stages.next();
@@ -173,7 +152,7 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
           }
           give_turn(mine);
           await_products<0>();
-          give_back(last);
+          if (lane == 0) barrier_arrive(last);
         }
         await_products<0>();
         hold(first);
@@ -194,6 +173,5 @@ extern "C" __global__ void CLEBSCH_IN_CLUSTERS __launch_bounds__(kThreads, 1) pr
       }
       ring.next();
     }
-    if (kCluster > 1) await_cluster();  // shared memory stays while the other block may arrive at its barriers
   }
 }

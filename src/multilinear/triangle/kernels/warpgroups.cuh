@@ -1,8 +1,8 @@
 #pragma once
 // Parts of the kernels from x to left, right and gates for warpgroups (compute capability 9.0). Compiled with what
 // fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, CLEBSCH_BUFFERS, parts of rows of x,
-// CLEBSCH_SLOTS, of how many of its reads a warp has copies under way (0: rows are read into registers), and
-// CLEBSCH_CLUSTER, blocks that share what they read of weights (1 or 2).
+// CLEBSCH_NORMERS, warps that norm rows, and CLEBSCH_SLOTS, of how many of its reads such a warp has copies under way
+// (0: rows are read into registers).
 //
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
@@ -12,8 +12,7 @@
 #include "multilinear/triangle/kernels/fused.cuh"
 
 static_assert(kD % 64 == 0 && kH % 32 == 0, "matrices of 64 columns, sets of 64 channels of left and right together");
-constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES, kSlots = CLEBSCH_SLOTS, kCluster = CLEBSCH_CLUSTER;
-static_assert(kCluster == 1 || (kCluster == 2 && !kResident), "pairs of blocks, or none");
+constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES, kSlots = CLEBSCH_SLOTS, kNormers = CLEBSCH_NORMERS;
 constexpr int kMatrix = kSetChannels * 128;       ///< bytes of 64 channels and 64 columns
 constexpr int kRowsBlock = kGroupRows * 128;      ///< bytes of the rows of x, 64 columns
 constexpr int kRowsBytes = kRowsBlock * kBlocks;  ///< all columns
@@ -53,45 +52,17 @@ __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigne
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// The same for the blocks of a cluster, each at the same places of its own shared memory.
-__device__ __forceinline__ void copy_bulk_to_both(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-      "%4;" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<unsigned short>(3))
-      : "memory");
-}
-/// Arrives at a barrier of the other block of a cluster, which lies where `barrier` does here.
-__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned block) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-      "r"(block)
-      : "memory");
-}
-/// The number of this block in its cluster.
-__device__ __forceinline__ unsigned rank_in_cluster() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-/// Waits for all threads of the cluster that have not ended.
-__device__ __forceinline__ void await_cluster() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
 /// Arrives, and says how many bytes of copies the phase waits for besides.
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/// A part of 128 rows of a batch. There are fewer than 2^31. One beyond the last has no rows that are there: it keeps
-/// the second block of a cluster busy.
+/// A part of 128 rows of a batch. There are fewer than 2^31.
 struct Part {
   int batch = 0, first = 0;
   __device__ __forceinline__ Part(const FusedArguments& a, int part) {
     const int parts = (a.rows + kGroupRows - 1) / kGroupRows;
     batch = part / parts;
-    if (kCluster > 1) batch = min(batch, static_cast<int>(a.shape.batch) - 1);
     first = (part - batch * parts) * kGroupRows;
   }
   static __device__ __forceinline__ int count(const FusedArguments& a) {
@@ -104,11 +75,11 @@ constexpr int kXBytes = CLEBSCH_X == 1 ? 4 : 2;
 /// Normed rows as second operands: kLanes lanes a row, of which a lane has kUnits times eight adjacent columns.
 template <int kLanes>
 struct RowsOfWarp {
-  static constexpr int kUnits = kD / 8 / kLanes, kAtOnce = 32 / kLanes;
+  static constexpr int kUnits = kD / 8 / kLanes, kAtOnce = 32 / kLanes, kOfWarp = kGroupRows / kNormers;
   static_assert(kUnits * kLanes * 8 == kD && kLanes % 4 == 0, "whole units");
 
-  /// The warp's first, of a part.
-  static __device__ __forceinline__ int first_row() { return static_cast<int>(threadIdx.x % 128 / 32) * 32; }
+  /// The warp's first, of a part; the block's first warps norm rows.
+  static __device__ __forceinline__ int first_row() { return static_cast<int>(threadIdx.x / 32) * kOfWarp; }
   /// Norms numbers of the lane's row and writes them; Rows::chunk_of(u): which eight columns unit u is.
   template <typename Rows>
   static __device__ __forceinline__ void write_rows(unsigned char* to, int place, float (&v)[kUnits][8], float eps) {
@@ -124,7 +95,7 @@ struct RowsOfWarp {
   }
 };
 
-/// Asks for a part's rows of x to be in the L2 cache when they are read; by a warpgroup.
+/// Asks for a part's rows of x to be in the L2 cache when they are read; by the warps that norm rows.
 __device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part& part) {
   constexpr int kLine = 128, kRowBytes = kD * kXBytes;
   const long long first = row_of_x(a, part.batch, part.first),
@@ -132,7 +103,7 @@ __device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part
   const char* from = static_cast<const char*>(a.x) + first * kRowBytes;
   const int bytes = static_cast<int>(last - first + 1) * kRowBytes;
 #pragma unroll 2
-  for (int at = static_cast<int>(threadIdx.x % 128) * kLine; at < bytes; at += 128 * kLine) {
+  for (int at = static_cast<int>(threadIdx.x) * kLine; at < bytes; at += 32 * kNormers * kLine) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
   }
 }
@@ -141,7 +112,7 @@ __device__ __forceinline__ void ask_for_part(const FusedArguments& a, const Part
 template <int kLanes>
 struct RowsAhead : RowsOfWarp<kLanes> {
   using Base = RowsOfWarp<kLanes>;
-  using Base::first_row, Base::kAtOnce, Base::kUnits;
+  using Base::first_row, Base::kAtOnce, Base::kOfWarp, Base::kUnits;
   Eight eights[kUnits];
 
   /// The lane's place among the rows: of four lanes a row, two rows are written at once, in different halves of the
@@ -169,10 +140,10 @@ struct RowsAhead : RowsOfWarp<kLanes> {
                                              unsigned char* to) {
     if (CLEBSCH_X != 1) ask_for_part(a, next);  // of 32-bit rows it costs more than it saves
 #pragma unroll 1
-    for (int first = first_row(); first < first_row() + 32; first += kAtOnce) {
+    for (int first = first_row(); first < first_row() + kOfWarp; first += kAtOnce) {
       float v[kUnits][8];
       get(v);
-      if (first + kAtOnce < first_row() + 32) {
+      if (first + kAtOnce < first_row() + kOfWarp) {
         read(a, part, first + kAtOnce);
       } else {
         read(a, next, first_row());
@@ -186,7 +157,7 @@ struct RowsAhead : RowsOfWarp<kLanes> {
 /// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
 /// way, the kernel waits for it.
 struct RowsCopied : RowsOfWarp<4> {
-  static constexpr int kRowBytes = kD * kXBytes, kSlotBytes = kAtOnce * kRowBytes, kTurns = 32 / kAtOnce;
+  static constexpr int kRowBytes = kD * kXBytes, kSlotBytes = kAtOnce * kRowBytes, kTurns = kOfWarp / kAtOnce;
   /// Adjacent rows of a copy: where lines are as long as n, n is a multiple of 8.
   static constexpr int kOfCopy = kPadded ? 1 : kAtOnce;
   static_assert(kUnits % 2 == 0 && kSlots <= kTurns, "slots of the next part at most");
@@ -194,9 +165,9 @@ struct RowsCopied : RowsOfWarp<4> {
   unsigned barriers;
   Ring<kSlots == 0 ? 1 : kSlots> ring;
 
-  /// Of this warp, from where slots and barriers of all warps of the warpgroup begin.
+  /// Of this warp, from where slots and barriers of all begin.
   __device__ __forceinline__ RowsCopied(const unsigned char* all_slots, unsigned all_barriers) {
-    const int warp = static_cast<int>(threadIdx.x % 128 / 32);
+    const int warp = static_cast<int>(threadIdx.x / 32);
     slots = all_slots + warp * kSlots * kSlotBytes;
     barriers = all_barriers + 8 * warp * kSlots;
   }
@@ -247,8 +218,8 @@ struct RowsCopied : RowsOfWarp<4> {
         ask(a, next, ahead - kTurns, ring.at);
       }
       ring.next();
-      const int row = kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
-      write_rows<RowsCopied>(to, first_row() + place_of_row(row), v, a.eps);
+      const int row = first_row() + kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
+      write_rows<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v, a.eps);
     }
   }
 };
@@ -258,9 +229,9 @@ struct MaskOfPart {
   unsigned short kept[kGroupRows];  ///< all bits of the rows that are kept
   float numbers[kGroupRows];        ///< of masks of numbers
 
-  /// By four warps, a thread a row.
+  /// By the block's first four warps, a thread a row.
   __device__ __forceinline__ void write(float of_row) {
-    const int row = static_cast<int>(threadIdx.x % kGroupRows);
+    const int row = static_cast<int>(threadIdx.x);
     kept[row] = of_row != 0.0f ? 0xffff : 0;
     if (kMask == kNumberMask) numbers[row] = of_row;
   }

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--grade",
             choices=("auto", "leverage", "maxvol", "squares"),
             default="auto",
-            help="which grade (default: squares, or leverage with --pooling element)",
+            help="which grade (default: auto, squares with enough training atoms, else leverage)",
         )
         family.add_argument(
             "--ridge", type=_ridge, default="auto", metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)"
