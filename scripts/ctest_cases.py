@@ -7,7 +7,8 @@ BUILD is a configured build folder: commands, environment, time limits and exit 
 With many cores a long file is cut: by pytest-xdist where this Python has it, and the table of options by back
 end and number of ranks, each of which is a set of runs. --jobs is the number of processes at a time, --seconds when
 what has not ended is ended; it counts as not finished. OUT gets cases.json (entry, case, outcome, reason, seconds),
-table.md and the output of every entry in logs/. Exit status 1: a case failed, or an entry did not finish.
+table.md, the output of every entry in logs/, and in options/ what tests/lammps/options/options_matrix.py takes. Exit
+status 1: a case failed, or an entry did not finish.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Sets of runs of tests/lammps/options/test_options.py.
-OPTION_SETS = [f"{name}-{ranks}" for name in ("cpu", "padded", "kk-host", "bigbig") for ranks in (4, 2, 1)]
+#: Cases of tests/lammps/options/test_options.py that share their runs, by a number of ranks behind; its other tests.
+BACK_ENDS, CASE, REST = ("cpu-", "padded-", "kk-host-", "bigbig-"), "test_option[", "test_the_"
 #: Files worth several processes, the longest first: those by which pytest-xdist cuts them.
 WIDE = {
     "halo": 6,
@@ -69,9 +70,12 @@ class Piece:
 def cut(entry: str, command: list[str]) -> list[tuple[str, list[str], int]]:
     """(name, more words, processes) of an entry's pieces."""
     file = Path(command[-1]).name
-    if file == "test_options.py" and "-k" not in command:
-        sets = [(f"{entry}-{name}", ["-k", f"{name}-"], 1) for name in OPTION_SETS]
-        return [*sets, (f"{entry}-rest", ["-k", "not test_option["], 1)]
+    if file == "test_options.py":
+        asked = command[command.index("-k") + 1].split(" or ") if "-k" in command else [*BACK_ENDS, REST]
+        found = [(f"{name}{ranks}", f"{name}{ranks}") for name in BACK_ENDS for ranks in (4, 2, 1)]
+        found = [(name, words) for name, words in found if any(name == one or one == name[:-1] for one in asked)]
+        found += [("rest", f"not {CASE}")] if REST in asked else []
+        return [(f"{entry}-{name}", ["-k", words], 1) for name, words in found]
     wide = next((count for name, count in WIDE.items() if file.startswith(f"test_{name}")), 1)
     if wide > 1 and importlib.util.find_spec("xdist"):
         return [(entry, ["-n", str(wide), "--dist", "worksteal"], wide)]
@@ -94,10 +98,12 @@ def pieces_of(build: Path, labels: set[str], only: str, but: str, out: Path) -> 
         for piece, more, processes in cut(name, command) if pytest else [(name, [], 1)]:
             one = Piece(name, piece, [*command, *more], environment, where, limit, of.get("SKIP_RETURN_CODE"))
             one.processes, one.pytest = processes, pytest
+            if command[-1].endswith("test_options.py"):
+                one.environment = environment | {"CLEBSCH_OPTIONS_RECORD": str(out / "options" / f"{piece}.json")}
             if pytest:
                 one.command += ["-rs", f"--junitxml={one.report(out)}"]
             found.append(one)
-    return sorted(found, key=lambda piece: ("options" not in piece.name, -piece.processes))
+    return found
 
 
 def run_all(pieces: list[Piece], out: Path, jobs: int, end: float) -> list[dict]:
@@ -207,12 +213,15 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=3600.0)
     arguments.add_argument("--only", default="", help="entries that a regular expression finds")
     arguments.add_argument("--but", default="", help="not those that this one finds")
+    arguments.add_argument("--first", default="", help="entries that begin before the others")
     given = arguments.parse_args()
     out = given.out.resolve()
     end = time.monotonic() + given.seconds
-    for folder in ("logs", "reports"):
+    for folder in ("logs", "reports", "options"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     pieces = pieces_of(given.build.resolve(), set(given.labels.split(",")), given.only, given.but, out)
+    # The longest of those that come first.
+    pieces.sort(key=lambda p: (not re.search(given.first, p.entry), "options" not in p.name, -p.processes))
     if not pieces:
         arguments.error(f"expected entries of ctest with the labels {given.labels}, found none in {given.build}")
     cases = run_all(pieces, out, given.jobs, end)

