@@ -99,9 +99,9 @@ def tables(model: Model, found: dict[tuple, Step], points: list[Measured]) -> st
 
 def machine(model: Model, points: list[Measured]) -> str:
     """The numbers of a second machine: comparison, where the time of its steps goes, steps on one GPU, constants."""
-    names = [name for one in model.one.values() for name in one.names.values()]
-    where = next(iter(model.records[name] for name in names))
-    out = [f"{where['machine']}, {where['date']}, commit {where['commit'][:7]}. Constants: "]
+    used = [model.records[name] for one in model.one.values() for name in one.names.values()]
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in used))
+    out = [f"{used[0]['machine']}, {used[0]['date']}, steps on one GPU of commits {commits}. Constants: "]
     sources = [f"{name} {model.constants.numbers[name]:.4g} ({source.removeprefix('measured: ')})"
                for name, source in model.constants.sources.items() if source.startswith("measured")]  # fmt: skip
     out[0] += "; ".join(sources) + "."
