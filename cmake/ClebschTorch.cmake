@@ -22,6 +22,4 @@ add_library(clebsch_torch INTERFACE)
 target_include_directories(clebsch_torch SYSTEM INTERFACE ${TORCH_DIR}/include
                                                          ${TORCH_DIR}/include/torch/csrc/api/include)
 target_link_libraries(clebsch_torch INTERFACE ${TORCH_DIR}/lib/libtorch_cpu.so ${TORCH_DIR}/lib/libc10.so)
-# AT_PER_OPERATOR_HEADERS: torch's own headers then include the operators that they use, not all two thousand.
-target_compile_definitions(clebsch_torch INTERFACE CLEBSCH_TORCH_VERSION="${CLEBSCH_TORCH_VERSION}"
-                                                   AT_PER_OPERATOR_HEADERS)
+target_compile_definitions(clebsch_torch INTERFACE CLEBSCH_TORCH_VERSION="${CLEBSCH_TORCH_VERSION}")

@@ -35,15 +35,17 @@ def of(where: dict) -> str:
     return f"{where['machine']}, driver {where['driver']}, commit {where['commit'][:9]}, {where['date']}"
 
 
-def measured(folder: Path) -> tuple[list[dict], dict]:
-    """Points of gpu_ranks.py, each once, and about whom they are."""
-    points, where = {}, {}
+def measured(folder: Path) -> list[tuple[list[dict], dict]]:
+    """Points of gpu_ranks.py, each once a commit, of one commit after the other, and about whom they are."""
+    points, wheres = {}, {}
     for path in sorted(folder.glob("ranks-*/gpu_ranks.json")):
-        for point in json.loads(path.read_text()):
-            points[point["point"], point["ranks"], point["comm"]] = point
         for row in json.loads(path.with_name("md.json").read_text()):
             where = {key: row[key] for key in ("machine", "driver", "commit", "date")}
-    return list(points.values()), where
+            wheres[where["commit"]] = where
+            mine = points.setdefault(where["commit"], {})
+            mine |= {(p["point"], p["ranks"], p["comm"]): p for p in json.loads(path.read_text())}
+            break  # a run is of one commit
+    return [(list(mine.values()), wheres[commit]) for commit, mine in points.items()]
 
 
 def alone(points: list[dict], p: dict, atoms: float) -> dict | None:
@@ -99,7 +101,8 @@ def sections(points: list[dict], where: dict) -> str:
 def largest(points: list[dict]) -> str:
     """What went through and what did not, and why."""
     out = ["| atoms | GPUs | ms a step | MB of a GPU | |", "|---|---|---|---|---|"]
-    for p in sorted(points, key=lambda p: (p["ranks"], p.get("atoms", 0))):
+    each = {(p["ranks"], p.get("atoms", 0)): p for p in points}
+    for _, p in sorted(each.items()):
         ran = not p["failure"] and "step_ms" in p
         figures = f"{p['step_ms']:.0f} | {p['device_mb'] or 0:,.0f} | ran" if ran else " | | " + said(p["failure"])
         out.append(f"| {p.get('atoms', 0):,} | {p['ranks']} | {figures} |")
@@ -162,13 +165,14 @@ def record(outs: list[Path]) -> int:
             script("scripts/sanitizer_record.py", "record", folder / "initcheck", "--merge")
         rows = [*folder.glob("long_ranks_*_records.json"), *folder.glob("ranks-*/records.json")]
         rows += [*folder.glob("largest/records.json"), *folder.glob("links_records.json")]
-        points, where = measured(folder)
+        runs = measured(folder)
+        points = [p for rows, _ in runs for p in rows]
         if points:
             script("benchmarks/scaling", "records", folder / "gpus_records.json", *folder.glob("ranks-*/md.json"))
             rows.append(folder / "gpus_records.json")
-            put("sizes", sizes(points, where))
-            put("sections", sections(points, where))
-        tag = tag_of(where["machine"]) if points else ""
+            put("sizes", "\n\n".join(sizes(*run) for run in runs))
+            put("sections", "\n\n".join(sections(*run) for run in runs if any(p["ranks"] > 1 for p in run[0])))
+        tag = tag_of(runs[0][1]["machine"]) if points else ""
         if rows:
             script("benchmarks/record.py", *(["--tag", tag] if tag else []), *rows)
         tried = folder / "largest/largest.json"

@@ -84,7 +84,7 @@ def chunked_linear_attention():
     return lambda q, k, v: chunk_linear_attn(q, k, v, scale=1.0, normalize=False)[0]
 
 
-def causal_case(device: str, d: int, repeats: int) -> dict:
+def causal_case(device: str, d: int, repeats: int, forward_only: bool) -> dict:
     """Causal attention of (4, 16, 4096, d) in float16; the error is of the first 1024 rows of two heads."""
     random = torch.Generator(device=device).manual_seed(1)
     tensors = [torch.randn(4, 16, 4096, d, generator=random, device=device).half() for _ in range(3)]
@@ -107,10 +107,12 @@ def causal_case(device: str, d: int, repeats: int) -> dict:
                 error = error_of(call(*tensors)[:1, :2, :1024], expected)
         if label == "clebsch" and not error <= BOUND[torch.float16]:
             raise SystemExit(f"causal: expected an error of at most {BOUND[torch.float16]}, got {error}")
-        forward, both = forward_times(call, theirs, repeats)[0], both_times(call, theirs, repeats, True)
-        found[label] = {"forward": forward, "both": both, "error": error}
-        print(f"  causal d = {d} {label:24s} forward {statistics.median(found[label]['forward']):9.1f} us, "
-              f"with backward {statistics.median(found[label]['both']):9.1f} us", flush=True)  # fmt: skip
+        found[label] = {"forward": forward_times(call, theirs, repeats)[0], "error": error}
+        if not forward_only:
+            found[label]["both"] = both_times(call, theirs, repeats, True)
+        parts = [part for part in ("forward", "both") if part in found[label]]
+        shown = ", ".join(f"{part} {statistics.median(found[label][part]):9.1f} us" for part in parts)
+        print(f"  causal d = {d} {label:24s} {shown}", flush=True)
     return {"case": "causal", "shape": [4, 16, 4096, d], "contenders": found}
 
 
@@ -164,6 +166,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", type=int, default=0, help="only the cases of this length")
     parser.add_argument("--causal", action="store_true", help="only the causal cases")
+    parser.add_argument("--d", type=int, default=0, help="of the causal cases only that of this head size")
+    parser.add_argument("--forward", action="store_true", help="causal cases: forward passes alone")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     device, repeats = options.device, options.repeats
@@ -242,11 +246,13 @@ def main() -> None:
         records.append(ratio | {"unit": "times plain"})
         rows.append(hard)
     if options.only in (0, 4096):
-        for d in (64, 128):
-            case = causal_case(device, d, repeats)
+        for d in [options.d] if options.d else [64, 128]:
+            case = causal_case(device, d, repeats, options.forward)
             rows.append(case)
             mine = case["contenders"].pop("clebsch")
             for part, end in (("forward", ""), ("both", "_backward")):
+                if part not in mine:
+                    continue
                 times = {label: statistics.median(row[part]) for label, row in case["contenders"].items()}
                 best = min(times, key=times.get)
                 records.append(record(f"spherical_causal_d{d}{end}_us", mine[part], mine["error"], torch.float16,

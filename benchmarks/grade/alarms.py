@@ -133,6 +133,14 @@ def run(replicas: Replicas, ps: float, warm: float, seconds: float) -> list[dict
     return rows
 
 
+def records_of(rows: list[dict], about: dict) -> list[dict]:
+    """The largest grade of a run over the training maximum, as summary.json has it: an alarm is above 1."""
+    return [{"name": f"grade_largest_{row['kelvin']:g}_k_water_nequip_{row['grade']}",
+             "value": row["largest"] / row["training_maximum"], "unit": "of the training maximum", "spread": None,
+             "dtype": "float32", "deterministic": True, "error": None, "peer": None, "ps": row["ps"], **about}
+            for row in rows]  # fmt: skip
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -150,7 +158,9 @@ def main() -> None:
     rows = run(replicas, args.ps / args.replicas, args.warm, args.seconds)
     for row in rows:
         print({k: v if isinstance(v, str) else round(v, 3) for k, v in row.items()}, flush=True)
-    common.save(args.json, {"runs": rows, **common.about(args.device)})
+    about = common.about(args.device)
+    common.save(args.json, {"runs": rows, **about})
+    common.save(args.json.with_name(f"{args.json.stem}_records.json"), records_of(rows, about))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@
 Runs LAMMPS as a library in this process, so that torch's profiler sees its kernels as well as the model's. Steps
 without a neighbour rebuild and with some are counted apart. For a Kokkos LAMMPS; `--style cuda` shows `clebsch device
 cuda` instead. Without a GPU it runs and counts nothing. Under mpirun each rank writes OUT with its number before the
-ending (step_parts.py compares those with one GPU's), and with --trace everything that the profiler saw, calls of CUDA
-among it, in Chrome's format beside it.
+ending (step_parts.py compares those with one GPU's).
 """
 
 from __future__ import annotations
@@ -133,6 +132,11 @@ def summary(events: list, steps: int) -> dict:
         "all": {name: sum(t) / steps for name, t in times.items()},
         "calls": {name: len(t) / steps for name, t in times.items()},
         "idle": {place: us / steps for place, us in idle(spans).items()},
+        "timeline": [
+            [round(start - spans[0][0], 2), round(stop - start, 2), name[:80]]
+            for start, stop, name in spans
+            if start < spans[0][0] + 2 * whole / steps
+        ],
         "largest": [{"name": name[:90], "calls": len(t) / steps, "us": sum(t) / steps} for name, t in largest],
     }
 
@@ -149,7 +153,6 @@ def main() -> int:
     parser.add_argument("--comm", default="halo", help="of several ranks")
     parser.add_argument("--steady", type=int, default=15, help="steps without a new list")
     parser.add_argument("--steps", type=int, default=60, help="steps with some; 0: none")
-    parser.add_argument("--trace", action="store_true", help="write what the profiler saw of the steady steps")
     args = parser.parse_args()
     gpu, (rank, ranks) = torch.cuda.is_available(), rank_here()
     if gpu:  # which LAMMPS takes as well
@@ -180,8 +183,6 @@ def main() -> int:
                 found = summary(events, steps)
                 found["clock_us"] = clock  # of as many steps before, which nobody looked at
                 report[f"{args.case} {args.style} {atoms} {label}"] = found
-                if gpu and args.trace and label == "steady":
-                    seen.export_chrome_trace(str(out.with_suffix(f".{atoms}.trace.json.gz")))
                 if rank > 0:
                     continue
                 shown = {k: round(v, 2) for k, v in found.items() if not isinstance(v, list | dict)}

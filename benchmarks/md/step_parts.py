@@ -5,8 +5,8 @@ long the exchange transfers and how long it waits for the other rank, what runs 
                                         [--case mace-M] [--atoms 64000] [--ranks 2]
     python3 benchmarks/md/step_parts.py OUT --again              the table of a run that is there
 
-Runs profile_md.py on one GPU and under mpirun. OUT receives one.json, many.0.json, many.1.json, traces of them,
-parts.json and parts.md. Both ranks launch the same exchanges in the same order, so the shorter one of a pair is the
+Runs profile_md.py on one GPU and under mpirun. OUT receives one.json, many.0.json, many.1.json, parts.json
+and parts.md. Both ranks launch the same exchanges in the same order, so the shorter one of a pair is the
 transfer, and what the other takes longer is its wait. All microseconds are those of a step without a new list.
 """
 
@@ -108,7 +108,7 @@ def page(found: dict, args: argparse.Namespace) -> str:
 
 def measure(args: argparse.Namespace) -> None:
     common_words = ["--lammps", args.lammps, "--plugin", args.plugin, "--case", args.case, "--atoms", str(args.atoms)]
-    common_words += ["--steady", str(args.steady), "--steps", "0", "--trace", "--comm", args.comm]
+    common_words += ["--steady", str(args.steady), "--steps", "0", "--comm", args.comm]
     program = [sys.executable, "-W", "ignore", str(HERE / "profile_md.py")]
     mpirun = [args.mpirun, "-n", str(args.ranks)]
     for head, name in (([], "one.json"), (mpirun, "many.json")):

@@ -167,6 +167,15 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
     return times(step, repeats, 2)
 
 
+def contenders_of(options, own: Callable, *of_peers) -> dict[str, Callable]:
+    """Ours and those of peers that are not left out."""
+    calls = {"clebsch": own}
+    if options.peers:
+        left_out = options.leave_out.split(",")
+        calls |= {name: call for name, call in peers.contenders(*of_peers).items() if name not in left_out}
+    return calls
+
+
 def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=False) -> dict:
     """Every contender: checked, then timed; best of calls and graph."""
     reference = expected(x, mask, weights, gate)
@@ -183,7 +192,8 @@ def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=F
                 continue
             found = forward_times(lambda call=call: call(x, mask, weights), repeats)
             best = min(found, key=lambda way: statistics.median(found[way]))
-            row = {"error": error, "way": best, "forward": found[best], "eager": statistics.median(found["eager"])}
+            medians = {way: statistics.median(found[way]) for way in found}
+            row = {"error": error, "way": best, "forward": found[best], **medians}
             if backward:
                 row["both"] = both_times(call, x, mask, weights, max(5, repeats // 2))
             rows[label] = row
@@ -233,10 +243,8 @@ def leaderboard(options) -> tuple[list, list]:
     rows, medians, pairs, worst = [], [], [], 0.0
     for at, (n, batch, d, masked, distribution) in enumerate(LEADERBOARD):
         x, mask, weights = problem(batch, n, d, d, "before", torch.float32, masked, distribution, torch.float32)
-        calls = {"clebsch": ours("before", "fp16")}
-        if options.peers:
-            compiled = options.compile and (not options.quick or at in (0, 2))
-            calls |= peers.contenders("before", torch.float16, compiled, False)
+        compiled = options.compile and (not options.quick or at in (0, 2))
+        calls = contenders_of(options, ours("before", "fp16"), "before", torch.float16, compiled, False)
         found = measure(
             f"leaderboard ({batch}, {n}, {d}) fp32", calls, x, mask, weights, "before", "fp16", options.repeats
         )
@@ -260,10 +268,8 @@ def af3(options) -> tuple[list, list]:
         if options.quick and n == 768:
             continue
         x, mask, weights = problem(1, n, 128, 128, "after", torch.bfloat16, True, "normal", torch.bfloat16)
-        calls = {"clebsch": ours("after", "bf16")}
-        if options.peers:
-            compiled = options.compile and (not options.quick or n in (256, 1024))
-            calls |= peers.contenders("after", torch.bfloat16, compiled, True)
+        compiled = options.compile and (not options.quick or n in (256, 1024))
+        calls = contenders_of(options, ours("after", "bf16"), "after", torch.bfloat16, compiled, True)
         repeats = max(7, options.repeats // (3 if n > 1024 else 1))
         backward = options.backward and n <= 1024
         found = measure(f"AlphaFold (1, {n}, 128) bf16", calls, x, mask, weights, "after", "bf16", repeats, backward)
@@ -299,10 +305,8 @@ def others(options) -> tuple[list, list]:
     for batch, n, dtype in OTHERS:
         x, mask, weights = problem(batch, n, 128, 128, "after", dtype, True, "normal", dtype)
         precision = "bf16" if dtype == torch.bfloat16 else "fp16"
-        calls = {"clebsch": ours("after", precision)}
-        if options.peers:
-            compiled = options.compile and not options.quick
-            calls |= peers.contenders("after", DTYPES[precision], compiled, True)
+        compiled = options.compile and not options.quick
+        calls = contenders_of(options, ours("after", precision), "after", DTYPES[precision], compiled, True)
         found = measure(
             f"other ({batch}, {n}, 128) {NAMES[dtype]}", calls, x, mask, weights, "after", precision, options.repeats
         )
@@ -373,6 +377,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few shapes with torch.compile, 100 s in all")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--leave-out", default="", help="names of peers, as the lines have them, with commas")
     parser.add_argument("--no-backward", dest="backward", action="store_false")
     options = parser.parse_args()
     rows, records = [], []

@@ -52,8 +52,10 @@ std::string host_mismatch(void* lammps) {
   MPI_Get_library_version(library, &length);
   const std::string text = library;
   if (text.find(kCompiledFor.mpi_family) == std::string::npos)
-    return refusal(std::string("the MPI library ") + kCompiledFor.mpi_family,
-                   text.substr(0, text.find('\n')).substr(0, 60), rebuild);
+    return refusal(
+        std::string("the MPI library ") + kCompiledFor.mpi_family, text.substr(0, text.find('\n')).substr(0, 60),
+        "build the plugin with the MPI of this LAMMPS (-DMPI_CXX_COMPILER=/path/to/its/mpicxx) or load it into "
+        "the LAMMPS it was built for");
 #endif
   return "";
 }

@@ -4,8 +4,6 @@
 #include "comm/halo.h"
 #include "kokkos/communication_kokkos.h"
 #include "kokkos/graph_kokkos.h"
-#include "kokkos/kk_types.h"
-#include "kokkos/pinned_mirror.h"
 #include "lammps.h"
 
 namespace clebsch_lammps {
@@ -31,8 +29,6 @@ class HaloKokkos {
   HaloKokkos(LAMMPS_NS::LAMMPS* lmp, Halo& halo, CommunicationKokkos<DeviceType>& communication, LAMMPS_NS::Pair* pair)
       : lmp_(lmp), halo_(halo), communication_(communication), pair_(pair) {}
 
-  /// Before positions are read: from then on LAMMPS's copies of them to the host and back are fast.
-  void follow_positions(const PositionArray<LMPHostType>& positions) { positions_.follow(positions); }
   /// Collective: whether the list is new on any rank.
   bool is_new(bool new_list) { return halo_.largest(new_list ? 1 : 0) != 0; }
   /// Collective: between the graph's start() and count(), where the list is new.
@@ -59,7 +55,6 @@ class HaloKokkos {
   LAMMPS_NS::Pair* pair_;
   Values rows_;
   int nodes_ = 0, width_ = 0;
-  PinnedMirror<PositionArray<LMPHostType>> positions_;
 };
 
 }  // namespace clebsch_lammps

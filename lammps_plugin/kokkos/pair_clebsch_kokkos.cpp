@@ -199,10 +199,7 @@ typename clebsch_lammps::GraphKokkos<DeviceType>::Step PairClebschKokkos<DeviceT
   step.local = atom->nlocal;
   step.all = atom->nlocal + atom->nghost;
   step.new_list = list_watch_.is_new(lmp);
-  if (halo_kokkos_) {
-    if constexpr (!on_host<DeviceType>) halo_kokkos_->follow_positions(atom_kokkos_->k_x.template view<LMPHostType>());
-    step.new_list = halo_kokkos_->is_new(step.new_list);
-  }
+  if (halo_kokkos_) step.new_list = halo_kokkos_->is_new(step.new_list);
   step.mode = communication_.mode();
   const bool fold = communication_.folds();
   if (fold && step.new_list) exchange_.find_owners(this);

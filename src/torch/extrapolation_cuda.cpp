@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kOp = "extrapolation (cuda)";
 /// Columns up to which the kernel, which passes over a row's features for every 64, is faster: of 128 columns and 8,000
-/// rows it takes 28 us on an H100, cuBLAS's product and what follows it 51.
+/// rows it takes 32 us on an H100, cuBLAS's product and what is around it 51.
 constexpr int64_t kFewColumns = 128;
 
 /// Of rows (n, d), all by one matrix (d, k).

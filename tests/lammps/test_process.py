@@ -56,6 +56,15 @@ def test_other_lammps_is_refused(lammps, model):
     assert run.output.count("is not loaded") == 1
 
 
+def test_lammps_of_another_mpi_is_refused(lammps):
+    """The message names both, and what to build the plugin with."""
+    environment = {"LD_PRELOAD": "libothermpi.so", "LD_LIBRARY_PATH": f"{BINARIES}:{library_path()}"}
+    run = lammps(f'plugin load "{lammps.plugin}"\nprint "still here"\n', env=environment)
+    joined = " ".join(run.output.split())
+    assert "compiled for the MPI library MPICH, got Open MPI v4.1.4" in joined
+    assert "-DMPI_CXX_COMPILER=" in joined and "still here" in joined
+
+
 def test_foreign_blas_is_kept_out(lammps, model):
     """Another library of the process has products of the same names, here wrong ones: torch's stay torch's own."""
     reference = lammps.reference(random_system(), model)

@@ -114,19 +114,25 @@ TEST(CudaInteractionPlan, RoundsOfBlocksEndFull) {
   const Schedule schedule = generate(*cached_problem(named_problem("mace-M").problem), 1, Scalar::f32, limits).schedule;
   ASSERT_EQ(schedule.receivers_per_block, 1);
   const int64_t slots = int64_t{limits.multiprocessors} * schedule.min_blocks;
-  const auto splits = [&](int64_t rows, bool one_round) {
-    return balanced_splits(schedule, limits, rows, 158 * rows, one_round);
-  };
-  EXPECT_EQ(splits(slots, false), 1);
-  EXPECT_GE(splits(slots + slots / 4, false), 3);
-  EXPECT_EQ(splits(slots + slots / 4, true), 1);
-  EXPECT_EQ(splits(20 * slots, false), 1);
-  for (const bool one_round : {false, true}) {
-    EXPECT_EQ(splits(0, one_round), 1);
-    EXPECT_EQ(splits(slots / 6, one_round), 6);
-    EXPECT_LE(splits(1, one_round), 158 / 16);
-    EXPECT_EQ(balanced_splits(schedule, limits, 1, 5 * 512, one_round), 64);
+  const auto backward = [&](int64_t rows) { return balanced_splits(schedule, limits, rows, 158 * rows); };
+  const auto forward = [&](int64_t rows) { return receiver_parts(schedule, limits, rows, 158 * rows); };
+  EXPECT_EQ(backward(slots), 1);
+  EXPECT_GE(backward(slots + slots / 4), 3);
+  EXPECT_EQ(backward(20 * slots), 1);
+  EXPECT_EQ(backward(slots / 6), 6);
+  EXPECT_LE(backward(1), 158 / 16);
+  EXPECT_EQ(backward(0), 1);
+  EXPECT_EQ(balanced_splits(schedule, limits, 1, 5 * 512), 64);
+  for (const int64_t rows : {slots, 20 * slots + slots / 4}) {
+    EXPECT_EQ(forward(rows).whole, rows);
+    EXPECT_EQ(forward(rows).splits, 1);
   }
+  EXPECT_EQ(forward(slots + slots / 4).whole, slots);
+  EXPECT_EQ(forward(slots + slots / 4).splits, 4);
+  EXPECT_EQ(forward(slots / 6).whole, 0);
+  EXPECT_EQ(forward(slots / 6).splits, 6);
+  EXPECT_EQ(receiver_parts(schedule, limits, 1, 5 * 512).splits, 64);
+  EXPECT_EQ(receiver_parts(schedule, limits, 2 * slots, 2 * slots * 600).splits, 2);
 }
 
 }  // namespace

@@ -154,31 +154,42 @@ struct Case {
     arguments.insert(arguments.end(), {&density_data, &density_index, &density_tables.pieces, &ratio, last});
   }
 
+  /// With `splits`, the first third of the receivers is whole all the same.
   std::vector<T> forward(int splits = 1) {
     types_ = tables.types;
     const Schedule& schedule = kernels.forward.schedule;
     int32_t out_rows = graph.view.n_nodes;
-    const int64_t count = out_rows * problem.out.dim();
-    std::vector<T> out(count, kUntouched), parts(splits * count, kUntouched);
-    void *target = splits > 1 ? parts.data() : out.data(), *result = out.data();
-    std::vector<T> density_parts(splits * out_rows, kUntouched);
+    const int group = schedule.receivers_per_block;
+    const int32_t whole = splits > 1 ? out_rows / (3 * group) * group : out_rows;
+    std::vector<T> out(out_rows * problem.out.dim(), kUntouched);
     density.assign(out_rows, kUntouched);
-    void *density_target = splits > 1 ? density_parts.data() : density.data(), *density_result = density.data();
+    launch_forward(0, whole, out_rows, 1, out.data(), density.data());
+    if (whole == out_rows) return out;
+    const int32_t rows = out_rows - whole;
+    long long count = rows * problem.out.dim(), density_count = rows;
+    std::vector<T> parts(splits * count, kUntouched), density_parts(splits * rows, kUntouched);
+    launch_forward(whole, rows, rows, splits, parts.data(), density_parts.data());
+    void *from = parts.data(), *to = out.data() + whole * problem.out.dim();
+    kernels.sums.launch("sum_parts", (count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads,
+                        {&from, &count, &splits, &to});
+    from = density_parts.data();
+    to = density.data() + whole;
+    kernels.sums.launch("sum_parts", 1, 1, kReductionThreads, {&from, &density_count, &splits, &to});
+    return out;
+  }
+
+  /// Receivers from `first` on, `rows` of them in `splits` parts of part_rows rows.
+  void launch_forward(int32_t first, int32_t rows, int32_t part_rows, int splits, void* target, void* density_target) {
+    if (rows == 0) return;
+    int32_t out_rows = graph.view.n_nodes;
+    const Schedule& schedule = kernels.forward.schedule;
     each_launch(schedule, [&](int unit) {
       std::vector<void*> arguments = head(unit);
-      arguments.insert(arguments.end(), {&out_rows, &target});
+      arguments.insert(arguments.end(), {&out_rows, &first, &part_rows, &target});
       add_density(arguments, &density_target);
-      kernels.forward_program.launch(kernels.forward.name, blocks(schedule, out_rows), splits, schedule.threads(),
+      kernels.forward_program.launch(kernels.forward.name, blocks(schedule, rows), splits, schedule.threads(),
                                      arguments);
     });
-    if (splits > 1) {
-      long long total = count;
-      kernels.sums.launch("sum_parts", (count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads,
-                          {&target, &total, &splits, &result});
-      total = out_rows;
-      kernels.sums.launch("sum_parts", 1, 1, kReductionThreads, {&density_target, &total, &splits, &density_result});
-    }
-    return out;
   }
 
   struct Gradients {

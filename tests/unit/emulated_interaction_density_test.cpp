@@ -1,5 +1,6 @@
 // The generated kernels of interaction_density in the emulator against slow loops in fp64: the density beside the
 // messages and its part of the vectors' gradient, on the graphs and under the plans where either could go wrong.
+#include "cuda/interaction/interaction.h"
 #include "emulated_interaction_case.h"
 
 namespace clebsch::cuda {
@@ -49,6 +50,60 @@ TEST(EmulatedInteractionDensity, BesideSplines) {
   ASSERT_TRUE(kernels.forward.schedule.spline);
   std::mt19937_64 random(reference::fresh_seed());
   Case<double>(kernels, small_graph(random, 3, 4, 6, 40, 3, 3), 3, 5, 24).compare(1e-11, 33, 2);
+}
+
+/// The launcher, on a device with eight places for receivers: 4 receivers are split to fill them, of 11 the first eight
+/// are whole and the others split.
+TEST(EmulatedInteractionDensity, ReceiversOfTheLastRoundAreSplit) {
+  std::mt19937_64 random(reference::fresh_seed());
+  setenv("CLEBSCH_CUDA_INTERACTION", "blocks=1,receivers=1", 1);
+  for (const bool density : {false, true}) {
+    const auto problem = std::make_shared<const Problem>(Problem::parse(named_problem("test-one-channel").problem));
+    const Kernels<double> kernels(problem->str(), {}, density);
+    const auto launcher = Interaction::make(problem, Scalar::f64, false, density);
+    for (const int32_t rows : {4, 11}) {
+      SCOPED_TRACE(rows);
+      Case<double> test(kernels, small_graph(random, rows, rows, rows + 1, 400), 2, 3);
+      const std::vector<double> expected = test.forward();
+      const std::vector<double> density_expected = test.density;
+      const GraphView& g = test.graph.view;
+      InteractionOperands o;
+      o.x = test.x_data;
+      o.edge_vec = g.edge_vec;
+      o.senders = g.senders;
+      o.types = g.types;
+      o.table = test.table_data;
+      o.table_index = test.tables.table_index.data();
+      o.cutoffs = test.tables.cutoffs.data();
+      o.type_count = test.tables.types;
+      o.tables = static_cast<int32_t>(test.tables.values.size() / (test.tables.pieces + 1) / kTableOrder /
+                                      static_cast<size_t>(problem->weight_count));
+      o.pieces = test.tables.pieces;
+      o.row_ptr = g.row_ptr;
+      o.row_limit = g.layer_rows;
+      o.graph_rows = g.n_rows;
+      o.nodes = g.n_nodes;
+      o.edges = g.row_ptr[g.n_rows];
+      std::vector<double> sums(static_cast<size_t>(g.n_nodes), kUntouched), out(expected.size(), kUntouched);
+      o.density.table = test.density_table.data();
+      o.density.index = test.density_tables.table_index.data();
+      o.density.tables = o.tables;
+      o.density.pieces = test.density_tables.pieces;
+      o.density.sum = sums.data();
+      const int64_t bytes = launcher->forward_workspace(o, g.n_nodes), row = problem->out.dim() + density;
+      // All receivers, or the last ones, have a row a part.
+      const int64_t split = rows == 4 ? g.n_nodes : g.n_nodes - 8;
+      EXPECT_GT(bytes, split * row * 8);
+      EXPECT_EQ(bytes % (split * row * 8), 0);
+      std::vector<char> workspace(static_cast<size_t>(bytes));
+      launcher->forward(o, g.n_nodes, out.data(), workspace.data(), nullptr);
+      EXPECT_LE(reference::array_error(out, expected, out.size()), 1e-12);
+      if (density) {
+        EXPECT_LE(reference::array_error(sums, density_expected, sums.size()), 1e-12);
+      }
+    }
+  }
+  unsetenv("CLEBSCH_CUDA_INTERACTION");
 }
 
 /// Graphs that a run meets; one small problem, so that it compiles once.

@@ -159,7 +159,7 @@ Interaction::Slab Interaction::slab(const Schedule& schedule, const InteractionO
   // A slab takes whole rounds of the blocks that the device runs at a time: one that fills a little of another round
   // costs all of it. Two receivers less than fit, since a slab begins and ends inside of a receiver.
   const int64_t at_once = int64_t{limits_.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block /
-                          balanced_splits(schedule, limits_, rows, edges, false);
+                          balanced_splits(schedule, limits_, rows, edges);
   const double average = static_cast<double>(edges) / static_cast<double>(rows);
   const double round = std::max(1.0, static_cast<double>(at_once) * average);
   const double bytes = static_cast<double>(slab.edge_bytes);
@@ -189,8 +189,18 @@ void Interaction::check(const InteractionOperands& operands) const {
 }
 
 int64_t Interaction::forward_workspace(const InteractionOperands& operands, int64_t out_rows) const {
-  const int64_t parts = balanced_splits(variant(0).schedule, limits_, operands.graph_rows, operands.edges, true);
-  return parts > 1 ? parts * out_rows * (problem_->out.dim() + (density_ ? 1 : 0)) * scalar_bytes(scalar_) : 0;
+  const ReceiverParts parts = parts_of(variant(0).schedule, operands, out_rows);
+  const int64_t numbers = problem_->out.dim() + (density_ ? 1 : 0);
+  return parts.splits > 1 ? parts.splits * (out_rows - parts.whole) * numbers * scalar_bytes(scalar_) : 0;
+}
+
+ReceiverParts Interaction::parts_of(const Schedule& schedule, const InteractionOperands& operands,
+                                    int64_t out_rows) const {
+  const ReceiverParts parts = receiver_parts(schedule, limits_, operands.graph_rows, operands.edges);
+  // Rows of out beyond the graph's are written as well, and every part has them: many would cost what the parts gain.
+  const bool many = parts.whole > 0 && out_rows - parts.whole > 2 * (operands.graph_rows - parts.whole);
+  if (parts.splits == 1 || many) return {out_rows, 1};
+  return parts;
 }
 
 void Interaction::forward(const InteractionOperands& operands, int64_t out_rows, void* out, void* workspace,
@@ -198,22 +208,30 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   if (out_rows == 0) return;
   check(operands);
   const Variant& kernels = variant(0);
-  const int64_t parts = balanced_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges, true);
-  const int64_t count = out_rows * problem_->out.dim();
-  // The parts of the density stand behind those of the messages.
-  void* density_parts = static_cast<char*>(workspace) + (parts > 1 ? parts * count * scalar_bytes(scalar_) : 0);
+  const ReceiverParts parts = parts_of(kernels.schedule, operands, out_rows);
   InteractionArguments arguments{false, density_, false, operands};
   arguments.out_rows = static_cast<int32_t>(out_rows);
-  arguments.out = parts > 1 ? workspace : out;
-  if (parts > 1) arguments.o.density.sum = density_parts;
-  launch_units(kernels, out_rows, parts, arguments, stream);
-  if (parts == 1) return;
-  const int32_t splits = static_cast<int32_t>(parts);
+  arguments.part_rows = arguments.out_rows;
+  arguments.out = out;
+  if (parts.whole > 0) launch_units(kernels, parts.whole, 1, arguments, stream);
+  const int64_t rows = out_rows - parts.whole, count = rows * problem_->out.dim();
+  if (rows == 0) return;
+  const auto behind = [&](void* from, int64_t numbers) {
+    return static_cast<void*>(static_cast<char*>(from) + numbers * scalar_bytes(scalar_));
+  };
+  // The parts of the density stand behind those of the messages.
+  void* const density_parts = behind(workspace, parts.splits * count);
+  arguments.first_row = static_cast<int32_t>(parts.whole);
+  arguments.part_rows = static_cast<int32_t>(rows);
+  arguments.out = workspace;
+  arguments.o.density.sum = density_parts;
+  launch_units(kernels, rows, parts.splits, arguments, stream);
+  const int32_t splits = static_cast<int32_t>(parts.splits);
   kernels.sum_parts.launch((count + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {workspace, count, splits, out});
+                           {workspace, count, splits, behind(out, parts.whole * problem_->out.dim())});
   if (!density_) return;
-  kernels.sum_parts.launch((out_rows + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
-                           {density_parts, out_rows, splits, operands.density.sum});
+  kernels.sum_parts.launch((rows + kReductionThreads - 1) / kReductionThreads, 1, kReductionThreads, stream,
+                           {density_parts, rows, splits, behind(operands.density.sum, parts.whole)});
 }
 
 void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t splits, InteractionArguments arguments,
@@ -268,7 +286,7 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
     arguments.bad = const_cast<int*>(sums.bad);
     arguments.largest = sums.largest;
   }
-  const int64_t parts = balanced_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges, false);
+  const int64_t parts = balanced_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges);
   const int64_t step = by_sender ? slab(kernels.schedule, operands).edges : std::max<int64_t>(operands.edges, 1);
   for (int64_t first = 0; first == 0 || first < operands.edges; first += step) {
     const int32_t begin = static_cast<int32_t>(first);

@@ -81,6 +81,8 @@ class Interaction {
   Slab slab(const Schedule& schedule, const InteractionOperands& operands) const;
   void check(const InteractionOperands& operands) const;
   /// The launches over which the units of a schedule are spread.
+  /// How forward splits receivers: all `out_rows` are whole where there is nothing to split.
+  ReceiverParts parts_of(const Schedule& schedule, const InteractionOperands& operands, int64_t out_rows) const;
   void launch_units(const Variant& kernels, int64_t rows, int64_t splits, InteractionArguments arguments,
                     Stream stream) const;
 

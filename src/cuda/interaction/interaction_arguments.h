@@ -41,6 +41,9 @@ struct InteractionArguments {
   InteractionOperands o = {};
   int32_t first_unit = 0;
   int32_t out_rows = 0;
+  /// Forward, the receivers of a launch begin with first_row, which is the first row of out and of density.sum; a part
+  /// of split receivers has part_rows rows there.
+  int32_t first_row = 0, part_rows = 0;
   void* out = nullptr;
   const void* grad_out = nullptr;
   int32_t edge_begin = 0, edge_end = 0;
@@ -77,6 +80,8 @@ struct InteractionArguments {
       visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
     } else {
       visit("int out_rows", out_rows);
+      visit("int first_row", first_row);
+      visit("int part_rows", part_rows);
       visit("real* __restrict__ out", out);
     }
     if (!density) return;

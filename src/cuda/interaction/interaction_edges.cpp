@@ -203,7 +203,7 @@ void InteractionEdges::write_density(SourceWriter& w) const {
   w.line("if (edges.thread == 0{}) {{", schedule_.launches > 1 ? " && first_unit == 0" : "");
   w.text("real total = all_density[group][0];");
   for (int unit = 1; unit < units; ++unit) w.line("total += all_density[group][{}];", unit);
-  w.line("density[static_cast<int64>(blockIdx.y) * out_rows + {}] = total;", row_again("group"));
+  w.line("density[static_cast<int64>(blockIdx.y) * part_rows + {}] = total;", row_again("group"));
   w.text("}");
 }
 
@@ -312,7 +312,7 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
   // This is so little shared memory that the budget of a chunk ignores it.
   if (density_ && !backward()) w.line("__shared__ real all_density[{}][{}];", groups, units);
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
-  w.line("const int row = blockIdx.x * {} + group;", groups);
+  w.line("const int row = {}blockIdx.x * {} + group;", backward() ? "" : "first_row + ", groups);
   w.line("if (row >= {}) return;", rows);
   w.text("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
 }

@@ -94,7 +94,7 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
   write_edge_range(w, "");
   w.text("}");
   edges.make_edges(w);
-  w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
+  w.line("out += (static_cast<int64>(blockIdx.y) * part_rows + row - first_row) * {};", problem.out.dim());
   write_untouched(w, context, "edges.thread");
   if (density) edges.start_density(w);
   write_dispatch(w, schedule, "edges, begin, end, out");

@@ -266,28 +266,56 @@ int64_t receiver_splits(const Schedule& schedule, const DeviceLimits& limits, in
   return std::clamp<int64_t>(std::max((average + kLongReceiver - 1) / kLongReceiver, to_fill), 1, kMostSplits);
 }
 
-int64_t balanced_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges,
-                        bool one_round) {
-  // Edges that a block could do while it begins; a last round with few blocks a multiprocessor takes this part of the
-  // time of a full one (both of mace-M on an H100); less gain than kGain is none.
-  constexpr double kBeginning = 5, kLastRound = 0.8, kGain = 0.05;
-  constexpr int64_t kShortestPart = 16, kMostSplits = 64;
+namespace {
+
+constexpr int64_t kShortestTablePart = 16, kMostTableParts = 64;
+
+/// Time of so many rounds of blocks of so many edges, in that of an edge. A block could do some edges while it begins;
+/// a last round with few blocks a multiprocessor takes part of the time of a full one (both of mace-M on an H100).
+double rounds_cost(double rounds, double edges) {
+  constexpr double kBeginning = 5, kLastRound = 0.8;
+  const double full = std::floor(rounds), rest = rounds - full;
+  return (full + (rest > 0 ? kLastRound + (1 - kLastRound) * rest : 0)) * (edges + kBeginning);
+}
+
+}  // namespace
+
+int64_t balanced_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges) {
+  constexpr double kWorthIt = 0.95;
   const int64_t least = receiver_splits(schedule, limits, rows, edges);
   if (rows <= 0 || edges <= 0) return least;
   const double average = static_cast<double>(edges) / static_cast<double>(rows);
   const double slots = static_cast<double>(int64_t{limits.multiprocessors} * schedule.min_blocks);
-  const double blocks = static_cast<double>(std::max<int64_t>(1, receiver_blocks(schedule, rows)));
+  const double blocks = static_cast<double>(receiver_blocks(schedule, rows));
   const auto cost = [&](int64_t splits) {
-    const double rounds = blocks * static_cast<double>(splits) / slots, full = std::floor(rounds), rest = rounds - full;
-    const double time = full + (rest > 0 ? kLastRound + (1 - kLastRound) * rest : 0);
-    return time * (average / static_cast<double>(splits) + kBeginning);
+    return rounds_cost(blocks * static_cast<double>(splits) / slots, average / static_cast<double>(splits));
   };
   int64_t best = least;
-  for (int64_t s = least + 1; s <= std::min(kMostSplits, static_cast<int64_t>(average) / kShortestPart); ++s) {
-    if (one_round && blocks * static_cast<double>(s) > slots) break;
-    if (cost(s) < (best == least ? 1 - kGain : 1) * cost(best)) best = s;
-  }
+  for (int64_t s = least + 1; s <= std::min(kMostTableParts, static_cast<int64_t>(average) / kShortestTablePart); ++s)
+    if (cost(s) < (best == least ? kWorthIt : 1) * cost(best)) best = s;
   return best;
+}
+
+ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges) {
+  // Parts have to be written, read and summed.
+  constexpr double kWorthIt = 0.9;
+  const int64_t least = receiver_splits(schedule, limits, rows, edges);
+  if (rows <= 0 || edges <= 0) return {0, least};
+  const double average = static_cast<double>(edges) / static_cast<double>(rows);
+  const int64_t slots = int64_t{limits.multiprocessors} * schedule.min_blocks, blocks = receiver_blocks(schedule, rows);
+  const int64_t full = blocks / slots, rest = blocks - full * slots;
+  const int64_t most = std::min(kMostTableParts, static_cast<int64_t>(average) / kShortestTablePart);
+  const int64_t splits = rest > 0 ? std::min(slots / rest, most) : 1;
+  if (full == 0) return {0, std::max(least, splits)};
+  if (least > 1) return {0, least};
+  const auto part = [&](int64_t of) { return static_cast<double>(of) / static_cast<double>(slots); };
+  if (splits > 1) {
+    const double whole = rounds_cost(part(blocks), average),
+                 beginning = rounds_cost(static_cast<double>(full), average);
+    const double end = rounds_cost(part(rest * splits), average / static_cast<double>(splits));
+    if (beginning + end < kWorthIt * whole) return {full * slots * schedule.receivers_per_block, splits};
+  }
+  return {rows, 1};
 }
 
 }  // namespace clebsch::cuda

@@ -121,10 +121,15 @@ int64_t receiver_blocks(const Schedule& schedule, int64_t rows);
 /// Blocks that share one receiver, so that few or long receivers still fill the device.
 int64_t receiver_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 /// The same with a table, where a block may take as few as 16 edges: so many that the rounds in which the device runs
-/// the blocks end full, as far as the blocks' beginnings do not cost more. `one_round`: no more blocks than it runs at
-/// a time, because each part of a receiver has results of its own to be summed.
-int64_t balanced_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges,
-                        bool one_round);
+/// the blocks end full, as far as the blocks' beginnings do not cost more.
+int64_t balanced_splits(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
+/// The same where each part of a receiver has results of its own, which are summed: the first receivers, as many as
+/// fill rounds, are whole, and those of a last round that would be far from full are split to fill it.
+struct ReceiverParts {
+  int64_t whole = 0;   ///< receivers that are not split
+  int64_t splits = 1;  ///< parts of each of the others
+};
+ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 
 /// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);

@@ -83,8 +83,15 @@ Kernels* load(const KernelShape& shape) {
       found[at].take_shared_memory(wide_sum_bytes(shape));
       (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
     }
-    kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
-    kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
+    found = entries("wide_rows", {"wide_rows", "wide_rows_of_two", "wide_rows_of_four"});
+    for (size_t at = 0; at < found.size(); ++at) {
+      found[at].take_shared_memory(wide_row_bytes(shape));
+      kernels->wide_rows[at] = found[at];
+    }
+    if (const QuadMemory memory(shape.d, shape.dv); memory.all_rows) {
+      kernels->wide_quad_rows = entries("wide_quads", {"wide_quad_rows"})[0];
+      kernels->wide_quad_rows.take_shared_memory(static_cast<unsigned>(memory.rows));
+    }
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
     kernels->wide_query_gradients = found[0];
     kernels->wide_query_gradients.take_shared_memory(wide_gradient_bytes(shape, false));
@@ -121,7 +128,10 @@ std::vector<std::string> device_sources(const KernelShape& shape, const cuda::De
                                  "causal_rows"};
   if (takes_half_kernels(shape, limits.arch))
     names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal", "half_causal_gradients"});
-  if (takes_wide_kernels(shape, limits)) names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
+  if (takes_wide_kernels(shape, limits)) {
+    names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
+    if (QuadMemory(shape.d, shape.dv).all_rows) names.push_back("wide_quads");
+  }
   return names;
 }
 

@@ -14,7 +14,8 @@ struct Kernels {
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
   cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
   cuda::KernelOf<HalfArguments> wide_sums[3], wide_query_sums[3];  // clusters of 1, 2 and 4 blocks
-  cuda::KernelOf<HalfArguments> wide_rows;
+  cuda::KernelOf<HalfArguments> wide_rows[3];                      // the same
+  cuda::KernelOf<RowArguments> wide_quad_rows;                     // where matrices fit (QuadMemory)
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;
@@ -89,6 +90,7 @@ struct Partial {
   int chunks = 1;
   Memory memory;  ///< null: in the room
 
+  explicit Partial(int fit) : chunks(fit) {}
   Partial(const Room& room, size_t each, int wanted, int unit, const Allocate& allocate) : chunks(wanted) {
     const auto fit = static_cast<int>(std::min<size_t>(room.bytes / std::max<size_t>(1, each), 1 << 20)) / unit * unit;
     if (4 * fit >= wanted) {

@@ -51,7 +51,7 @@ struct ExactGrid {
     if (kernels.quads) {
       const int64_t average = sizes.offsets ? (rows + sizes.sequences - 1) / std::max(1, sizes.sequences) : rows;
       parts = quad_parts(heads, average);
-      threads = kQuadThreads;
+      threads = QuadMemory(shape.d, shape.dv).threads;
       return;
     }
     parts = parts_for(sizes, rows, exact_rows(shape));
@@ -85,6 +85,26 @@ struct HalfChunks {
   }
 };
 
+/// Where the forward pass of many heads by warpgroups keeps what lies between its kernels: at the head's own outputs,
+/// which are written when the blocks of the head have read it; in memory of its own otherwise, which is little for few
+/// heads.
+struct InOutputs {
+  bool fragments = false, sums = false;
+  int cluster = 1, chunks = 1;  ///< blocks of a head's rows; chunks of keys for whose partial sums there is room
+  size_t of_head = 0;           ///< bytes of a head's outputs
+
+  InOutputs(const Kernels& kernels, const KernelShape& shape, const Shape& sizes, int64_t heads, int parts) {
+    const auto one = static_cast<size_t>(sums_of(shape)) * 4;
+    of_head = static_cast<size_t>(sizes.queries * shape.dv) * 2;
+    fragments = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 && parts <= 5 &&
+                of_head >= 2 * one;
+    if (!fragments) return;
+    cluster = parts >= 4 ? 4 : parts >= 2 ? 2 : 1;
+    chunks = static_cast<int>(std::min<size_t>(of_head / one - 1, 1 << 20));
+    sums = QuadMemory(shape.d, shape.dv).all_rows;
+  }
+};
+
 }  // namespace
 
 void device_forward(const KernelShape& shape, RowArguments a, double* sums, const Allocate& allocate,
@@ -92,6 +112,14 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   const auto kernels = kernels_of(shape);
   const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
   if (heads == 0) return;
+  const bool fills = kernels->wide && shape.d + shape.dv > 128;  // a block fills a multiprocessor
+  const InOutputs inside(*kernels, shape, a.shape, heads, chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1));
+  Memory own_sums;
+  double* const wanted_sums = sums;
+  if (!sums && !inside.sums) {
+    own_sums = allocate(static_cast<size_t>(key_heads * sums_of(shape)) * 8);
+    sums = at<double>(own_sums);
+  }
   a.sums = sums;
   SumArguments exact;
   exact.shape = a.shape;
@@ -113,7 +141,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.k = a.k;
   half.v = a.v;
   half.multiplicity = a.multiplicity;
-  half.sums = sums;
+  half.sums = wanted_sums;
   half.out = a.out;
   half.norm = static_cast<float*>(a.norm);
   half.eps = static_cast<float>(a.eps);
@@ -121,16 +149,22 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   const auto one = static_cast<size_t>(key_heads * sums_of(shape));
   // What few heads' many chunks leave behind has to be read again: half as many then. So where a block fills a
   // multiprocessor.
-  const bool fills = kernels->wide && shape.d + shape.dv > 128;
   const bool few = key_heads < 16 || fills;
   const HalfChunks chunks(*kernels, chunks_for(key_heads, a.shape.keys, 128, few ? 2 : 1), 1, few);
-  const Partial partial(out, kernels->wide && chunks.partials == 1 ? 0 : one * 4, chunks.partials, 1, allocate);
+  const Partial partial = inside.fragments ? Partial(std::min(chunks.partials, inside.chunks))
+                                           : Partial(out, kernels->wide && chunks.partials == 1 ? 0 : one * 4,
+                                                     chunks.partials, 1, allocate);
   half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
-  const size_t fragments = one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
+  const size_t fragments = inside.fragments ? 0 : one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
   const Memory small = allocate(fragments + scales + traces + flags);
   half.fragments = small.get();
+  if (inside.fragments) {
+    half.partial_step = static_cast<long long>(inside.of_head / 4);
+    half.fragment_step = static_cast<long long>(inside.of_head);
+    half.fragments = static_cast<char*>(a.out) + inside.of_head - static_cast<size_t>(sums_of(shape)) * 4;
+  }
   half.scales = at<float>(small, fragments);
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
@@ -144,15 +178,27 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
     half.chunks = partial.chunks;
     kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
   }
-  if (kernels->wide) {
+  if (inside.fragments) {
+    half.parts = inside.cluster;
+    kernels->wide_rows[inside.cluster / 2].launch(heads * half.parts, 256, stream, half);
+  } else if (kernels->wide) {
     half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
-    kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
+    kernels->wide_rows[0].launch(heads * half.parts, 256, stream, half);
   } else {
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
     kernels->half_rows.launch(heads * half.parts, 256, stream, half);
   }
   // What follows returns at once for heads without flagged queries; all queries of the others are done again.
   exact.head_flags = a.head_flags = half.head_flags;
+  if (!sums) {
+    exact.chunks = 1;
+    exact.partial = a.out;
+    exact.partial_step = a.sums_step = static_cast<long long>(inside.of_head / 8);
+    a.sums = static_cast<double*>(a.out);
+    kernels->sums_of_keys.launch(key_heads * tiles_of(shape), 256, stream, exact);
+    kernels->wide_quad_rows.launch(heads, 4, QuadMemory(shape.d, shape.dv).threads, stream, a);
+    return;
+  }
   exact_sums(*kernels, shape, exact, false, out, allocate, stream);
   kernels->rows_of_queries.launch(heads, grid.parts, grid.threads, stream, a);
 }

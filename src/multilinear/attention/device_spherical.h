@@ -25,7 +25,8 @@ bool takes_quad_kernels(const KernelShape& shape, int arch);
 /// Whether Hopper's products of four warps make them: also head sizes 64 or 128.
 bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limits);
 
-/// q, k, v, multiplicity, offsets of `arguments` to out, norm and sums (key heads of all sequences, d, d + dv).
+/// q, k, v, multiplicity, offsets of `arguments` to out, norm and sums (key heads of all sequences, d, d + dv), which
+/// may be null where no gradient will want them.
 /// Asynchronous on the stream, the host never waits.
 void device_forward(const KernelShape& kernels, RowArguments arguments, double* sums, const Allocate& allocate,
                     cuda::Stream stream);

@@ -27,27 +27,32 @@ struct Results {
   at::Tensor out, norm, sums;
 };
 
-Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets, bool causal) {
-  const auto plain = q.options().requires_grad(false);
+at::Tensor empty_sums(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets) {
   const c10::SymInt sequences = offsets ? offsets->sym_size(0) - 1 : q.sym_size(0);
+  return at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
+                          q.options().requires_grad(false).dtype(at::kDouble));
+}
+
+/// `keep`: sums too, which the gradient takes. Causal ones change along a sequence: the gradient makes them again.
+Results results(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets, bool causal,
+                bool keep) {
+  const auto plain = q.options().requires_grad(false);
   Results made;
   made.out = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, plain);
   made.norm = at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2)}, plain.dtype(real_of(q.scalar_type())));
-  // Causal sums change along a sequence: the gradient makes them again.
-  made.sums = causal ? at::empty({0}, plain.dtype(at::kDouble))
-                     : at::empty_symint({sequences, k.sym_size(1), q.sym_size(3), q.sym_size(3) + v.sym_size(3)},
-                                        plain.dtype(at::kDouble));
+  made.sums = keep && !causal ? empty_sums(q, k, v, offsets) : at::empty({0}, plain.dtype(at::kDouble));
   return made;
 }
 
 Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
-              const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal) {
+              const Optional& multiplicity_given, const Optional& offsets, double eps, bool causal, bool keep) {
   const Shape shape = check(q_given, k_given, v_given, multiplicity_given, offsets, eps, causal);
   const at::Tensor q = contiguous(q_given), k = contiguous(k_given), v = contiguous(v_given);
   const Optional multiplicity = contiguous(multiplicity_given);
-  const Results made = results(q, k, v, offsets, causal);
+  const Results made = results(q, k, v, offsets, causal, keep);
   const int number = number_of(q.scalar_type());
   if (q.device().is_cpu()) {
+    const at::Tensor sums = keep || causal ? made.sums : empty_sums(q, k, v, offsets);
     HostArguments a;
     a.shape = shape;
     a.number = number;
@@ -58,7 +63,7 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
     a.eps = eps;
     a.out = made.out.mutable_data_ptr();
     a.norm = made.norm.mutable_data_ptr();
-    a.sums = made.sums.mutable_data_ptr<double>();
+    a.sums = sums.mutable_data_ptr<double>();
     (causal ? host_causal_forward : host_forward)(a);
     return {made.out, made.norm, made.sums};
   }
@@ -77,7 +82,8 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
   if (causal) {
     device_causal_forward(kernels, a, allocator(q.device()), current_stream(q.device()));
   } else {
-    device_forward(kernels, a, made.sums.mutable_data_ptr<double>(), allocator(q.device()), current_stream(q.device()));
+    device_forward(kernels, a, keep ? made.sums.mutable_data_ptr<double>() : nullptr, allocator(q.device()),
+                   current_stream(q.device()));
   }
   return {made.out, made.norm, made.sums};
 #else
@@ -148,9 +154,9 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
 }
 
 Three forward_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional&,
-                   const Optional& offsets, double, bool causal) {
+                   const Optional& offsets, double, bool causal, bool keep) {
   require(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, "{}: expected q, k and v of four dimensions", kOp);
-  const Results made = results(q, k, v, offsets, causal);
+  const Results made = results(q, k, v, offsets, causal, keep);
   return {made.out, made.norm, made.sums};
 }
 
@@ -166,7 +172,7 @@ Four backward_meta(const at::Tensor&, const Optional&, const at::Tensor& q, cons
 TORCH_LIBRARY_FRAGMENT(clebsch, library) {
   library.def(
       "spherical_attention(Tensor q, Tensor k, Tensor v, Tensor? multiplicity, Tensor? offsets, float eps, bool "
-      "causal=False) -> "
+      "causal=False, bool keep=True) -> "
       "(Tensor, Tensor, Tensor)");
   library.def(
       "spherical_attention_backward(Tensor grad, Tensor? grad_norm, Tensor q, Tensor k, Tensor v, Tensor? "

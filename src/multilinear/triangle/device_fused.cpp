@@ -91,8 +91,6 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     int stages = std::min(all, kMostStages);
     while (stages >= kFewestStages && bytes(stages, buffers) > room) --stages;
     if (stages >= kFewestStages) {
-      // Two warpgroups have registers for 24 numbers of a row, of 16 lanes or of 32, and as many of the next.
-      if ((plan.d % 128 == 0 && plan.d <= 384) || (plan.d % 256 == 0 && plan.d <= 768)) plan.normers = 8;
       take(stages, buffers);
       return true;
     }

@@ -52,6 +52,7 @@ struct RowArguments {
   const void* grad = nullptr;             ///< of out
   const void* grad_norm = nullptr;        ///< as norm; null: zeros
   const double* sums = nullptr;           ///< of the keys
+  long long sums_step = 0;                ///< doubles from a key head's to the next; 0: they are next to each other
   const double* gradient_sums = nullptr;  ///< of the queries
   double* coefficients = nullptr;         ///< as in SumArguments
   int coefficient_step = 2;
@@ -78,8 +79,10 @@ struct HalfArguments {
   const void* v = nullptr;
   const void* multiplicity = nullptr;  ///< as SumArguments; heads with others than 0 and 1 are flagged by a 2
   float* partial = nullptr;            ///< (key heads, chunks, tiles, d, 8)
-  double* sums = nullptr;              ///< (key heads, d, d + dv)
+  long long partial_step = 0;          ///< floats from a key head's to the next; 0: they are next to each other
+  double* sums = nullptr;              ///< (key heads, d, d + dv); null: not wanted
   void* fragments = nullptr;           ///< (key heads, tiles, d / 16, 32) uint4: high and low 16-bit terms
+  long long fragment_step = 0;         ///< bytes from a key head's to the next; 0: they are next to each other
   float* scales = nullptr;             ///< (key heads, tiles): a sum is (high + low) scale
   float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
   int* head_flags = nullptr;           ///< (key heads)
@@ -134,14 +137,13 @@ struct HalfGradients {
   int wide = 0;                   ///< as HalfArguments; those of G alone are then of kD / 8 tiles
 };
 
-/// Threads of a block of exact_quads.cu.
-constexpr int kQuadThreads = 512;
-/// Its shared memory: all columns that a kernel multiplies with, if these are at most kMost bytes, or 32 of each
-/// matrix; 256 bytes a row of 32 columns.
+/// Blocks of exact_quads.cu: threads, as many as registers allow, and shared memory: all columns that a kernel
+/// multiplies with, if these are at most kMost bytes, or 32 of each matrix; 256 bytes a row of 32 columns.
 struct QuadMemory {
   static constexpr int kMost = 98304;
   bool all_rows = false, all_queries = false, all_keys = false;
   int rows = 0, queries = 0, keys = 0;  ///< bytes
+  int threads = 512;
 
   CLEBSCH_BOTH constexpr QuadMemory(int d, int dv)
       : all_rows((d + dv) / 32 * d * 256 <= kMost),
@@ -149,7 +151,8 @@ struct QuadMemory {
         all_keys((d / 32 * (d + dv) + dv / 32 * d) * 256 <= kMost),
         rows(all_rows ? (d + dv) / 32 * d * 256 : d * 256),
         queries(all_queries ? d / 32 * (d + dv) * 256 : (d + dv) * 256),
-        keys(all_keys ? (d / 32 * (d + dv) + dv / 32 * d) * 256 : (d + dv) * 256) {}
+        keys(all_keys ? (d / 32 * (d + dv) + dv / 32 * d) * 256 : (d + dv) * 256),
+        threads(all_keys ? 640 : 512) {}
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

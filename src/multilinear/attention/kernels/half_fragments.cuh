@@ -165,6 +165,16 @@ struct HalfRows {
   }
 };
 
+/// A key head's partial sums, `a.chunks` times kSums of them, and its fragments.
+template <int kSums>
+__device__ __forceinline__ float* partial_of(const clebsch::attention::HalfArguments& a, int head) {
+  return a.partial + head * (a.partial_step ? a.partial_step : static_cast<long long>(a.chunks) * kSums);
+}
+template <int kSums>
+__device__ __forceinline__ char* fragments_of(const clebsch::attention::HalfArguments& a, int head) {
+  return static_cast<char*>(a.fragments) + head * (a.fragment_step ? a.fragment_step : 4ll * kSums);
+}
+
 /// Stores eight numbers of a row of `columns`, place `vector`.
 __device__ __forceinline__ void store_vector(void* tensor, long long row, int columns, int vector,
                                              const unsigned (&pairs)[4]) {

@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArgum
   __shared__ float terms[kD * 8], largest[kMostAddThreads / 32];
   const int threads = static_cast<int>(blockDim.x), groups = threads / kVectors;
   const int head = blockIdx.x / kTiles, tile = blockIdx.x % kTiles;
-  const float* from = a.partial + static_cast<long long>(head) * a.chunks * kD * kAll + tile * kD * 8;
+  const float* from = partial_of<kD * kAll>(a, head) + tile * kD * 8;
   const int group = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
   if (group < groups) {
     double sum[4] = {};
@@ -245,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArgum
     double sum = 0.0;
     for (int part = 0; part < groups; ++part) sum += parts[part * kD * 8 + at];
     sum *= factor;
-    a.sums[(static_cast<long long>(head) * kD + at / 8) * kAll + column_of(tile, at % 8)] = sum;
+    if (a.sums) a.sums[(static_cast<long long>(head) * kD + at / 8) * kAll + column_of(tile, at % 8)] = sum;
     terms[at] = static_cast<float>(sum);
     most = fmaxf(most, fabsf(terms[at]));
   }
@@ -257,8 +257,8 @@ extern "C" __global__ void __launch_bounds__(kMostAddThreads) half_add(HalfArgum
   }
   const long long at = static_cast<long long>(head) * kTiles + tile;
   if (a.wide) {
-    write_wide_fragments<kD, kTiles>(static_cast<uint4*>(a.fragments) + static_cast<long long>(head) * kD * kAll / 4,
-                                     a.scales + at, terms, most, tile);
+    write_wide_fragments<kD, kTiles>(reinterpret_cast<uint4*>(fragments_of<kD * kAll>(a, head)), a.scales + at, terms,
+                                     most, tile);
   } else {
     write_fragments<kD>(static_cast<uint4*>(a.fragments) + at * (kD / 16) * 32, a.scales + at, terms, most);
   }

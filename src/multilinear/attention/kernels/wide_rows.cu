@@ -9,17 +9,18 @@ using namespace clebsch::attention;
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
 constexpr int kRows = 128, kTerm = 2 * kD * kAll;
 
-/// Grid: sequences x heads x parts; a block takes every `parts`-th run of 128 rows of its head.
-extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) wide_rows(HalfArguments a) {
+/// A block takes every `parts`-th run of 128 rows of its head. A cluster of blocks is all of a head, whose fragments
+/// may lie where its outputs go.
+template <int kCluster>
+__device__ __forceinline__ void rows_of_head(const HalfArguments& a) {
   extern __shared__ __align__(128) char memory[];
   const int part_of_head = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   const int head = place % a.shape.heads, sequence = place / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   const Rows all = query_rows(a.shape, sequence, head);
-  if (static_cast<long long>(part_of_head) * kRows >= all.count) return;
+  if (kCluster == 1 && static_cast<long long>(part_of_head) * kRows >= all.count) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const char* fragments = static_cast<const char*>(a.fragments) + static_cast<long long>(key_head) * 2 * kTerm;
-  copy_terms<2 * kTerm>(memory, fragments);
+  copy_terms<2 * kTerm>(memory, fragments_of<kD * kAll>(a, key_head));
   const float* scales = a.scales + key_head * kTiles;
   float trace = 0.0f;
   for (int tile = 0; tile < kD / 8; ++tile) trace += __ldg(a.traces + key_head * (kD / 8) + tile);
@@ -38,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
   places(static_cast<long long>(part_of_head) * kRows, rows, there);
   next.load(a.q, rows, t);
   await_terms();
+  if (kCluster > 1) meet_cluster<kCluster>();
   bool flagged = false;
   for (long long block = static_cast<long long>(part_of_head) * kRows; block < all.count;
        block += static_cast<long long>(a.parts) * kRows) {
@@ -103,4 +105,17 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
     }
   }
   flag_head(a.head_flags + key_head, flagged);
+}
+
+/// Grid: sequences x heads x parts, which are those of a cluster.
+extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) wide_rows(HalfArguments a) {
+  rows_of_head<1>(a);
+}
+extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) __cluster_dims__(2, 1, 1)
+    wide_rows_of_two(HalfArguments a) {
+  rows_of_head<2>(a);
+}
+extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) __cluster_dims__(4, 1, 1)
+    wide_rows_of_four(HalfArguments a) {
+  rows_of_head<4>(a);
 }

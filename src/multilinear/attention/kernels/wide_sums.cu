@@ -49,19 +49,6 @@ __device__ __forceinline__ void copy_keys(char* stage, const unsigned short* k, 
 /// Where the four sums `at` of a tile lie: those that lanes write or read at once are in different banks.
 __device__ __forceinline__ int vector_at(int tile, int at) { return at ^ (tile % 2 + tile / 2 % 2 * 4); }
 
-/// All blocks of the cluster (of the block alone: its threads) are here, and what they wrote is there.
-template <int kCluster>
-__device__ __forceinline__ void meet_cluster() {
-  if constexpr (kCluster == 1) {
-    __syncthreads();
-  } else {
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
-        "barrier.cluster.wait.acquire.aligned;" ::
-            : "memory");
-  }
-}
-
 /// Four numbers at the same place in the shared memory of a block of the cluster.
 template <int kCluster>
 __device__ __forceinline__ float4 of_block(const float4* at, int block) {
@@ -246,9 +233,10 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
   for (int tile = rank * (kTiles / kCluster) + threadIdx.x / 32; tile < (rank + 1) * (kTiles / kCluster);
        tile += kWideThreads / 32) {
     float4* mine = tiles + tile * kTileVectors;
-    float4* partial = reinterpret_cast<float4*>(a.partial) +
-                      (static_cast<long long>(blockIdx.x / kCluster) * kTiles + tile) * kTileVectors;
-    double* to = a.sums + static_cast<long long>(head) * kD * kAll + 32 * (tile / 4) + 2 * (tile % 4);
+    float4* partial = reinterpret_cast<float4*>(partial_of<kD * kAll / kCluster>(a, head)) +
+                      (chunk / kCluster * kTiles + tile) * kTileVectors;
+    double* to =
+        a.sums ? a.sums + static_cast<long long>(head) * kD * kAll + 32 * (tile / 4) + 2 * (tile % 4) : nullptr;
     const float factor = kOfQueries ? sum_factor(a.largest + 3 * head, tile < kD / 8, true) : 1.0f;
     float most = 0.0f;
 #pragma unroll 4
@@ -272,14 +260,16 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
         sum.z *= factor;
         sum.w *= factor;
       }
-      double2* of_row = reinterpret_cast<double2*>(to + i / 2 * kAll + i % 2 * 16);
-      double2 pair;
-      pair.x = sum.x;
-      pair.y = sum.y;
-      of_row[0] = pair;
-      pair.x = sum.z;
-      pair.y = sum.w;
-      of_row[4] = pair;
+      if (to) {
+        double2* of_row = reinterpret_cast<double2*>(to + i / 2 * kAll + i % 2 * 16);
+        double2 pair;
+        pair.x = sum.x;
+        pair.y = sum.y;
+        of_row[0] = pair;
+        pair.x = sum.z;
+        pair.y = sum.w;
+        of_row[4] = pair;
+      }
       mine[vector_at(tile, i)] = sum;
       most = fmaxf(most, fmaxf(fmaxf(fabsf(sum.x), fabsf(sum.y)), fmaxf(fabsf(sum.z), fabsf(sum.w))));
     }
@@ -294,7 +284,7 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
       for (int place = 0; place < 8; ++place) trace += term(column_of(tile, place), place);
       a.traces[head * (kD / 8) + tile] = static_cast<float>(trace);
     }
-    write_wide_terms<kD, kTiles>(static_cast<uint4*>(a.fragments) + static_cast<long long>(head) * kD * kAll / 4,
+    write_wide_terms<kD, kTiles>(reinterpret_cast<uint4*>(fragments_of<kD * kAll>(a, head)),
                                  a.scales + static_cast<long long>(head) * kTiles + tile, term, most, tile, lane, 32);
   }
   meet_cluster<kCluster>();  // nobody's sums go before others have read them

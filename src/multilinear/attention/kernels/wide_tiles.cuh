@@ -19,6 +19,19 @@ __device__ __forceinline__ void await_terms() {
   __syncthreads();
 }
 
+/// All blocks of the cluster (of the block alone: its threads) are here, and what they wrote is there.
+template <int kCluster>
+__device__ __forceinline__ void meet_cluster() {
+  if constexpr (kCluster == 1) {
+    __syncthreads();
+  } else {
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
+  }
+}
+
 /// sums = rows times 2 kHalf columns from tile `tile` on, of a matrix of kTiles tiles: both terms.
 template <int kTiles, int kInner, int kHalf>
 __device__ __forceinline__ void multiply_terms(float (&sums)[kHalf], const HalfRows<kInner, 1>& x, unsigned terms,

@@ -8,7 +8,7 @@ constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4
               kOthers = kResident ? kLoader : kLoader + 1;
 static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
 constexpr int kThreads = 128 * (kOthers + kConsumers);
-/// Registers of a thread, which sum up to a multiprocessor's.
+/// Registers of a thread, which sum up to a multiprocessor's: with more threads a block would begin with fewer.
 constexpr int kLoaderRegisters = 24,
               kProducerRegisters = kNormers == 8 ? (kResident ? 80 : 64) : (kResident ? 104 : 120),
               kConsumerRegisters = kNormers == 8 ? 176
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
 #if CLEBSCH_SLOTS > 0
     RowsCopied rows(base + kSlotsAt, filled);
 #else
-    RowsAhead<kD <= 128 ? 4 : kNormers == 4 ? 8 : kD <= 384 ? 16 : 32> rows;
+    RowsAhead<kD <= 128 ? 4 : 8> rows;
 #endif
     if (static_cast<int>(blockIdx.x) < parts) rows.begin(a, Part(a, blockIdx.x));
     if (kResident && threadIdx.x == 0) {
@@ -126,8 +126,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
           for (int block = 0; block < kBlocks; ++block) {
             multiply_matrix(first, of_set + 2 * block * kMatrix, rows + block * kRowsBlock, block);
             multiply_matrix(second, of_set + (2 * block + 1) * kMatrix, rows + block * kRowsBlock, block);
+            end_products();
           }
-          end_products();
+          await_products<1>();  // the other's products come behind the last block's, not among all
           give_turn(mine);
         } else {
           unsigned last = 0;

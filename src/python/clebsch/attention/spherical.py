@@ -54,7 +54,7 @@ def spherical_attention_reference(
 
 
 def _setup(ctx, inputs, output) -> None:
-    q, k, v, multiplicity, offsets, eps, causal = inputs
+    q, k, v, multiplicity, offsets, eps, causal, _ = inputs
     out, norm, sums = output
     ctx.mark_non_differentiable(sums)
     ctx.set_materialize_grads(False)
@@ -65,12 +65,14 @@ def _setup(ctx, inputs, output) -> None:
 def _backward(ctx, grad, grad_norm, _):
     q, k, v, multiplicity, offsets, out, norm, sums = ctx.saved_tensors
     if grad is None and grad_norm is None:
-        return (None,) * 7
+        return (None,) * 8
     grad = torch.zeros_like(out) if grad is None else grad
+    if not ctx.causal and sums.numel() == 0:  # the call did not know that it would be differentiated
+        sums = torch.ops.clebsch.spherical_attention(q, k, v, multiplicity, offsets, ctx.eps, False, True)[2]
     found = torch.ops.clebsch.spherical_attention_backward(
         grad, grad_norm, q, k, v, multiplicity, offsets, out, norm, sums, ctx.eps, ctx.causal
     )
-    return *found[:3], None if multiplicity is None else found[3], None, None, None
+    return *found[:3], None if multiplicity is None else found[3], None, None, None, None
 
 
 def _setup_second(ctx, inputs, output) -> None:
@@ -203,9 +205,11 @@ def spherical_attention(
         if not isinstance(tensor, torch.Tensor):
             raise ClebschError(f"spherical_attention: {name}: expected a tensor, got {type(tensor).__name__}")
     _library.require_with(_DERIVATIVES)
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, multiplicity))
+    given = q, k, v, multiplicity, offsets, float(eps), bool(causal), keep
     if torch.compiler.is_compiling():
-        out, norm, _ = torch.ops.clebsch.spherical_attention(q, k, v, multiplicity, offsets, float(eps), bool(causal))
+        out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
         return out, norm
     with _library.plain_errors():
-        out, norm, _ = torch.ops.clebsch.spherical_attention(q, k, v, multiplicity, offsets, float(eps), bool(causal))
+        out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
     return out, norm
