@@ -21,5 +21,12 @@ message(STATUS "torch ${CLEBSCH_TORCH_VERSION} in ${TORCH_DIR}")
 add_library(clebsch_torch INTERFACE)
 target_include_directories(clebsch_torch SYSTEM INTERFACE ${TORCH_DIR}/include
                                                          ${TORCH_DIR}/include/torch/csrc/api/include)
+# Messages of torch's assertions name its headers, not their place on the machine that compiled them. (What is in this
+# checkout, clebsch_flags shortens.)
+get_filename_component(_site ${TORCH_DIR} DIRECTORY)
+cmake_path(IS_PREFIX PROJECT_SOURCE_DIR ${_site} NORMALIZE _in_checkout)
+if(NOT _in_checkout)
+  target_compile_options(clebsch_torch INTERFACE -fmacro-prefix-map=${_site}/=)
+endif()
 target_link_libraries(clebsch_torch INTERFACE ${TORCH_DIR}/lib/libtorch_cpu.so ${TORCH_DIR}/lib/libc10.so)
 target_compile_definitions(clebsch_torch INTERFACE CLEBSCH_TORCH_VERSION="${CLEBSCH_TORCH_VERSION}")

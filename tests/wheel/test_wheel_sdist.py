@@ -76,6 +76,8 @@ def test_same_wheel(source, unpacked, tmp_path):
     for name in libraries:
         one, two = (interface(folder / name) for folder in (unpacked, other))
         assert one == two, name
+        for place in (source, sys.prefix):
+            assert str(place).encode() not in (other / name).read_bytes(), f"{name}: a path of this machine, {place}"
         sizes = [(folder / name).stat().st_size for folder in (unpacked, other)]
         assert abs(sizes[0] - sizes[1]) <= 0.01 * max(sizes), (name, sizes)
 
