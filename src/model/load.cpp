@@ -167,6 +167,10 @@ bool is_out_of_host_memory(const std::exception& error) {
          text.find("DefaultCPUAllocator") != std::string::npos;
 }
 
+[[noreturn]] static void fail_without_memory(const std::string& name, const std::string& why) {
+  fail("model {}: out of memory on the host while it is loaded ({})", name, why);
+}
+
 std::shared_ptr<Model> Model::load(const std::string& path, const LoadOptions& options) {
   return load_bytes(read_file_bytes(path), path, options);
 }
@@ -228,9 +232,10 @@ std::shared_ptr<Model> Model::load_bytes(const std::string& bytes, const std::st
   }
   return model;
 } catch (const c10::Error& error) {
+  if (is_out_of_host_memory(error)) fail_without_memory(name, plain_message(error));
   fail("model {}: it cannot be loaded: {}", name, plain_message(error));
 } catch (const std::bad_alloc& error) {
-  fail("model {}: out of memory on the host while it is loaded ({})", name, error.what());
+  fail_without_memory(name, error.what());
 }
 
 Metadata Model::inspect(const std::string& path) {
