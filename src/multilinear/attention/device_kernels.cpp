@@ -83,7 +83,7 @@ Kernels* load(const KernelShape& shape) {
       found[at].take_shared_memory(wide_sum_bytes(shape));
       (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
     }
-    found = entries("wide_rows", {"wide_rows", "wide_rows_of_two", "wide_rows_of_four"});
+    found = entries("wide_rows", {"wide_rows", "wide_rows_of_two"});
     for (size_t at = 0; at < found.size(); ++at) {
       found[at].take_shared_memory(wide_row_bytes(shape));
       kernels->wide_rows[at] = found[at];

@@ -115,7 +115,3 @@ extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) 
     wide_rows_of_two(HalfArguments a) {
   rows_of_head<2>(a);
 }
-extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) __cluster_dims__(4, 1, 1)
-    wide_rows_of_four(HalfArguments a) {
-  rows_of_head<4>(a);
-}
