@@ -218,6 +218,6 @@ def test_no_product_is_torchs(model: str, radial: str, path) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         atoms.get_forces()
     ran = {event.key for event in profile.key_averages()}
-    assert {"clebsch::dense", "clebsch::allegro_energy"} & ran
+    assert {"clebsch::dense", "clebsch::readout", "clebsch::allegro_energy"} & ran
     switched = {"mm", "matmul", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "einsum"}
     assert not {f"aten::{name}" for name in switched} & ran
