@@ -153,10 +153,10 @@ TEST(ScanPickle, NestingIsBounded) {
 
 TEST(ScanPickle, StoragesAndTensorsAreNotShared) {
   // One storage for many tensors, each of which would be converted for itself.
-  const std::string storage(
+  constexpr char kText[] =
       "\x80\x02(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
-      "0X\3\0\0\0cpuK\2tQq\0h\0",
-      71);
+      "0X\3\0\0\0cpuK\2tQq\0h\0";
+  const std::string storage(kText, sizeof kText - 1);
   EXPECT_SAYS(pickle_refusal(kClass, storage, std::string(8, '\0')), "expected a value that may be shared");
 }
 
@@ -187,7 +187,7 @@ TEST(ScanMetadata, MessagesOfTheParserAreCut) {
 // --- the archive -----------------------------------------------------------------------------------------------------
 
 void append(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> 8 * i);
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(i < 8 ? value >> 8 * i : 0);
 }
 
 /// Records with headers of their own whose contents all reach to the end of `tail`.
