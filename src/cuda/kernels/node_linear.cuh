@@ -13,6 +13,7 @@
 //   terms[][5]    what a tile sums: place in the row of x, input channels, place and strides of the weight
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
+#include "cuda/kernels/node_rows.cuh"
 
 using namespace clebsch::cuda;
 
@@ -27,16 +28,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
   __shared__ Pack ws[2][kDepth][kColumns / kVector + 1];
   __shared__ int from[kRows], to[kRows];  // rows read and rows written, -1: none
   const int tid = threadIdx.x, tx = tid % kAcross, ty = tid / kAcross;
-  const int type = a.order ? __ldg(a.group_type + blockIdx.x) : 0;
+  const int type = type_of_rows(a);
   if (type < 0) return;
-  const int limit = a.row_limit ? min(__ldg(a.row_limit), a.nodes) : a.nodes;
-  for (int r = tid; r < kRows; r += kThreads) {
-    const int place = blockIdx.x * kRows + r;
-    const int row = a.order ? __ldg(a.order + place) : (place < a.nodes ? place : -1);
-    to[r] = row;
-    from[r] = row < limit && type < a.type_count ? row : -1;
-  }
-  __syncthreads();
+  const int limit = end_of_rows(a);
+  find_rows(a, type, limit, from, to);
 
   const int* tile = tiles[blockIdx.y];
   const int columns = tile[1];

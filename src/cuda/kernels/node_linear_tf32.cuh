@@ -17,6 +17,7 @@
 // the fastest index, else the same k of the lane's column in every fragment.
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
+#include "cuda/kernels/node_rows.cuh"
 
 using namespace clebsch::cuda;
 
@@ -75,16 +76,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
   const int tid = threadIdx.x, g = tid % 32 / 4, t = tid % 4;
   const int warp_row = tid / 32 / (kColumns / kWarpColumns) * kWarpRows;
   const int warp_column = tid / 32 % (kColumns / kWarpColumns) * kWarpColumns;
-  const int type = a.order ? __ldg(a.group_type + blockIdx.x) : 0;
+  const int type = type_of_rows(a);
   if (type < 0) return;
-  const int limit = a.row_limit ? min(__ldg(a.row_limit), a.nodes) : a.nodes;
-  for (int r = tid; r < kRows; r += kThreads) {
-    const int place = blockIdx.x * kRows + r;
-    const int row = a.order ? __ldg(a.order + place) : (place < a.nodes ? place : -1);
-    to[r] = row;
-    from[r] = row < limit && type < a.type_count ? row : -1;
-  }
-  __syncthreads();
+  const int limit = end_of_rows(a);
+  find_rows(a, type, limit, from, to);
 
   const int* tile = tiles[blockIdx.y];
   const int columns = tile[1];
