@@ -90,7 +90,6 @@ KERNELS = {
         "wide_sums_of_two",
         "wide_sums_of_four",
         "wide_rows",
-        "wide_rows_of_two",
         "wide_quad_rows",
         "wide_query_sums",
         "wide_query_sums_of_two",

@@ -83,11 +83,8 @@ Kernels* load(const KernelShape& shape) {
       found[at].take_shared_memory(wide_sum_bytes(shape));
       (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
     }
-    found = entries("wide_rows", {"wide_rows", "wide_rows_of_two"});
-    for (size_t at = 0; at < found.size(); ++at) {
-      found[at].take_shared_memory(wide_row_bytes(shape));
-      kernels->wide_rows[at] = found[at];
-    }
+    kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
+    kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
     if (const QuadMemory memory(shape.d, shape.dv); memory.all_rows) {
       kernels->wide_quad_rows = entries("wide_quads", {"wide_quad_rows"})[0];
       kernels->wide_quad_rows.take_shared_memory(static_cast<unsigned>(memory.rows));

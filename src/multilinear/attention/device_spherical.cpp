@@ -86,20 +86,20 @@ struct HalfChunks {
 };
 
 /// Where the forward pass of many heads by warpgroups keeps what lies between its kernels: at the head's own outputs,
-/// which are written when the blocks of the head have read it; in memory of its own otherwise, which is little for few
-/// heads.
+/// of which the last are written when the blocks of the head have read it (last_runs.cuh); in memory of its own
+/// otherwise, which is little for few heads.
 struct InOutputs {
+  static constexpr int kMostBlocks = 8;  ///< of a head: flagged heads have four each, too few where heads are few
   bool fragments = false, sums = false;
-  int cluster = 1, chunks = 1;  ///< blocks of a head's rows; chunks of keys for whose partial sums there is room
-  size_t of_head = 0;           ///< bytes of a head's outputs
+  int chunks = 1;      ///< of keys, for whose partial sums there is room
+  size_t of_head = 0;  ///< bytes of a head's outputs
 
   InOutputs(const Kernels& kernels, const KernelShape& shape, const Shape& sizes, int64_t heads, int parts) {
     const auto one = static_cast<size_t>(sums_of(shape)) * 4;
     of_head = static_cast<size_t>(sizes.queries * shape.dv) * 2;
-    fragments = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 && parts <= 2 &&
-                of_head >= 2 * one;
+    fragments = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 &&
+                parts <= kMostBlocks && of_head >= 2 * one;
     if (!fragments) return;
-    cluster = parts;  // clusters of four took 9 us more than blocks by themselves
     chunks = static_cast<int>(std::min<size_t>(of_head / one - 1, 1 << 20));
     sums = QuadMemory(shape.d, shape.dv).all_rows;
   }
@@ -113,7 +113,8 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
   if (heads == 0) return;
   const bool fills = kernels->wide && shape.d + shape.dv > 128;  // a block fills a multiprocessor
-  const InOutputs inside(*kernels, shape, a.shape, heads, chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1));
+  const int wide_parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
+  const InOutputs inside(*kernels, shape, a.shape, heads, wide_parts);
   Memory own_sums;
   double* const wanted_sums = sums;
   if (!sums && !inside.sums) {
@@ -158,7 +159,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : out.data);
   const size_t fragments = inside.fragments ? 0 : one * 4, scales = static_cast<size_t>(key_heads * tiles) * 4,
                traces = static_cast<size_t>(key_heads * shape.d / 8) * 4, flags = static_cast<size_t>(key_heads) * 4;
-  const Memory small = allocate(fragments + scales + traces + flags);
+  const Memory small = allocate(fragments + scales + traces + 3 * flags);
   half.fragments = small.get();
   if (inside.fragments) {
     half.partial_step = static_cast<long long>(inside.of_head / 4);
@@ -168,6 +169,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   half.scales = at<float>(small, fragments);
   half.traces = at<float>(small, fragments + scales);
   half.head_flags = at<int>(small, fragments + scales + traces);
+  if (inside.fragments) half.readers = half.head_flags + key_heads;
   if (a.multiplicity) cuda::zero_async(half.head_flags, flags, stream);
   if (kernels->wide) {
     kernels->wide_sums[chunks.cluster / 2].launch(key_heads * half.chunks, 256, stream, half);
@@ -178,12 +180,9 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
     half.chunks = partial.chunks;
     kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
   }
-  if (inside.fragments) {
-    half.parts = inside.cluster;
-    kernels->wide_rows[inside.cluster / 2].launch(heads * half.parts, 256, stream, half);
-  } else if (kernels->wide) {
-    half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
-    kernels->wide_rows[0].launch(heads * half.parts, 256, stream, half);
+  if (kernels->wide) {
+    half.parts = wide_parts;
+    kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
   } else {
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
     kernels->half_rows.launch(heads * half.parts, 256, stream, half);

@@ -86,6 +86,7 @@ struct HalfArguments {
   float* scales = nullptr;             ///< (key heads, tiles): a sum is (high + low) scale
   float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
   int* head_flags = nullptr;           ///< (key heads)
+  int* readers = nullptr;              ///< (key heads, 2) of last_runs.cuh; null: terms lie in memory of their own
   unsigned char* flags = nullptr;      ///< causal: (query rows); null: not wanted
   const void* grad = nullptr;          ///< wide_query_sums: as HalfGradients, as are the coefficients
   const float* coefficients = nullptr;
