@@ -91,6 +91,7 @@ KERNELS = {
         "wide_sums_of_four",
         "wide_rows",
         "wide_quad_rows",
+        "wide_quad_key_gradients",
         "wide_query_sums",
         "wide_query_sums_of_two",
         "wide_query_sums_of_four",

@@ -86,8 +86,11 @@ Kernels* load(const KernelShape& shape) {
     kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
     kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
     if (const QuadMemory memory(shape.d, shape.dv); memory.all_rows) {
-      kernels->wide_quad_rows = entries("wide_quads", {"wide_quad_rows"})[0];
-      kernels->wide_quad_rows.take_shared_memory(static_cast<unsigned>(memory.rows));
+      found = entries("wide_quads", {"wide_quad_rows", "wide_quad_key_gradients"});
+      found[0].take_shared_memory(static_cast<unsigned>(memory.rows));
+      found[1].take_shared_memory(static_cast<unsigned>(memory.keys));
+      kernels->wide_quad_rows = found[0];
+      kernels->wide_quad_key_gradients = found[1];
     }
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
     kernels->wide_query_gradients = found[0];

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "core/errors.h"
 #include "multilinear/attention/device_kernels.h"
 
 namespace clebsch::attention {
@@ -94,18 +95,65 @@ struct InOutputs {
   int chunks = 1;      ///< of keys, for whose partial sums there is room
   size_t of_head = 0;  ///< bytes of a head's outputs
 
-  InOutputs(const Kernels& kernels, const KernelShape& shape, const Shape& sizes, int64_t heads, int parts) {
+  InOutputs(const Kernels& kernels, const KernelShape& shape, const Shape& sizes, int64_t heads, bool fills) {
     const auto one = static_cast<size_t>(sums_of(shape)) * 4;
     of_head = static_cast<size_t>(sizes.queries * shape.dv) * 2;
     fragments = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 &&
-                parts <= kMostBlocks && of_head >= 2 * one;
+                chunks_for(heads, std::max(sizes.queries, sizes.keys), 128, fills ? 2 : 1) <= kMostBlocks &&
+                of_head >= 2 * one;
     if (!fragments) return;
     chunks = static_cast<int>(std::min<size_t>(of_head / one - 1, 1 << 20));
     sums = QuadMemory(shape.d, shape.dv).all_rows;
   }
 };
 
+/// The same of gradients. Gradients of values hold sums in double precision, those of keys and later those of queries,
+/// and terms of the keys' sums. Gradients of keys hold partial sums and, last of a head's, the terms that their own
+/// blocks read.
+struct InGradients {
+  bool all = false;
+  int chunks = 1;                 ///< of a head's rows, for whose partial sums there is room
+  size_t of_head = 0, terms = 0;  ///< bytes of a head's gradients of keys, or of values; of its terms
+
+  InGradients(const Kernels& kernels, const KernelShape& shape, const Shape& sizes) {
+    const int64_t heads = heads_of_keys(sizes);
+    const auto one = static_cast<size_t>(sums_of(shape)) * 4;
+    of_head = static_cast<size_t>(sizes.keys * shape.d) * 2;
+    terms = one + static_cast<size_t>(4 * shape.d * shape.dv);
+    all = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 && shape.d == shape.dv &&
+          QuadMemory(shape.d, shape.dv).all_keys &&
+          chunks_for(heads, std::max(sizes.queries, sizes.keys), 128, 1) <= InOutputs::kMostBlocks &&
+          of_head >= 3 * one + terms + 4096;
+    if (all) chunks = static_cast<int>(std::min<size_t>((of_head - terms) / one, 1 << 20));
+  }
+};
+
+/// Sums of keys once more, `sums` and what does not matter of HalfArguments.
+void sums_again(const Kernels& kernels, const KernelShape& shape, const RowArguments& a, const InGradients& inside,
+                HalfArguments half, cuda::Stream stream) {
+  const int64_t heads = heads_of_keys(a.shape);
+  half.shape = a.shape;
+  half.k = a.k;
+  half.v = a.v;
+  half.multiplicity = a.multiplicity;
+  half.partial = static_cast<float*>(a.grad_k);
+  half.partial_step = static_cast<long long>(inside.of_head / 4);
+  half.wide = 1;
+  half.chunks = std::min(chunks_for(heads, a.shape.keys, 128, 1), inside.chunks);
+  kernels.wide_sums[0].launch(heads * half.chunks, 256, stream, half);
+  if (half.chunks == 1) return;  // it has been done
+  kernels.half_add.launch(heads * ((shape.d + shape.dv) / 8), add_threads(half.chunks), stream, half);
+}
+
 }  // namespace
+
+bool device_makes_sums_again(const KernelShape& shape, const Shape& sizes) {
+  if (heads_of_keys(sizes) == 0) return false;
+  const auto kernels = kernels_of(shape);
+  // 0.9%: there are a few numbers for every head as well.
+  return InGradients(*kernels, shape, sizes).all &&
+         sums_of(shape) * 8 * 1000 > 9 * 2 * (sizes.queries + sizes.keys) * (shape.d + shape.dv);
+}
 
 void device_forward(const KernelShape& shape, RowArguments a, double* sums, const Allocate& allocate,
                     cuda::Stream stream) {
@@ -113,8 +161,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
   const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
   if (heads == 0) return;
   const bool fills = kernels->wide && shape.d + shape.dv > 128;  // a block fills a multiprocessor
-  const int wide_parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
-  const InOutputs inside(*kernels, shape, a.shape, heads, wide_parts);
+  const InOutputs inside(*kernels, shape, a.shape, heads, fills);
   Memory own_sums;
   double* const wanted_sums = sums;
   if (!sums && !inside.sums) {
@@ -181,7 +228,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
     kernels->half_add.launch(key_heads * tiles, add_threads(half.chunks), stream, half);
   }
   if (kernels->wide) {
-    half.parts = wide_parts;
+    half.parts = chunks_for(heads, a.shape.queries, 128, fills ? 2 : 1);
     kernels->wide_rows.launch(heads * half.parts, 256, stream, half);
   } else {
     half.parts = static_cast<int>(parts_for(a.shape, a.shape.queries, 256));
@@ -229,8 +276,11 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   const bool few = key_heads < 16 || (kernels.wide && shape.d + shape.dv > 128);
   const HalfChunks chunks(kernels, chunks_for(key_heads * group, a.shape.queries, 128, few ? 2 : 1),
                           static_cast<int>(group), few);
-  const Partial partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d),
-                        kernels.wide && chunks.partials == 1 ? 0 : one, chunks.partials, chunks.unit, allocate);
+  const InGradients inside(kernels, shape, a.shape);
+  const Partial partial =
+      inside.all ? Partial(std::min(chunks.partials, inside.chunks))
+                 : Partial(room_of(shape, a.grad_k, key_rows(a.shape), shape.d),
+                           kernels.wide && chunks.partials == 1 ? 0 : one, chunks.partials, chunks.unit, allocate);
   half.chunks = partial.chunks * chunks.cluster;
   half.partial = static_cast<float*>(partial.memory ? partial.memory.get() : a.grad_k);
   half.coefficients = static_cast<float*>(a.grad_q);
@@ -242,12 +292,14 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
     bytes += (static_cast<size_t>(count) * 4 + 255) / 256 * 256;
     return begin;
   };
-  const size_t fragments = take(key_heads * sums_of(shape)), turned = take(key_heads * shape.d * shape.dv),
-               scales = take(key_heads * tiles), turned_scales = take(key_heads * shape.d / 8);
-  const Room terms = room_of(shape, a.grad_v, key_rows(a.shape), shape.dv);
+  const size_t scales = take(key_heads * tiles), turned_scales = take(key_heads * shape.d / 8),
+               traces = take(key_heads * shape.d / 8), largest = take(key_heads * 3), flags = take(key_heads),
+               readers = take(key_heads * 2), small = bytes;
+  const size_t fragments = take(key_heads * sums_of(shape)), turned = take(key_heads * shape.d * shape.dv);
+  Room terms = room_of(shape, a.grad_v, key_rows(a.shape), shape.dv);
+  if (inside.all) terms = {static_cast<char*>(a.grad_v) + 3 * one, terms.bytes - 3 * one};  // behind other sums
   const Memory of_keys = terms.bytes >= bytes ? Memory(Memory(), terms.data) : allocate(bytes);
-  const size_t traces = take(key_heads * shape.d / 8), largest = take(key_heads * 3), flags = take(key_heads);
-  memory = allocate(bytes);
+  memory = allocate(inside.all ? small : bytes);
   const auto set_terms = [&](const Memory& of) {
     half.fragments = at<char>(of, fragments);
     half.turned_fragments = at<char>(of, turned);
@@ -266,12 +318,28 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   sums.partial = half.partial;
   sums.sums = gradient_sums;
   sums.fragments = at<char>(memory, fragments);
+  if (inside.all) {
+    sums.partial_step = static_cast<long long>(inside.of_head / 4);
+    sums.fragment_step = static_cast<long long>(inside.of_head);
+    sums.fragments = static_cast<char*>(a.grad_k) + inside.of_head - inside.terms;
+    half.readers = at<int>(memory, readers);
+  }
   sums.scales = at<float>(memory, scales);
   sums.traces = at<float>(memory, traces);
   sums.chunks = half.chunks;
   sums.wide = half.wide;
 
   half.sums = a.sums;
+  if (!half.sums) {
+    HalfArguments again;
+    again.sums = gradient_sums;  // whose place they take for a while
+    again.fragments = static_cast<char*>(a.grad_v) + 2 * one;
+    again.scales = sums.scales;
+    again.traces = sums.traces;
+    again.head_flags = half.head_flags;
+    sums_again(kernels, shape, a, inside, again, stream);
+    half.sums = gradient_sums;
+  }
   set_terms(of_keys);
   kernels.split.launch(2 * key_heads * (shape.d / 8), 256, stream, half);
   half.parts = 3 * chunks_for(heads, a.shape.queries, 192, 1);  // six blocks fit on a multiprocessor
@@ -292,6 +360,11 @@ int* half_backward(const Kernels& kernels, const KernelShape& shape, const RowAr
   }
   half.sums = gradient_sums;
   set_terms(memory);
+  if (inside.all) {
+    half.term_step = static_cast<long long>(inside.of_head);
+    half.fragments = sums.fragments;
+    half.turned_fragments = static_cast<char*>(sums.fragments) + sums_of(shape) * 4;
+  }
   kernels.split.launch(key_heads * (shape.d / 8), 256, stream, half);
   if (kernels.wide) {
     half.parts = chunks_for(key_heads, a.shape.keys, 128, 2);
@@ -309,8 +382,11 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   const auto kernels = kernels_of(shape);
   const int64_t key_heads = heads_of_keys(a.shape), heads = int64_t{a.shape.sequences} * a.shape.heads;
   if (heads == 0) return;
-  const Memory sums = allocate(static_cast<size_t>(key_heads * sums_of(shape)) * 8);
-  a.gradient_sums = at<double>(sums);
+  const InGradients inside(*kernels, shape, a.shape);
+  require(a.sums || inside.all, "spherical_attention: expected sums of the forward pass");
+  const Memory own_sums = inside.all ? Memory() : allocate(static_cast<size_t>(key_heads * sums_of(shape)) * 8);
+  double* const sums = inside.all ? static_cast<double*>(a.grad_v) : at<double>(own_sums);
+  a.gradient_sums = sums;
   // A query's coefficients lie where its gradient goes, if rows begin at multiples of 16 bytes.
   Memory coefficients;
   const size_t bytes_of_row = room_of(shape, nullptr, 1, shape.d).bytes;
@@ -326,7 +402,7 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   Memory memory;
   if (kernels->half) {
     // What follows returns at once for heads without flagged queries; all gradients of the others are made again.
-    a.head_flags = half_backward(*kernels, shape, a, at<double>(sums), memory, allocate, stream);
+    a.head_flags = half_backward(*kernels, shape, a, sums, memory, allocate, stream);
   }
   kernels->coefficients.launch(
       heads,
@@ -338,8 +414,31 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
   of_queries.grad = a.grad;
   of_queries.coefficients = a.coefficients;
   of_queries.coefficient_step = a.coefficient_step;
-  of_queries.sums = at<double>(sums);
+  of_queries.sums = sums;
   of_queries.head_flags = a.head_flags;
+  if (inside.all) {  // of a flagged head, in the place of its own gradients
+    const auto step = static_cast<long long>(inside.of_head / 8);
+    of_queries.chunks = 1;
+    of_queries.partial = a.grad_v;
+    of_queries.partial_step = a.gradient_step = step;
+    kernels->sums_of_queries.launch(heads * tiles_of(shape), 256, stream, of_queries);
+    if (!a.sums) {
+      SumArguments of_keys;
+      of_keys.shape = a.shape;
+      of_keys.k = a.k;
+      of_keys.v = a.v;
+      of_keys.multiplicity = a.multiplicity;
+      of_keys.head_flags = a.head_flags;
+      of_keys.chunks = 1;
+      of_keys.partial = a.grad_k;
+      of_keys.partial_step = a.sums_step = step;
+      kernels->sums_of_keys.launch(heads * tiles_of(shape), 256, stream, of_keys);
+      a.sums = static_cast<double*>(a.grad_k);
+    }
+    kernels->gradients_of_queries.launch(heads, of_queries_grid.parts, of_queries_grid.threads, stream, a);
+    kernels->wide_quad_key_gradients.launch(heads, 4, QuadMemory(shape.d, shape.dv).threads, stream, a);
+    return;
+  }
   exact_sums(*kernels, shape, of_queries, true, room_of(shape, a.grad_v, key_rows(a.shape), shape.dv), allocate,
              stream);
   kernels->gradients_of_queries.launch(heads, of_queries_grid.parts, of_queries_grid.threads, stream, a);

@@ -54,6 +54,7 @@ struct RowArguments {
   const double* sums = nullptr;           ///< of the keys
   long long sums_step = 0;                ///< doubles from a key head's to the next; 0: they are next to each other
   const double* gradient_sums = nullptr;  ///< of the queries
+  long long gradient_step = 0;            ///< as sums_step
   double* coefficients = nullptr;         ///< as in SumArguments
   int coefficient_step = 2;
   void* out = nullptr;   ///< (sequences, heads, queries, dv)
@@ -122,8 +123,10 @@ struct HalfGradients {
   int coefficient_step = 2;          ///< floats from a row's to the next
   unsigned* largest = nullptr;       ///< (key heads, 3): bits of the largest |c1 q|, |c2 / c1^2| and |c2 q|
   int* head_flags = nullptr;         ///< (key heads)
+  int* readers = nullptr;            ///< as HalfArguments, for gradients of keys
   float* partial = nullptr;          ///< as HalfArguments
   const void* fragments = nullptr;   ///< of [G, M], or of their gradients
+  long long term_step = 0;           ///< bytes from a key head's terms, of both kinds, to the next; 0: one's are alone
   const float* scales = nullptr;     ///< as HalfArguments
   void* turned_fragments = nullptr;  ///< (key heads, d / 8, dv / 16, 32) uint4: of M^T
   float* turned_scales = nullptr;    ///< (key heads, d / 8)

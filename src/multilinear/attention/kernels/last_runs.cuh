@@ -12,7 +12,8 @@ struct LastRuns {
   long long begin, end;  ///< rows of the last runs; begin == end: all rows have their block
 
   /// `bytes` of terms lie at the end of `count` rows of `of_row` bytes each.
-  __device__ __forceinline__ LastRuns(int* readers, int head, int blocks_of_head, long long count, int bytes, int of_row)
+  __device__ __forceinline__ LastRuns(int* readers, int head, int blocks_of_head, long long count, int bytes,
+                                      int of_row)
       : counters(readers ? readers + 2 * head : nullptr), blocks(blocks_of_head), begin(count), end(count) {
     if (readers) begin = (count - (bytes + of_row - 1) / of_row) / kRows * kRows;
   }
