@@ -172,6 +172,14 @@ def test_many_heads(d, heads, queries, keys, dtype, flagged, device):
     compare(q, k, v, bound=2 * ERROR[dtype])
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("d", "rows"), [(64, 4100), (64, 3), (128, 2051), (256, 515)])
+def test_odd_lengths(d, rows, dtype, causal, device):
+    """Last tiles that are not full, and heads of fewer rows than blocks."""
+    compare(*tensors(2, 3, 3, rows, rows, d, d, dtype, device), eps=1.0, causal=causal)
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_multiplicities_of_many_heads(others, device):
     """Zeros and ones stay on 16-bit tensor cores, others flag their sequence's heads."""
