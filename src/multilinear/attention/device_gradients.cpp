@@ -18,9 +18,13 @@ void sums_again(const Kernels& kernels, const KernelShape& shape, const RowArgum
   half.partial = static_cast<float*>(a.grad_k);
   half.partial_step = static_cast<long long>(inside.of_head / 4);
   half.wide = 1;
-  half.chunks = std::min(chunks_for(heads, a.shape.keys, 128, 1), inside.chunks);
-  kernels.wide_sums[0].launch(heads * half.chunks, 256, stream, half);
-  if (half.chunks == 1) return;  // it has been done
+  const bool fills = shape.d + shape.dv > 128;
+  const HalfChunks chunks(kernels, chunks_for(heads, a.shape.keys, 128, fills ? 2 : 1), 1, fills);
+  const int partials = std::min(chunks.partials, inside.chunks);
+  half.chunks = partials * chunks.cluster;
+  kernels.wide_sums[chunks.cluster / 2].launch(heads * half.chunks, 256, stream, half);
+  if (partials == 1) return;  // it has been done
+  half.chunks = partials;
   kernels.half_add.launch(heads * ((shape.d + shape.dv) / 8), add_threads(half.chunks), stream, half);
 }
 
@@ -221,7 +225,8 @@ void device_backward(const KernelShape& shape, RowArguments a, const Allocate& a
       a.sums = static_cast<double*>(a.grad_k);
     }
     kernels->gradients_of_queries.launch(heads, of_queries_grid.parts, of_queries_grid.threads, stream, a);
-    kernels->wide_quad_key_gradients.launch(heads, 4, QuadMemory(shape.d, shape.dv).threads, stream, a);
+    kernels->wide_quad_key_gradients.launch(heads, QuadMemory::kClusterBlocks, QuadMemory(shape.d, shape.dv).threads,
+                                            stream, a);
     return;
   }
   exact_sums(*kernels, shape, of_queries, true, room_of(shape, a.grad_v, key_rows(a.shape), shape.dv), allocate,

@@ -70,7 +70,7 @@ struct InOutputs {
                 of_head >= 2 * one;
     if (!fragments) return;
     chunks = static_cast<int>(std::min<size_t>(of_head / one - 1, 1 << 20));
-    sums = QuadMemory(shape.d, shape.dv).all_rows;
+    sums = QuadMemory(shape.d, shape.dv).rows_over_results();
   }
 };
 
@@ -88,7 +88,7 @@ struct InGradients {
     of_head = static_cast<size_t>(sizes.keys * shape.d) * 2;
     terms = one + static_cast<size_t>(4 * shape.d * shape.dv);
     all = kernels.wide && !sizes.offsets && sizes.heads == sizes.key_heads && heads > 1 && shape.d == shape.dv &&
-          QuadMemory(shape.d, shape.dv).all_keys &&
+          QuadMemory(shape.d, shape.dv).keys_over_results() &&
           chunks_for(heads, std::max(sizes.queries, sizes.keys), 128, 1) <= InOutputs::kMostBlocks &&
           of_head >= 3 * one + terms + 4096;
     if (all) chunks = static_cast<int>(std::min<size_t>((of_head - terms) / one, 1 << 20));

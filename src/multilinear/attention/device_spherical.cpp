@@ -124,7 +124,7 @@ void device_forward(const KernelShape& shape, RowArguments a, double* sums, cons
     exact.partial_step = a.sums_step = static_cast<long long>(inside.of_head / 8);
     a.sums = static_cast<double*>(a.out);
     kernels->sums_of_keys.launch(key_heads * tiles_of(shape), 256, stream, exact);
-    kernels->wide_quad_rows.launch(heads, 4, QuadMemory(shape.d, shape.dv).threads, stream, a);
+    kernels->wide_quad_rows.launch(heads, QuadMemory::kClusterBlocks, QuadMemory(shape.d, shape.dv).threads, stream, a);
     return;
   }
   exact_sums(*kernels, shape, exact, false, out, allocate, stream);

@@ -142,12 +142,16 @@ struct HalfGradients {
 };
 
 /// Blocks of exact_quads.cu: threads, as many as registers allow, and shared memory: all columns that a kernel
-/// multiplies with, if these are at most kMost bytes, or 32 of each matrix; 256 bytes a row of 32 columns.
+/// multiplies with, if these are at most kMost bytes, or 32 of each matrix; 256 bytes a row of 32 columns. Kernels
+/// whose matrices lie where 16-bit results of dv columns go also need `held` bytes, unless all columns are there: a
+/// block's last results.
 struct QuadMemory {
-  static constexpr int kMost = 98304;
+  static constexpr int kMost = 98304, kClusterBlocks = 4;
   bool all_rows = false, all_queries = false, all_keys = false;
   int rows = 0, queries = 0, keys = 0;  ///< bytes
   int threads = 512;
+  int held = 0;
+  bool over = false;  ///< what the blocks of a cluster hold covers the matrices
 
   CLEBSCH_BOTH constexpr QuadMemory(int d, int dv)
       : all_rows((d + dv) / 32 * d * 256 <= kMost),
@@ -156,7 +160,11 @@ struct QuadMemory {
         rows(all_rows ? (d + dv) / 32 * d * 256 : d * 256),
         queries(all_queries ? d / 32 * (d + dv) * 256 : (d + dv) * 256),
         keys(all_keys ? (d / 32 * (d + dv) + dv / 32 * d) * 256 : (d + dv) * 256),
-        threads(all_keys ? 640 : 512) {}
+        threads(all_keys ? 640 : 512),
+        held(threads / 32 * 16 * dv * 2),
+        over(8 * d * (d + dv) <= kClusterBlocks * held && 8 * d * (d + dv) % (2 * dv) == 0) {}
+  CLEBSCH_BOTH constexpr bool rows_over_results() const { return all_rows || over; }
+  CLEBSCH_BOTH constexpr bool keys_over_results() const { return all_keys || over; }
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -4,7 +4,7 @@
 
 /// Grid: sequences x heads, parts of a head's rows.
 extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_rows_of_queries(RowArguments a) {
-  outputs_of_rows(a, [] {});
+  outputs_of_rows<false>(a, [] {});
 }
 
 /// dq = c1 grad M^T + c2 q G. Grid as quad_rows_of_queries. Coefficients of a row may lie where its gradient goes.
@@ -46,5 +46,5 @@ extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_gradients_of_
 
 /// Grid: sequences x key heads, parts of a head's rows.
 extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) quad_gradients_of_keys(RowArguments a) {
-  gradients_of_rows_of_keys(a, [] {});
+  gradients_of_rows_of_keys<false>(a, [] {});
 }
