@@ -83,14 +83,14 @@ Kernels* load(const KernelShape& shape) {
       found[at].take_shared_memory(wide_sum_bytes(shape));
       (at < 3 ? kernels->wide_sums[at] : kernels->wide_query_sums[at - 3]) = found[at];
     }
-    found = entries("wide_rows", {"wide_rows", "wide_rows_of_two"});
-    for (size_t at = 0; at < found.size(); ++at) {
-      found[at].take_shared_memory(wide_row_bytes(shape));
-      kernels->wide_rows[at] = found[at];
-    }
-    if (const QuadMemory memory(shape.d, shape.dv); memory.all_rows) {
-      kernels->wide_quad_rows = entries("wide_quads", {"wide_quad_rows"})[0];
-      kernels->wide_quad_rows.take_shared_memory(static_cast<unsigned>(memory.rows));
+    kernels->wide_rows = entries("wide_rows", {"wide_rows"})[0];
+    kernels->wide_rows.take_shared_memory(wide_row_bytes(shape));
+    if (const QuadMemory memory(shape.d, shape.dv); memory.rows_over_results()) {
+      found = entries("wide_quads", {"wide_quad_rows", "wide_quad_key_gradients"});
+      found[0].take_shared_memory(static_cast<unsigned>(memory.rows + (memory.all_rows ? 0 : memory.held)));
+      found[1].take_shared_memory(static_cast<unsigned>(memory.keys + (memory.all_keys ? 0 : memory.held)));
+      kernels->wide_quad_rows = found[0];
+      kernels->wide_quad_key_gradients = found[1];
     }
     found = entries("wide_gradients", {"wide_query_gradients", "wide_key_gradients"});
     kernels->wide_query_gradients = found[0];
@@ -130,7 +130,7 @@ std::vector<std::string> device_sources(const KernelShape& shape, const cuda::De
     names.insert(names.end(), {"half_sums", "half_rows", "half_gradients", "half_causal", "half_causal_gradients"});
   if (takes_wide_kernels(shape, limits)) {
     names.insert(names.end(), {"wide_sums", "wide_rows", "wide_gradients"});
-    if (QuadMemory(shape.d, shape.dv).all_rows) names.push_back("wide_quads");
+    if (QuadMemory(shape.d, shape.dv).rows_over_results()) names.push_back("wide_quads");
   }
   return names;
 }

@@ -14,8 +14,8 @@ struct Kernels {
   cuda::KernelOf<RowArguments> causal_rows, causal_gradients_of_queries, causal_gradients_of_keys;
   cuda::KernelOf<HalfArguments> half_sums, half_add, half_rows;
   cuda::KernelOf<HalfArguments> wide_sums[3], wide_query_sums[3];  // clusters of 1, 2 and 4 blocks
-  cuda::KernelOf<HalfArguments> wide_rows[2];                      // clusters of 1 and 2
-  cuda::KernelOf<RowArguments> wide_quad_rows;                     // where matrices fit (QuadMemory)
+  cuda::KernelOf<HalfArguments> wide_rows;
+  cuda::KernelOf<RowArguments> wide_quad_rows, wide_quad_key_gradients;  // where matrices fit (QuadMemory)
   cuda::KernelOf<HalfArguments> causal_half_sums, causal_half_add, causal_half_split, causal_half_rows;
   cuda::KernelOf<HalfGradients> split, half_coefficients, half_query_sums, query_gradients, key_gradients;
   cuda::KernelOf<HalfGradients> wide_query_gradients, wide_key_gradients;

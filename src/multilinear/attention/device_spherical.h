@@ -30,8 +30,11 @@ bool takes_wide_kernels(const KernelShape& shape, const cuda::DeviceLimits& limi
 /// Asynchronous on the stream, the host never waits.
 void device_forward(const KernelShape& kernels, RowArguments arguments, double* sums, const Allocate& allocate,
                     cuda::Stream stream);
-/// grad, out, norm and sums of the forward as well, to grad_q, grad_k, grad_v, grad_multiplicity.
+/// grad, out, norm and sums of the forward as well, to grad_q, grad_k, grad_v, grad_multiplicity. sums may be null
+/// where device_makes_sums_again.
 void device_backward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate, cuda::Stream stream);
+/// Whether the gradient makes the sums of keys again, since they would be more than a hundredth of its inputs.
+bool device_makes_sums_again(const KernelShape& kernels, const Shape& shape);
 
 /// The same where query i sees keys j <= i of its sequence; without sums.
 void device_causal_forward(const KernelShape& kernels, RowArguments arguments, const Allocate& allocate,

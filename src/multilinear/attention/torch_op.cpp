@@ -91,6 +91,18 @@ Three forward(const at::Tensor& q_given, const at::Tensor& k_given, const at::Te
 #endif
 }
 
+/// Whether a forward pass need not keep sums for the gradient, which is as fast, or nearly so, without.
+bool makes_sums_again(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& offsets) {
+#ifdef CLEBSCH_HAS_CUDA
+  if (q.device().is_cpu() || q.dim() != 4 || k.dim() != 4 || v.dim() != 4 || offsets) return false;
+  const c10::DeviceGuard guard(q.device());
+  const Shape shape = check(q, k, v, {}, offsets, 0.0, false);
+  return device_makes_sums_again({number_of(q.scalar_type()), shape.d, shape.dv}, shape);
+#else
+  return false;
+#endif
+}
+
 Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, const at::Tensor& q_given,
               const at::Tensor& k_given, const at::Tensor& v_given, const Optional& multiplicity_given,
               const Optional& offsets, const at::Tensor& out, const at::Tensor& norm, const at::Tensor& sums,
@@ -105,11 +117,18 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
           out.size(3) == v.size(3) && out.size(2) == q.size(2) && out.size(1) == q.size(1) &&
           out.size(0) == q.size(0) && norm.numel() * v.size(3) == out.numel() &&
           norm.scalar_type() == real_of(q.scalar_type()) && sums.scalar_type() == at::kDouble &&
-          sums.numel() == (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv)),
+          (sums.numel() == 0 ||
+           sums.numel() == (causal ? 0 : int64_t{shape.sequences} * shape.key_heads * shape.d * (shape.d + shape.dv))),
       "{}: expected out, norm and sums of the forward pass, got {}, {}, {}", kOp, sizes_of(out), sizes_of(norm),
       sizes_of(sums));
   require(!grad_norm || (grad_norm->sizes() == norm.sizes() && grad_norm->scalar_type() == norm.scalar_type()),
           "{}: expected the gradient of norm as norm", kOp);
+  if (sums.numel() == 0 && !causal && !makes_sums_again(q, k, v, offsets)) {  // the forward pass was to keep none
+    const at::Tensor again = std::get<2>(forward(q, k, v, multiplicity, offsets, eps, false, true));
+    if (again.numel() > 0) {
+      return backward(grad, grad_norm, q, k, v, multiplicity, offsets, out, norm, again, eps, false);
+    }
+  }
   const auto plain = q.options().requires_grad(false);
   const at::Tensor grad_q = at::empty(q.sizes(), plain), grad_k = at::empty(k.sizes(), plain),
                    grad_v = at::empty(v.sizes(), plain);
@@ -142,7 +161,7 @@ Four backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
     const c10::DeviceGuard guard(q.device());
     RowArguments a;
     fill(a);
-    a.sums = sums.const_data_ptr<double>();
+    a.sums = sums.numel() > 0 ? sums.const_data_ptr<double>() : nullptr;
     (causal ? device_causal_backward : device_backward)({number, shape.d, shape.dv}, a, allocator(q.device()),
                                                         current_stream(q.device()));
 #else
@@ -179,6 +198,10 @@ TORCH_LIBRARY_FRAGMENT(clebsch, library) {
       "multiplicity, "
       "Tensor? offsets, Tensor out, Tensor norm, Tensor sums, float eps, bool causal=False) -> (Tensor, Tensor, "
       "Tensor, Tensor)");
+}
+TORCH_LIBRARY_FRAGMENT(clebsch, library) {
+  library.def("spherical_attention_makes_sums_again(Tensor q, Tensor k, Tensor v, Tensor? offsets) -> bool",
+              makes_sums_again);
 }
 TORCH_LIBRARY_IMPL(clebsch, CPU, library) {
   library.impl("spherical_attention", forward);

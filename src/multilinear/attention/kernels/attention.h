@@ -54,6 +54,7 @@ struct RowArguments {
   const double* sums = nullptr;           ///< of the keys
   long long sums_step = 0;                ///< doubles from a key head's to the next; 0: they are next to each other
   const double* gradient_sums = nullptr;  ///< of the queries
+  long long gradient_step = 0;            ///< as sums_step
   double* coefficients = nullptr;         ///< as in SumArguments
   int coefficient_step = 2;
   void* out = nullptr;   ///< (sequences, heads, queries, dv)
@@ -86,6 +87,7 @@ struct HalfArguments {
   float* scales = nullptr;             ///< (key heads, tiles): a sum is (high + low) scale
   float* traces = nullptr;             ///< (key heads, d / 8): parts of trace(G)
   int* head_flags = nullptr;           ///< (key heads)
+  int* readers = nullptr;              ///< (key heads, 2) of last_runs.cuh; null: terms lie in memory of their own
   unsigned char* flags = nullptr;      ///< causal: (query rows); null: not wanted
   const void* grad = nullptr;          ///< wide_query_sums: as HalfGradients, as are the coefficients
   const float* coefficients = nullptr;
@@ -121,8 +123,10 @@ struct HalfGradients {
   int coefficient_step = 2;          ///< floats from a row's to the next
   unsigned* largest = nullptr;       ///< (key heads, 3): bits of the largest |c1 q|, |c2 / c1^2| and |c2 q|
   int* head_flags = nullptr;         ///< (key heads)
+  int* readers = nullptr;            ///< as HalfArguments, for gradients of keys
   float* partial = nullptr;          ///< as HalfArguments
   const void* fragments = nullptr;   ///< of [G, M], or of their gradients
+  long long term_step = 0;           ///< bytes from a key head's terms, of both kinds, to the next; 0: one's are alone
   const float* scales = nullptr;     ///< as HalfArguments
   void* turned_fragments = nullptr;  ///< (key heads, d / 8, dv / 16, 32) uint4: of M^T
   float* turned_scales = nullptr;    ///< (key heads, d / 8)
@@ -138,12 +142,16 @@ struct HalfGradients {
 };
 
 /// Blocks of exact_quads.cu: threads, as many as registers allow, and shared memory: all columns that a kernel
-/// multiplies with, if these are at most kMost bytes, or 32 of each matrix; 256 bytes a row of 32 columns.
+/// multiplies with, if these are at most kMost bytes, or 32 of each matrix; 256 bytes a row of 32 columns. Kernels
+/// whose matrices lie where 16-bit results of dv columns go also need `held` bytes, unless all columns are there: a
+/// block's last results.
 struct QuadMemory {
-  static constexpr int kMost = 98304;
+  static constexpr int kMost = 98304, kClusterBlocks = 4;
   bool all_rows = false, all_queries = false, all_keys = false;
   int rows = 0, queries = 0, keys = 0;  ///< bytes
   int threads = 512;
+  int held = 0;
+  bool over = false;  ///< what the blocks of a cluster hold covers the matrices
 
   CLEBSCH_BOTH constexpr QuadMemory(int d, int dv)
       : all_rows((d + dv) / 32 * d * 256 <= kMost),
@@ -152,7 +160,11 @@ struct QuadMemory {
         rows(all_rows ? (d + dv) / 32 * d * 256 : d * 256),
         queries(all_queries ? d / 32 * (d + dv) * 256 : (d + dv) * 256),
         keys(all_keys ? (d / 32 * (d + dv) + dv / 32 * d) * 256 : (d + dv) * 256),
-        threads(all_keys ? 640 : 512) {}
+        threads(all_keys ? 640 : 512),
+        held(threads / 32 * 16 * dv * 2),
+        over(8 * d * (d + dv) <= kClusterBlocks * held && 8 * d * (d + dv) % (2 * dv) == 0) {}
+  CLEBSCH_BOTH constexpr bool rows_over_results() const { return all_rows || over; }
+  CLEBSCH_BOTH constexpr bool keys_over_results() const { return all_keys || over; }
 };
 
 /// A query with q^T G q below this part of trace(G) |q|^2 / d is computed in double precision.

@@ -99,17 +99,43 @@ __device__ __forceinline__ double of_quad(double x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// The rows of part blockIdx.y of a head. kHeld: the matrices lie where results of the head's first rows go, and other
+/// blocks read them to their end. So every block does its part of those rows last, and holds their results in shared
+/// memory until all blocks are there.
+template <bool kHeld>
+struct PartRows {
+  Rows mine, held;
+  int tiles;
+
+  __device__ __forceinline__ explicit PartRows(long long count) {
+    const long long over = kHeld ? 8 * kD * kAll / (2 * kDv) : 0;
+    mine = chunk_of(count - over, gridDim.y, blockIdx.y, 16);
+    mine.first += over;
+    held = chunk_of(over, gridDim.y, blockIdx.y, 16);
+    tiles = static_cast<int>((mine.count + kRows - 1) / kRows) + (kHeld ? 1 : 0);
+  }
+};
+
 /// The block's rows of a head, kRows at a time: a lane's rows.
 struct TileRows {
   long long at[2];
+  long long to[2];  ///< where results go that may be held: rows of the tensor, or of what the block holds
   bool there[2], any;
 
+  template <bool kHeld>
+  __device__ __forceinline__ TileRows(Rows all, const PartRows<kHeld>& part, int tile)
+      : TileRows(all, kHeld && tile + 1 == part.tiles ? part.held : part.mine,
+                 kHeld && tile + 1 == part.tiles ? 0 : static_cast<long long>(tile) * kRows) {
+    if (!kHeld || tile + 1 < part.tiles) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) to[h] = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h;
+  }
   __device__ __forceinline__ TileRows(Rows all, Rows mine, long long from) {
     const long long row = from + static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       there[h] = row + 8 * h < mine.count;
-      at[h] = all.first + (there[h] ? mine.first + row + 8 * h : 0);
+      to[h] = at[h] = all.first + (there[h] ? mine.first + row + 8 * h : 0);
     }
     any = from + static_cast<int>(threadIdx.x / 32 * 16) < mine.count;
   }
@@ -117,6 +143,10 @@ struct TileRows {
   /// A lane's eight columns of 32 c .. 32 c + 31.
   __device__ __forceinline__ void store(void* tensor, int columns, int c, const double (&sums)[4][4],
                                         const double (&factors)[2]) const {
+    store_at(tensor, columns, c, sums, factors, at);
+  }
+  __device__ __forceinline__ void store_at(void* tensor, int columns, int c, const double (&sums)[4][4],
+                                           const double (&factors)[2], const long long (&rows)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (!there[h]) continue;
@@ -126,7 +156,19 @@ struct TileRows {
         x.x[2 * n] = to_number(sums[n][h * 2] * factors[h]);
         x.x[2 * n + 1] = to_number(sums[n][h * 2 + 1] * factors[h]);
       }
-      reinterpret_cast<Eight*>(static_cast<number*>(tensor) + at[h] * columns)[4 * c + threadIdx.x % 4] = x;
+      reinterpret_cast<Eight*>(static_cast<number*>(tensor) + rows[h] * columns)[4 * c + threadIdx.x % 4] = x;
+    }
+  }
+
+  /// What a lane has stored in rows `to` of `held`, to its rows of the tensor.
+  __device__ __forceinline__ void release(void* tensor, const void* held, int columns) const {
+    for (int c = 0; c < columns / 32; ++c) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (!there[h]) continue;
+        reinterpret_cast<Eight*>(static_cast<number*>(tensor) + at[h] * columns)[4 * c + threadIdx.x % 4] =
+            reinterpret_cast<const Eight*>(static_cast<const number*>(held) + to[h] * columns)[4 * c + threadIdx.x % 4];
+      }
     }
   }
 };
@@ -142,18 +184,19 @@ __device__ __forceinline__ const double2* columns_of(double2* memory, int place,
   return memory;
 }
 
-/// Outputs and norms of part blockIdx.y of a head's rows. `meet()`: called when the block has the matrices, and writes
-/// nothing before.
-template <typename Meet>
+/// Outputs and norms of part blockIdx.y of a head's rows. kOver: the matrices lie where its outputs go; `meet()` is
+/// then called when the block needs them no more, and nothing is written over them before.
+template <bool kOver, typename Meet>
 __device__ __forceinline__ void outputs_of_rows(const RowArguments& a, const Meet& meet) {
   extern __shared__ __align__(16) double2 matrices[];
-  constexpr bool kFits = kMemory.all_rows;
+  constexpr bool kFits = kMemory.all_rows, kHeld = kOver && !kFits;
   const int head = blockIdx.x % a.shape.heads, sequence = blockIdx.x / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   if (a.head_flags && !a.head_flags[key_head]) return;
   const double* gram = a.sums + key_head * (a.sums_step ? a.sums_step : static_cast<long long>(kD) * kAll);
   const Rows all = query_rows(a.shape, sequence, head);
-  const Rows mine = chunk_of(all.count, gridDim.y, blockIdx.y, 16);
+  const PartRows<kHeld> part(all.count);
+  char* const held = reinterpret_cast<char*>(matrices) + kMemory.rows;
   const int lane = threadIdx.x % 32;
   const double ones[2] = {1.0, 1.0};
   for (int c = 0; kFits && c < kAll / 32; ++c) fetch_columns<kD, false>(matrices + c * kOfD, gram, 32 * c);
@@ -161,12 +204,13 @@ __device__ __forceinline__ void outputs_of_rows(const RowArguments& a, const Mee
   for (int i = lane; i < kD; i += 32) trace += gram[i * kAll + i];
   for (int bits = 16; bits > 0; bits /= 2) trace += __shfl_xor_sync(0xffffffffu, trace, bits);
   __syncthreads();
-  meet();
+  if (kOver && kFits) meet();
   const auto columns = [&](int c) {  // of [G, M]
     return columns_of<kFits>(matrices, c * kOfD, [&](double2* to) { fetch_columns<kD, false>(to, gram, 32 * c); });
   };
-  for (long long from = 0; from < mine.count; from += kRows) {
-    const TileRows rows(all, mine, from);
+  for (int tile = 0; tile < part.tiles; ++tile) {
+    const TileRows rows(all, part, tile);
+    const bool last = kHeld && tile + 1 == part.tiles;
     if (kFits && !rows.any) break;
     const QuadRows<kD> q(a.q, rows.at);
     double form[2] = {}, square[2] = {}, inverse[2];
@@ -198,7 +242,83 @@ __device__ __forceinline__ void outputs_of_rows(const RowArguments& a, const Mee
     for (int c = 0; c < kDv / 32; ++c) {
       double sums[4][4] = {};
       q.multiply(sums, columns(kD / 32 + c), ones);
-      rows.store(a.out, kDv, c, sums, inverse);
+      rows.store_at(last ? held : a.out, kDv, c, sums, inverse, rows.to);
+    }
+    if (last) {
+      meet();
+      rows.release(a.out, held, kDv);
+    }
+  }
+}
+
+/// Columns 32 c and on of M^T, then of G, next to each other.
+__device__ __forceinline__ void fetch_both(double2* to, const double* gram, int c) {
+  fetch_columns<kDv, true>(to, gram + kD, 32 * c);
+  fetch_columns<kD, false>(to + kOfDv, gram, 32 * c);
+}
+
+/// dk' = v dM^T + k' (dG + dG^T) with k' = m k, dk = m dk', dm = k . dk', dv = k' dM, of part blockIdx.y of a head's
+/// rows. kOver: the matrices lie where its gradients of values go; `meet()`: as in outputs_of_rows.
+template <bool kOver, typename Meet>
+__device__ __forceinline__ void gradients_of_rows_of_keys(const RowArguments& a, const Meet& meet) {
+  extern __shared__ __align__(16) double2 matrices[];
+  constexpr bool kFits = kMemory.all_keys, kHeld = kOver && !kFits;
+  const int key_head = blockIdx.x % a.shape.key_heads, sequence = blockIdx.x / a.shape.key_heads;
+  if (a.head_flags && !a.head_flags[blockIdx.x]) return;
+  const double* gram =
+      a.gradient_sums + blockIdx.x * (a.gradient_step ? a.gradient_step : static_cast<long long>(kD) * kAll);
+  const Rows all = key_rows(a.shape, sequence, key_head);
+  const PartRows<kHeld> part(all.count);
+  char* const held = reinterpret_cast<char*>(matrices) + kMemory.keys;
+  const int lane = threadIdx.x % 32;
+  const double ones[2] = {1.0, 1.0};
+  const number* weights = static_cast<const number*>(a.multiplicity);
+  if (weights) weights += multiplicity_row(a.shape, sequence) - all.first;
+  constexpr int kOfValues = kD / 32 * (kOfD + kOfDv);
+  for (int c = 0; kFits && c < kD / 32; ++c) fetch_both(matrices + c * (kOfD + kOfDv), gram, c);
+  for (int c = 0; kFits && c < kDv / 32; ++c)
+    fetch_columns<kD, false>(matrices + kOfValues + c * kOfD, gram, kD + 32 * c);
+  __syncthreads();
+  if (kOver && kFits) meet();
+  for (int tile = 0; tile < part.tiles; ++tile) {
+    const TileRows rows(all, part, tile);
+    const bool last = kHeld && tile + 1 == part.tiles;
+    if (kFits && !rows.any) break;
+    double weight[2], of_weight[2] = {};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) weight[h] = weights ? to_double(weights[rows.at[h]]) : 1.0;
+    const QuadRows<kD> k(a.k, rows.at);
+    const QuadRows<kDv> v(a.v, rows.at);
+#pragma unroll 1
+    for (int c = 0; c < kD / 32; ++c) {
+      double sums[4][4] = {};
+      const double2* both =
+          columns_of<kFits>(matrices, c * (kOfD + kOfDv), [&](double2* to) { fetch_both(to, gram, c); });
+      v.multiply(sums, both, ones);
+      k.multiply(sums, both + kOfDv, weight);
+      rows.store(a.grad_k, kD, c, sums, weight);
+      if (a.grad_multiplicity) k.add_products(of_weight, c, sums);
+    }
+    if (a.grad_multiplicity) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const double sum = of_quad(of_weight[h]);
+        if (lane % 4 == 0 && rows.there[h])
+          static_cast<real*>(a.grad_multiplicity)[rows.at[h]] = static_cast<real>(sum);
+      }
+    }
+#pragma unroll 1
+    for (int c = 0; c < kDv / 32; ++c) {
+      double sums[4][4] = {};
+      k.multiply(sums,
+                 columns_of<kFits>(matrices, kOfValues + c * kOfD,
+                                   [&](double2* to) { fetch_columns<kD, false>(to, gram, kD + 32 * c); }),
+                 weight);
+      rows.store_at(last ? held : a.grad_v, kDv, c, sums, ones, rows.to);
+    }
+    if (last) {
+      meet();
+      rows.release(a.grad_v, held, kDv);
     }
   }
 }

@@ -25,6 +25,7 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   if (!of_values && tile == 0 && threadIdx.x == 0) {
     for (int i = 0; i < 3; ++i) a.largest[3 * head + i] = 0;
     a.head_flags[head] = 0;
+    if (a.readers) a.readers[2 * head] = a.readers[2 * head + 1] = 0;
   }
   const double* sums = a.sums + static_cast<long long>(head) * kD * kAll;
   float most = 0.0f;
@@ -37,9 +38,9 @@ extern "C" __global__ void __launch_bounds__(256) half_split(HalfGradients a) {
   if (of_values) {
     const long long to = static_cast<long long>(head) * (kD / 8) + tile;
     if (a.wide) {
-      write_wide_fragments<kDv, kD / 8>(
-          static_cast<uint4*>(a.turned_fragments) + static_cast<long long>(head) * kD * kDv / 4, a.turned_scales + to,
-          terms, most, tile);
+      write_wide_fragments<kDv, kD / 8>(reinterpret_cast<uint4*>(static_cast<char*>(a.turned_fragments) +
+                                                                 head * (a.term_step ? a.term_step : 4ll * kD * kDv)),
+                                        a.turned_scales + to, terms, most, tile);
       return;
     }
     write_fragments<kDv>(static_cast<uint4*>(a.turned_fragments) + to * (kDv / 16) * 32, a.turned_scales + to, terms,

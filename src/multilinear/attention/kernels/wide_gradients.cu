@@ -1,6 +1,7 @@
 // Gradients of 16-bit queries and keys by groups of four warps, for Hopper: as half_gradients.cu, with a head's
 // matrices in shared memory. Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are 64 or 128.
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/attention/kernels/last_runs.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 #include "multilinear/attention/kernels/wide_tiles.cuh"
 
@@ -24,29 +25,35 @@ __device__ __forceinline__ void store_tiles(void* tensor, const long long (&rows
   }
 }
 
-/// first = x A and y B, combined; for keys then second = x C. [A, C] or A are `fragments`, B is turned.
+/// first = x A and y B, combined; for keys then second = x C. [A, C] or A are `fragments`, B is turned. Terms of keys
+/// may lie where the head's last gradients of keys go (last_runs.cuh).
 template <bool kOfKeys>
 __device__ __forceinline__ void gradients(const HalfGradients& a, const void* x_tensor, const void* y_tensor, Rows all,
                                           int key_head, int part_of_head) {
   extern __shared__ __align__(128) char memory[];
   constexpr int kFirst = kOfKeys ? kTiles : kD / 8, kBytes = 32 * kD * kFirst;
-  if (static_cast<long long>(part_of_head) * kRows >= all.count) return;
+  long long run = static_cast<long long>(part_of_head) * kRows;
+  if (run >= all.count) return;  // none with terms among the gradients
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const long long where = key_head;
   const KeyWeights weights(kOfKeys ? a.multiplicity : nullptr, multiplicity_row(a.shape, key_head / a.shape.key_heads));
-  copy_terms<kBytes>(memory, static_cast<const char*>(a.fragments) + where * 4 * kD * kAll);
-  copy_terms<4 * kD * kDv>(memory + kBytes, static_cast<const char*>(a.turned_fragments) + where * 4 * kD * kDv);
+  copy_terms<kBytes>(memory,
+                     static_cast<const char*>(a.fragments) + where * (a.term_step ? a.term_step : 4ll * kD * kAll));
+  copy_terms<4 * kD * kDv>(memory + kBytes, static_cast<const char*>(a.turned_fragments) +
+                                                where * (a.term_step ? a.term_step : 4ll * kD * kDv));
   const float *scales = a.scales + where * kTiles, *turned_scales = a.turned_scales + where * (kD / 8);
   const unsigned first = shared_address(memory), turned = first + kBytes;
+  LastRuns<kRows> last(kOfKeys ? a.readers : nullptr, key_head, a.parts, all.count, kBytes + 4 * kD * kDv, 2 * kD);
   await_terms();
-  for (long long block = static_cast<long long>(part_of_head) * kRows; block < all.count;
-       block += static_cast<long long>(a.parts) * kRows) {
+  last.count_reader();
+  if (run >= last.begin) run = last.take();
+  for (; run >= 0; run = last.after(run, static_cast<long long>(a.parts) * kRows)) {
     long long rows[1][2];
     bool there[2];
     float of_x[2] = {1.0f, 1.0f}, of_y[2] = {1.0f, 1.0f};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const long long at = block + 16 * warp + 8 * h + g;
+      const long long at = run + 16 * warp + 8 * h + g;
       there[h] = at < all.count;
       rows[0][h] = all.first + (there[h] ? at : 0);
       if (!kOfKeys) {
@@ -114,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(kWideThreads) wide_query_gradients(
 }
 
 /// dk = v dM^T + k (dG + dG^T), dv = k dM. Grid: sequences x key heads x parts.
-extern "C" __global__ void __launch_bounds__(kWideThreads) wide_key_gradients(HalfGradients a) {
+extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) wide_key_gradients(HalfGradients a) {
   const int part = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   gradients<true>(a, a.k, a.v, key_rows(a.shape, place / a.shape.key_heads, place % a.shape.key_heads), place, part);
 }

@@ -6,5 +6,12 @@
 
 /// Grid: sequences x heads, the four parts of a head's rows.
 extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) __cluster_dims__(1, 4, 1) wide_quad_rows(RowArguments a) {
-  outputs_of_rows(a, [] { meet_cluster<4>(); });
+  outputs_of_rows<true>(a, [] { meet_cluster<4>(); });
+}
+
+/// The same of gradients of keys: their sums lie where a head's gradients of values go. Grid: sequences x key heads,
+/// the four parts of a head's rows.
+extern "C" __global__ void __launch_bounds__(kQuadThreads, 1) __cluster_dims__(1, 4, 1)
+    wide_quad_key_gradients(RowArguments a) {
+  gradients_of_rows_of_keys<true>(a, [] { meet_cluster<4>(); });
 }

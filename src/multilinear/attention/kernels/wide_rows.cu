@@ -1,6 +1,7 @@
 // Outputs of 16-bit queries by groups of four warps, for Hopper: as half_rows.cu, with a head's sums in shared memory.
 // Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV, which are 64 or 128.
 #include "multilinear/attention/kernels/attention.h"
+#include "multilinear/attention/kernels/last_runs.cuh"
 #include "multilinear/attention/kernels/places.cuh"
 #include "multilinear/attention/kernels/wide_tiles.cuh"
 
@@ -9,16 +10,16 @@ using namespace clebsch::attention;
 constexpr int kD = CLEBSCH_D, kDv = CLEBSCH_DV, kAll = kD + kDv, kTiles = kAll / 8;
 constexpr int kRows = 128, kTerm = 2 * kD * kAll;
 
-/// A block takes every `parts`-th run of 128 rows of its head. A cluster of blocks is all of a head, whose fragments
-/// may lie where its outputs go.
-template <int kCluster>
-__device__ __forceinline__ void rows_of_head(const HalfArguments& a) {
+/// A block takes every `parts`-th run of 128 rows of its head, whose terms may lie where its last outputs go
+/// (last_runs.cuh). Grid: sequences x heads x parts.
+extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) wide_rows(HalfArguments a) {
   extern __shared__ __align__(128) char memory[];
   const int part_of_head = blockIdx.x % a.parts, place = blockIdx.x / a.parts;
   const int head = place % a.shape.heads, sequence = place / a.shape.heads;
   const int key_head = sequence * a.shape.key_heads + head / (a.shape.heads / a.shape.key_heads);
   const Rows all = query_rows(a.shape, sequence, head);
-  if (kCluster == 1 && static_cast<long long>(part_of_head) * kRows >= all.count) return;
+  long long run = static_cast<long long>(part_of_head) * kRows;
+  if (run >= all.count) return;  // none with terms among the outputs
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   copy_terms<2 * kTerm>(memory, fragments_of<kD * kAll>(a, key_head));
   const float* scales = a.scales + key_head * kTiles;
@@ -36,15 +37,21 @@ __device__ __forceinline__ void rows_of_head(const HalfArguments& a) {
   long long rows[1][2];
   bool there[2];
   HalfRows<kD, 1> next;
-  places(static_cast<long long>(part_of_head) * kRows, rows, there);
+  const long long step = static_cast<long long>(a.parts) * kRows;
+  LastRuns<kRows> last(a.readers, key_head, a.parts, all.count, 2 * kTerm, 2 * kDv);
+  places(run, rows, there);
   next.load(a.q, rows, t);
   await_terms();
-  if (kCluster > 1) meet_cluster<kCluster>();
+  last.count_reader();
+  if (run >= last.begin) {
+    run = last.take();
+    places(run < 0 ? 0 : run, rows, there);
+    next.load(a.q, rows, t);
+  }
   bool flagged = false;
-  for (long long block = static_cast<long long>(part_of_head) * kRows; block < all.count;
-       block += static_cast<long long>(a.parts) * kRows) {
+  while (run >= 0) {
     HalfRows<kD, 1> q = next;
-    places(block, rows, there);
+    places(run, rows, there);
     float forms[kD / 2], outs[kDv / 2];
     begin_products();
     multiply_terms<kTiles>(forms, q, terms, 0);
@@ -53,7 +60,8 @@ __device__ __forceinline__ void rows_of_head(const HalfArguments& a) {
     end_products();
     long long next_rows[1][2];
     bool next_there[2];
-    places(block + static_cast<long long>(a.parts) * kRows, next_rows, next_there);
+    run = last.after(run, step);
+    places(run < 0 ? all.count : run, next_rows, next_there);
     next.load(a.q, next_rows, t);
     await_products<1>();
     hold(forms);
@@ -105,13 +113,4 @@ __device__ __forceinline__ void rows_of_head(const HalfArguments& a) {
     }
   }
   flag_head(a.head_flags + key_head, flagged);
-}
-
-/// Grid: sequences x heads x parts, which are those of a cluster.
-extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) wide_rows(HalfArguments a) {
-  rows_of_head<1>(a);
-}
-extern "C" __global__ void __launch_bounds__(kWideThreads, kAll == 128 ? 2 : 1) __cluster_dims__(2, 1, 1)
-    wide_rows_of_two(HalfArguments a) {
-  rows_of_head<2>(a);
 }

@@ -137,6 +137,7 @@ __device__ __forceinline__ void sums_of_chunks(const HalfArguments& a) {
                               : key_rows(a.shape, sequence, key_head);
   const KeyWeights weights(kOfQueries ? nullptr : a.multiplicity, multiplicity_row(a.shape, sequence));
   if (!kOfQueries && !a.multiplicity && chunk == 0 && threadIdx.x == 0) a.head_flags[head] = 0;
+  if (!kOfQueries && a.readers && chunk == 0 && threadIdx.x < 2) a.readers[2 * head + threadIdx.x] = 0;
   bool others = false;
   KeptKeys kept;
   const Rows mine = chunk_of(all.count, chunks, chunk % chunks, kKeys);

@@ -67,8 +67,6 @@ def _backward(ctx, grad, grad_norm, _):
     if grad is None and grad_norm is None:
         return (None,) * 8
     grad = torch.zeros_like(out) if grad is None else grad
-    if not ctx.causal and sums.numel() == 0:  # the call did not know that it would be differentiated
-        sums = torch.ops.clebsch.spherical_attention(q, k, v, multiplicity, offsets, ctx.eps, False, True)[2]
     found = torch.ops.clebsch.spherical_attention_backward(
         grad, grad_norm, q, k, v, multiplicity, offsets, out, norm, sums, ctx.eps, ctx.causal
     )
@@ -211,5 +209,7 @@ def spherical_attention(
         out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
         return out, norm
     with _library.plain_errors():
+        if keep and torch.ops.clebsch.spherical_attention_makes_sums_again(q, k, v, offsets):
+            given = *given[:-1], False
         out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
     return out, norm
