@@ -85,8 +85,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
                                           problem.mask_kind, problem.d, problem.hidden, problem.out);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const bool own_sums = sums_by_warpgroups(shape, limits);
-  // The first half's parts of a chunk and the second's take turns in memory. The kernel that sums itself reads all rows:
-  // then there are no chunks.
+  // The first half's parts of a chunk and the second's take turns in memory. The kernel that sums itself reads all
+  // rows: then there are no chunks.
   const int64_t numbers = std::max(hidden + out, d + 4 * hidden), all_rows = shape.batch * n * n;
   ComposedPass pass(given, numbers, allocate, stream);
   const int64_t planes = shape.batch * hidden * n * n, rows = own_sums ? all_rows : pass.most_rows();
@@ -124,7 +124,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.rows = pass.rows();
     a.first = a.first_row == 0;
   };
-  RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d), inputs(pass, !own_sums, 4 * hidden, d);
+  RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
+      inputs(pass, !own_sums, 4 * hidden, d);
   const Slots output_slots(pass, true, blocks_of(rows), 2 * out), input_slots(pass, true, blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);

@@ -1,9 +1,9 @@
 // Sums over rows of the gradients of x's projections and gates beside normalised rows, for d, hidden and out of 128.
 // The gradients are made again here, from those of left and right, rather than written by one kernel and read by a
-// product: a block has 64 channels of left or right, as projections and gates. A fifth kind of block has what output_gradients
-// has written: one of its warpgroups the gates' gradients beside rows of x, the other those of what is projected beside
-// rows of o. Blocks of the five kinds of a group take the same rows at about the same time, so that rows of x, which
-// output_gradients has normalised, come from the L2 cache. gradients.cuh says how operands lie.
+// product: a block has 64 channels of left or right, as projections and gates. A fifth kind of block has what
+// output_gradients has written: one of its warpgroups the gates' gradients beside rows of x, the other those of what is
+// projected beside rows of o. Blocks of the five kinds of a group take the same rows at about the same time, so that
+// rows of x, which output_gradients has normalised, come from the L2 cache. gradients.cuh says how operands lie.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/input_gradients.cuh"
 
