@@ -25,7 +25,8 @@ echo "== cuEquivariance"
   --platform manylinux_2_24_x86_64 --python-version 3.12 -d wheels cuequivariance==0.13.0 cuequivariance-torch==0.13.0 \
   cuequivariance-ops-torch-cu13==0.13.0 cuequivariance-ops-cu13==0.13.0 tqdm platformdirs nvidia-ml-py
 for wheel in wheels/*.whl; do "$python" -m zipfile -e "$wheel" "$site"; done
-rm -rf "$site/cuequivariance_ops/triton/cache" && mkdir "$site/cuequivariance_ops/triton/cache"
+# What its Triton kernels were tuned to on this architecture stays: without it they run with defaults.
+find "$site/cuequivariance_ops/triton/cache" -type f ! -name '*.9.0.json' -delete
 "$python" - "$site/cuequivariance_ops/lib/libcue_ops.so" "$site"/cuequivariance_ops_torch/_ext/*.so << 'EOF'
 import pathlib, re, struct, subprocess, sys
 

@@ -96,6 +96,12 @@ def test_double(gate, device):
     compare("double", device, 19, 48, 32, 16, gate=gate, x_dtype=torch.float64, weight_dtype=torch.float64, mask=None)
 
 
+@pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16])
+def test_many_tiles(x_dtype, device):
+    """Every warpgroup has several tiles of rows, and not all have as many."""
+    compare("bf16", device, 136, 128, 128, 128, "incoming", x_dtype=x_dtype, weight_dtype=torch.bfloat16)
+
+
 @pytest.mark.parametrize("size", [1e-8, 1e6])
 def test_gradients_of_any_size_in_fp16(size, device):
     compare("fp16", device, 64, 128, 128, 128, size=size)

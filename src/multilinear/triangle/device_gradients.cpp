@@ -10,14 +10,6 @@
 namespace clebsch::triangle {
 namespace {
 
-constexpr int kAlignment = 1024;  // of images for warpgroups
-
-/// Bytes of shared memory of a block.
-int64_t weight_shared() {
-  constexpr int64_t kMatrix = 128 * 128 * 2, kTile = 64 * 128 * 2;
-  return kAlignment + kMatrix + kGradientParts * 3 * kTile;
-}
-
 struct GradientKernels {
   cuda::KernelOf<GradientArguments> pack, output, input, weights;
   cuda::KernelOf<FoldArguments> matrices, norms;
@@ -61,7 +53,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
        input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
-    kernels->weights.take_shared_memory(static_cast<unsigned>(weight_shared()));
+    kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));
   }
   return kernels.release();
 }
@@ -93,10 +85,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
                                           problem.mask_kind, problem.d, problem.hidden, problem.out);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const bool own_sums = sums_by_warpgroups(shape, limits);
-  // The first half's parts of a chunk and the second's take turns in memory.
-  const int64_t numbers = own_sums ? hidden + out : std::max(hidden + out, d + 4 * hidden);
+  // The first half's parts of a chunk and the second's take turns in memory. The kernel that sums itself reads all
+  // rows: then there are no chunks.
+  const int64_t numbers = std::max(hidden + out, d + 4 * hidden), all_rows = shape.batch * n * n;
   ComposedPass pass(given, numbers, allocate, stream);
-  const int64_t planes = shape.batch * hidden * n * n, rows = pass.most_rows();
+  const int64_t planes = shape.batch * hidden * n * n, rows = own_sums ? all_rows : pass.most_rows();
   GradientArguments a;
   a.shape = shape;
   a.weights = given.weights;
@@ -110,7 +103,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad = given.grad;
   void* const scale = scale_of_gradients(given, pass);
   a.grad_scale = static_cast<const float*>(scale);
-  a.grad_gates = pass.stored(shape.batch * n * n * out);
+  a.grad_gates = pass.stored(all_rows * out);
   a.grad_o = pass.stored(planes);
   a.grad_x = given.gradients.x;
   a.grad_mask = static_cast<float*>(given.gradients.mask);
@@ -131,18 +124,25 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.rows = pass.rows();
     a.first = a.first_row == 0;
   };
-  RowProduct output(pass, true, out, hidden), gates(pass, !own_sums, out, d), inputs(pass, !own_sums, 4 * hidden, d);
+  RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
+      inputs(pass, !own_sums, 4 * hidden, d);
   const Slots output_slots(pass, true, blocks_of(rows), 2 * out), input_slots(pass, true, blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const parts = static_cast<char*>(pass.stored(rows * numbers));
+  char* const parts = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
   a.o_normal = parts;
   a.grad_projected = parts + rows * hidden * 2;
-  pass.for_chunks([&] {
-    chunk();
-    pass.launch(kernels->output, blocks_of(a.rows), 1, a);
-    output.add({a.grad_projected, nullptr}, {a.o_normal, nullptr});
-  });
+  if (own_sums) {
+    a.x_rows = parts + rows * (hidden + out) * 2;
+    a.rows = rows;
+    pass.launch(kernels->output, blocks_of(rows), 1, a);
+  } else {
+    pass.for_chunks([&] {
+      chunk();
+      pass.launch(kernels->output, blocks_of(a.rows), 1, a);
+      output.add({a.grad_projected, nullptr}, {a.o_normal, nullptr});
+    });
+  }
 
   void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
   pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
@@ -151,16 +151,13 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_right = grad_right;
   int64_t groups = 0;
   if (own_sums) {
-    const int64_t tiles = shape.batch * n * n / 64;
+    const int64_t tiles = all_rows / 64;
     groups =
         std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
     a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(groups * kGradientParts * out * d));
+    a.gate_parts = static_cast<float*>(pass.reals(groups * out * d));
+    a.output_parts = static_cast<float*>(pass.reals(groups * out * hidden));
     pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
-    // Nothing is stored beside the result, so there are no chunks.
-    a.first_row = 0;
-    a.rows = shape.batch * n * n;
-    a.first = true;
     pass.launch(kernels->input, blocks_of(a.rows), 1, a);
   } else {
     a.x_normal = parts;
@@ -185,14 +182,20 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     of.finish(sums, to, 0, count, nullptr);
     return static_cast<const float*>(to);
   };
-  const auto total_of_parts = [&](const float* of, int64_t count) {
+  const auto total_of_parts = [&](const float* of, int64_t many, int64_t count) {
     void* const to = pass.reals(count);
-    sums.add(of, groups * kGradientParts, count, 0, count, nullptr, to);
+    sums.add(of, many, count, 0, count, nullptr, to);
     return static_cast<const float*>(to);
   };
-  fold.input_products = own_sums ? total_of_parts(a.input_parts, 4 * hidden * d) : total(inputs, 4 * hidden, d);
-  fold.gate_products = own_sums ? total_of_parts(a.gate_parts, out * d) : total(gates, out, d);
-  fold.output_products = total(output, out, hidden);
+  if (own_sums) {
+    fold.input_products = total_of_parts(a.input_parts, groups * kGradientParts, 4 * hidden * d);
+    fold.gate_products = total_of_parts(a.gate_parts, groups, out * d);
+    fold.output_products = total_of_parts(a.output_parts, groups, out * hidden);
+  } else {
+    fold.input_products = total(inputs, 4 * hidden, d);
+    fold.gate_products = total(gates, out, d);
+    fold.output_products = total(output, out, hidden);
+  }
   fold.input_sums = total(input_slots, 4 * hidden, 1);
   fold.output_sums = total(output_slots, 2 * out, 1);
   sums.launch(pass);

@@ -43,13 +43,15 @@ __device__ __forceinline__ void fetch_rows(uint4* to, const void* tensor, long l
   }
 }
 
-/// Four tiles of eight columns of sums, plus the biases of their columns.
-__device__ __forceinline__ void take_tiles(float (&to)[4][4], const float (&sums)[32], int half, const float* bias) {
+/// Four tiles of eight columns of sums from tile 4 part on, plus the biases of their columns.
+template <int kCount>
+__device__ __forceinline__ void take_tiles(float (&to)[4][4], const float (&sums)[kCount], int part,
+                                           const float* bias) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 both = *reinterpret_cast<const float2*>(bias + 8 * (threadIdx.x % 4) + 2 * j);
 #pragma unroll
-    for (int r = 0; r < 4; ++r) to[j][r] = sums[16 * half + 4 * j + r] + (r % 2 == 0 ? both.x : both.y);
+    for (int r = 0; r < 4; ++r) to[j][r] = sums[16 * part + 4 * j + r] + (r % 2 == 0 ? both.x : both.y);
   }
 }
 

@@ -11,9 +11,11 @@ constexpr int kGradientRows = 16;
 /// Groups of 32 channels of a tile that are on their way at once (input_gradients.cu).
 constexpr int kGradientRing = 4;
 
-/// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of all gates, and parts of a
-/// group of one block of each kind.
+/// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of what is stored, and parts of
+/// a group of one block of each kind; of what is stored a group has one part each.
 constexpr int kGradientKinds = 5, kGradientParts = 2;
+/// Bytes of shared memory of a block of it: three times two tiles of 64 rows for each part.
+constexpr int kWeightGradientsBytes = 1024 + kGradientParts * 3 * 2 * 64 * 128 * 2;
 
 constexpr int kMostOfHopper = 227 * 1024;  ///< bytes of shared memory that a block can have, of what warpgroups need
 
@@ -55,11 +57,13 @@ struct GradientArguments {
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
+  void* x_rows = nullptr;             ///< (all rows, d): (x - mean) / deviation, for weight_gradients; else null
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts (kGradientParts of them a group of blocks) as
-  /// RowProduct has them: (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped.
-  float *input_parts = nullptr, *gate_parts = nullptr;
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d),
+  /// kGradientParts of them a group of blocks, and (groups, out, d), with neighbouring columns swapped; the same beside
+  /// rows of o, (groups, out, hidden).
+  float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
   // Of the chunk, with neighbouring columns swapped (store_eight); null where weight_gradients_warpgroups.cu makes the
   // sums:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
