@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Jobs of a plan (scripts/gpu-lanes) that want a LAMMPS with Kokkos, which the job `build` makes in WORK on that machine:
+#
+#   kokkos.sh build                     LAMMPS, Kokkos, both plugins (build_lammps_gpu.sh; the bundle's sources.tar.xz)
+#   kokkos.sh ranks POINTS [...]        benchmarks/md/gpu_ranks.py; points on one GPU are taken from jobs named one-*
+#   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
+#   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
+#   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+work=${WORK:-/tmp/clebsch-kokkos} bundle=${BUNDLE:-$root/.gpu}
+what=$1
+shift
+python=(python3 -W ignore)
+cd "$root"
+if [[ $what == build ]]; then
+  exec env PYTHON=python3 OMP_NUM_THREADS=1 nice -n 10 benchmarks/device/build_lammps_gpu.sh build \
+    --sources "$bundle/sources.tar.xz" --work "$work" --out "$OUTDIR"
+fi
+lib=$work/clebsch/lib programs=$work/bundle
+torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib
+export CLEBSCH_LMP=$programs/lmp CLEBSCH_KK_LMP=$programs/lmp CLEBSCH_MPIRUN=$programs/mpirun
+export CLEBSCH_PLUGIN=$lib/clebschplugin.so CLEBSCH_KK_PLUGIN=$lib/kokkos/clebschkkplugin.so
+export CLEBSCH_CALL_PAIR=$lib/kokkos/callpair.so CLEBSCH_LIBRARY=$lib/libclebsch.so CLEBSCH_LAMMPS_IN_PYTHON=
+export TORCH_LIBS=$lib:$torch
+case $what in
+  ranks)
+    points=$1
+    shift
+    shopt -s nullglob
+    known=("$OUT"/one-*/gpu_ranks.json)
+    [[ $* == *"--comms none"* ]] || ((${#known[@]} == 0)) || set -- "$@" --known "${known[@]}"
+    "${python[@]}" benchmarks/md/gpu_ranks.py "$OUTDIR" --points "$points" --style kk --steps 60 --run-seconds 5 \
+      --limit 42 --seconds $((SECONDS_LEFT - 22)) "$@"
+    ;;
+  parts)
+    export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    "${python[@]}" benchmarks/md/step_parts.py "$OUTDIR" --lammps "$(find "$programs/lib" -name 'liblammps.so*' -print -quit)" \
+      --mpirun "$programs/mpirun" --ranks 2 --limit 45 "$@"
+    ;;
+  long)
+    "${python[@]}" benchmarks/md/long_run.py "$1" "$OUTDIR" --ps 100 --seconds $((SECONDS_LEFT - 15)) "${@:2}"
+    ;;
+  tests)
+    "${python[@]}" scripts/gpu-tests --bundle /none run "$OUTDIR" tests --seconds $((SECONDS_LEFT - 6)) --processes 14 \
+      --pytest -k "$1"
+    ;;
+  *) echo "expected build, ranks, parts, long or tests, got $what" >&2 && exit 2 ;;
+esac
