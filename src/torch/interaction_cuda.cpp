@@ -69,6 +69,7 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   o.x = x.const_data_ptr();
   o.edge_vec = edge_vec.const_data_ptr<double>();
   o.senders = g.senders;
+  o.receivers = g.receivers;
   o.types = types.const_data_ptr<int32_t>();
   o.table = radial[0].const_data_ptr();
   o.table_index = radial[1].const_data_ptr<int32_t>();

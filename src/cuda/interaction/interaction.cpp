@@ -46,8 +46,20 @@ InteractionOutputs with_sums(InteractionOutputs wanted, const Problem& problem, 
   return wanted;
 }
 
+/// A pass by sender reads dE/d out of every edge where the other one adds dX to memory. It pays where there is less to
+/// read than to add, as in the last layer of NequIP, which has scalars alone.
+bool can_turn(const InteractionOutputs& wanted, const Problem& problem, Scalar scalar, const ScheduleOptions& options,
+              bool density) {
+  return wanted.x && wanted.edge_vec && wanted.deterministic && !density && scalar == Scalar::f32 &&
+         options.turned != 0 && (options.turned > 0 || problem.out.dim() <= problem.in1.dim());
+}
+
+/// index_of of a pass by sender.
+constexpr int kTurned = 1 + 2 + 4 + 16;
+
 int index_of(const InteractionOutputs& wanted) {
-  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic) + 8 * wanted.fixed_point;
+  return wanted.x + 2 * wanted.edge_vec + 4 * (wanted.x && wanted.deterministic) + 8 * wanted.fixed_point +
+         16 * wanted.turned;
 }
 
 /// Of a plan's text, whatever it says about splines: the tables that are given decide.
@@ -88,19 +100,25 @@ std::vector<KernelJob> interaction_jobs(const OpCall& call, const DeviceLimits& 
   const auto problem = cached_problem(call.problem);
   const ScheduleOptions options =
       options_for(call.splines, call.plan.empty() ? environment_text(kVariable) : call.plan);
+  const bool turns = wanted && can_turn(*wanted, *problem, call.scalar, options, density);
   if (wanted) wanted = with_sums(*wanted, *problem, call.scalar, options, 1);
   if (call.splines) label += " splines";
-  return {{label + " " + scalar_name(call.scalar), call.problem,
-           [problem, scalar = call.scalar, wanted, limits, options, density](const CubinCache& cache) {
-             CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache, density);
-             const Schedule& schedule = made.schedule;
-             std::vector<CompiledPart> parts{
-                 {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
-                 {std::move(made.sums), "", kReductionThreads, 1}};
-             if (wanted && wanted->fixed_point)
-               parts.push_back({compile_fixed("fixed_point", limits.arch, cache), "", kFixedPointThreads, 1});
-             return parts;
-           }}};
+  const auto job = [&](const std::optional<InteractionOutputs>& outputs, const char* more) -> KernelJob {
+    return {label + more + " " + scalar_name(call.scalar), call.problem,
+            [problem, scalar = call.scalar, wanted = outputs, limits, options, density](const CubinCache& cache) {
+              CompiledInteraction made = compile_interaction(*problem, scalar, wanted, limits, options, cache, density);
+              const Schedule& schedule = made.schedule;
+              std::vector<CompiledPart> parts{
+                  {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                  {std::move(made.sums), "", kReductionThreads, 1}};
+              if (wanted && wanted->fixed_point)
+                parts.push_back({compile_fixed("fixed_point", limits.arch, cache), "", kFixedPointThreads, 1});
+              return parts;
+            }};
+  };
+  std::vector<KernelJob> jobs{job(wanted, "")};
+  if (turns) jobs.push_back(job(InteractionOutputs{true, true, true, false, true}, " turned"));
+  return jobs;
 }
 
 bool interaction_splines(int64_t tables, const RadialDescription& radial, Scalar scalar) {
@@ -140,7 +158,7 @@ Interaction::Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, 
 const Interaction::Variant& Interaction::variant(int index) const {
   return *variants_.get(index, [&] {
     std::optional<InteractionOutputs> wanted;
-    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0};
+    if (index > 0) wanted = {(index & 1) != 0, (index & 2) != 0, (index & 4) != 0, (index & 8) != 0, (index & 16) != 0};
     const CompiledInteraction made =
         compile_interaction(*problem_, scalar_, wanted, limits_, options_, CubinCache::standard(), density_);
     const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_slab", "sum_parts"});
@@ -209,7 +227,7 @@ void Interaction::forward(const InteractionOperands& operands, int64_t out_rows,
   check(operands);
   const Variant& kernels = variant(0);
   const ReceiverParts parts = parts_of(kernels.schedule, operands, out_rows);
-  InteractionArguments arguments{false, density_, false, operands};
+  InteractionArguments arguments{false, density_, false, false, operands};
   arguments.out_rows = static_cast<int32_t>(out_rows);
   arguments.part_rows = arguments.out_rows;
   arguments.out = out;
@@ -244,8 +262,31 @@ void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t spl
   }
 }
 
+bool Interaction::turns(const InteractionOperands& operands, const InteractionOutputs& outputs) const {
+  if (!can_turn(outputs, *problem_, scalar_, options_, density_) || !operands.receivers) return false;
+  if (options_.turned > 0) return true;
+  // A sender is never split. So few leave multiprocessors without work, or a last round of blocks far from full.
+  const Schedule& schedule = variant(kTurned).schedule;
+  return operands.nodes >= int64_t{4} * limits_.multiprocessors * schedule.min_blocks * schedule.receivers_per_block;
+}
+
+void Interaction::backward_by_sender(const InteractionOperands& operands, const void* grad_out, void* grad_x,
+                                     double* grad_edge_vec, Stream stream) const {
+  InteractionArguments arguments{true, false, false, true, operands};
+  arguments.o.x = grad_out;
+  arguments.grad_out = operands.x;
+  arguments.o.row_ptr = operands.col_ptr;
+  arguments.o.senders = operands.receivers;
+  arguments.o.graph_rows = operands.nodes;
+  arguments.receivers = operands.graph_rows;
+  arguments.edge_end = static_cast<int32_t>(operands.edges);
+  arguments.grad_x = grad_x;
+  arguments.grad_edge_vec = grad_edge_vec;
+  launch_units(variant(kTurned), operands.nodes, 1, arguments, stream);
+}
+
 int64_t Interaction::backward_workspace(const InteractionOperands& operands, const InteractionOutputs& outputs) const {
-  if (!outputs.x || !outputs.deterministic) return 0;
+  if (!outputs.x || !outputs.deterministic || turns(operands, outputs)) return 0;
   const InteractionOutputs wanted = with_sums(outputs, *problem_, scalar_, options_, operands.nodes);
   if (wanted.fixed_point) return FixedPoint::workspace(operands.nodes, problem_->in1.dim());
   const Slab chosen = slab(variant(index_of(wanted)).schedule, operands);
@@ -256,17 +297,21 @@ void Interaction::backward(const InteractionOperands& operands, const Interactio
                            void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const {
   if (!outputs.x && !outputs.edge_vec) return;
   check(operands);
+  require(!(outputs.x && outputs.deterministic) || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+          "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
+  if (turns(operands, outputs)) {
+    backward_by_sender(operands, grad_out, grad_x, grad_edge_vec, stream);
+    return;
+  }
   const InteractionOutputs wanted = with_sums(outputs, *problem_, scalar_, options_, operands.nodes);
   const bool fixed_point = wanted.fixed_point;
   const bool in_order = wanted.x && wanted.deterministic, by_sender = in_order && !fixed_point;
-  require(!in_order || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
-          "cuda interaction: a deterministic backward needs the graph's transpose (col_ptr, col_edge)");
   const Variant& kernels = variant(index_of(wanted));
   if (wanted.x && !in_order) {
     const size_t numbers = static_cast<size_t>(operands.nodes) * static_cast<size_t>(problem_->in1.dim());
     zero_async(grad_x, numbers * static_cast<size_t>(scalar_bytes(scalar_)), stream);
   }
-  InteractionArguments arguments{true, density_ && wanted.edge_vec, fixed_point, operands};
+  InteractionArguments arguments{true, density_ && wanted.edge_vec, fixed_point, false, operands};
   arguments.grad_out = grad_out;
   arguments.grad_x = by_sender ? workspace : grad_x;
   arguments.grad_edge_vec = grad_edge_vec;

@@ -59,7 +59,8 @@ class Interaction {
   /// grad_out (>= graph_rows, out.dim()). Overwrites grad_x (nodes, in1.dim()) and grad_edge_vec (E,3) as far as
   /// `outputs`; vectors beyond row_ptr[graph_rows] are not touched. grad_edge_vec is bitwise the same from run to run,
   /// grad_x if outputs.deterministic, which needs the transpose: in fp32 by sums of integers, or by slabs for so many
-  /// nodes that their sums would take more memory. outputs.fixed_point is not read.
+  /// nodes that their sums would take more memory. outputs.fixed_point
+  /// and turned are not read.
   void backward(const InteractionOperands& operands, const InteractionOutputs& outputs, const void* grad_out,
                 void* grad_x, double* grad_edge_vec, void* workspace, Stream stream) const;
 
@@ -72,7 +73,7 @@ class Interaction {
   };
 
   Interaction(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options, bool density);
-  /// Index 0 is the forward pass, 1 .. 7 the backward pass with bits x, edge_vec, deterministic.
+  /// Index 0 is the forward pass, others the backward pass with bits x, edge_vec, deterministic, fixed_point, turned.
   const Variant& variant(int index) const;
   /// Edges that a deterministic backward handles at a time, and bytes that it keeps of each: its rows of dX.
   struct Slab {
@@ -80,9 +81,13 @@ class Interaction {
   };
   Slab slab(const Schedule& schedule, const InteractionOperands& operands) const;
   void check(const InteractionOperands& operands) const;
-  /// The launches over which the units of a schedule are spread.
+  /// Whether the backward pass goes by sender.
+  bool turns(const InteractionOperands& operands, const InteractionOutputs& outputs) const;
+  void backward_by_sender(const InteractionOperands& operands, const void* grad_out, void* grad_x,
+                          double* grad_edge_vec, Stream stream) const;
   /// How forward splits receivers: all `out_rows` are whole where there is nothing to split.
   ReceiverParts parts_of(const Schedule& schedule, const InteractionOperands& operands, int64_t out_rows) const;
+  /// The launches over which the units of a schedule are spread.
   void launch_units(const Variant& kernels, int64_t rows, int64_t splits, InteractionArguments arguments,
                     Stream stream) const;
 

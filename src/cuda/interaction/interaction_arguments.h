@@ -26,9 +26,11 @@ struct InteractionOperands {
   const int32_t* table_index = nullptr;  ///< (type_count, type_count) [centre][neighbour], -1: none was built
   const double* cutoffs = nullptr;       ///< (type_count, type_count), Angstrom
   int32_t type_count = 0, tables = 0, pieces = 0;
-  const int32_t* row_ptr = nullptr;    ///< (graph_rows + 1)
-  const int32_t* col_ptr = nullptr;    ///< (nodes + 1), for a deterministic backward
-  const int32_t* col_edge = nullptr;   ///< (E)
+  const int32_t* row_ptr = nullptr;   ///< (graph_rows + 1)
+  const int32_t* col_ptr = nullptr;   ///< (nodes + 1), for a deterministic backward
+  const int32_t* col_edge = nullptr;  ///< (E)
+  /// (E), for a backward pass that is turned; null: it never is.
+  const int32_t* receivers = nullptr;
   const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
   int32_t graph_rows = 0, nodes = 0;
   int64_t edges = 0;  ///< capacity E
@@ -37,7 +39,7 @@ struct InteractionOperands {
 
 /// Arguments of the forward or the backward kernel, with a density or without.
 struct InteractionArguments {
-  bool backward = false, density = false, fixed_point = false;
+  bool backward = false, density = false, fixed_point = false, turned = false;
   InteractionOperands o = {};
   int32_t first_unit = 0;
   int32_t out_rows = 0;
@@ -50,6 +52,7 @@ struct InteractionArguments {
   void* grad_x = nullptr;
   int32_t* bad = nullptr;  ///< with fixed_point: as FixedPointArguments
   const uint32_t* largest = nullptr;
+  int32_t receivers = 0;  ///< turned: rows of the graph, where graph_rows are senders
   double* grad_edge_vec = nullptr;
   double density_ratio = 0;  ///< the density's pieces / pieces; its cutoffs are those of the interaction
 
@@ -78,6 +81,10 @@ struct InteractionArguments {
         visit("const unsigned* __restrict__ largest", largest);
       }
       visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
+      if (turned) {
+        visit("const int* __restrict__ edge_of", o.col_edge);
+        visit("int receivers", receivers);
+      }
     } else {
       visit("int out_rows", out_rows);
       visit("int first_row", first_row);

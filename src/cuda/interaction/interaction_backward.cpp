@@ -8,11 +8,15 @@
 // them into a vector.
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "core/errors.h"
+#include "core/math/coupling.h"
 #include "core/math/harmonics.h"
 #include "cuda/emit/incoming_gradient.h"
 #include "cuda/emit/lane_sum.h"
+#include "cuda/emit/path_products.h"
 #include "cuda/interaction/interaction_arguments.h"
 #include "cuda/interaction/interaction_edges.h"
 #include "cuda/interaction/interaction_source.h"
@@ -46,6 +50,9 @@ class InteractionBackward : IncomingGradient {
     // All that is made of the incoming gradient, dX among it, is then in quanta.
     if (outputs_.fixed_point) w_.text("const real quanta = quanta_in_one(__ldg(s.largest));");
     write_masks(w_, context_, kind);
+    if (outputs_.turned) {
+      for_each_output(kind, [&](int, int, const std::string& name, int64_t) { w_.line("real {} = 0;", name); });
+    }
     for (size_t t = 0; t < kind.tiles.size(); ++t)
       load_gradient(kind, static_cast<int>(t), outputs_.fixed_point ? "quanta" : "");
     write_knot_declarations(w_, context_, kind);
@@ -65,11 +72,34 @@ class InteractionBackward : IncomingGradient {
           32 * units_);
     }
     w_.text("}");
+    if (outputs_.turned) {
+      for_each_output(kind, [&](int t, int path, const std::string& name, int64_t offset) {
+        const double scale = context_.terms[static_cast<size_t>(path)].scale;
+        const std::string value = scale == 1.0 ? name : context_.number(scale) + " * " + name;
+        write_masked(w_, context_, kind, t, fmt::format("grad_x[channel + {}] = {};", offset, value));
+      });
+    }
     w_.text("}");
     w_.blank();
   }
 
  private:
+  /// Calls f(tile, path, name, offset in the row) for each output component of the unit, with one path that writes it.
+  template <typename F>
+  void for_each_output(const UnitKind& kind, F&& f) {
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      std::set<int> done;
+      for (int p : kind.tiles[t].paths) {
+        const int out = problem_.paths[static_cast<size_t>(p)].out;
+        if (!done.insert(out).second) continue;
+        const BlockLayout& layout = context_.out[static_cast<size_t>(out)];
+        for (int k = 0; k < layout.ir.dim(); ++k)
+          f(static_cast<int>(t), p, output_name(static_cast<int>(t), out, k),
+            layout.offset + k * layout.stride + 32 * kind.tiles[t].slice);
+      }
+    }
+  }
+
   /// The edges of a chunk, in groups whose sums over the warps are finished together.
   void slots(const UnitKind& kind) {
     const bool over_units = outputs_.edge_vec && units_ > 1;
@@ -102,9 +132,10 @@ class InteractionBackward : IncomingGradient {
 
   void tile(const UnitKind& kind, int t) {
     const Tile& tile = kind.tiles[static_cast<size_t>(t)];
-    if (outputs_.x) declare_input_gradients(t, tile);
-    for (int p : tile.paths) path(t, p);
-    if (outputs_.x) write_input_gradient(kind, t, "slot", false);
+    const bool input = outputs_.x && !outputs_.turned;
+    if (input) declare_input_gradients(t, tile);
+    for (int p : tile.paths) path(t, p, tile.slice);
+    if (input) write_input_gradient(kind, t, "slot", false);
   }
 
   /// dX of a slot's edge: its row, or atomically its sender's; `zero`: the edge contributes nothing.
@@ -159,7 +190,7 @@ class InteractionBackward : IncomingGradient {
     w_.text("}");
   }
 
-  void path(int t, int p) {
+  void path(int t, int p, int slice) {
     const bool weighted = problem_.paths[p].weighted;
     const std::string weight = weighted ? weight_name(t, p) : "1";
     w_.line("// path {}", p);
@@ -167,7 +198,11 @@ class InteractionBackward : IncomingGradient {
     if (weighted) write_radial(w_, context_, t, p, outputs_.edge_vec);
     couple_harmonics(t, p);
     if (outputs_.edge_vec && weighted) w_.line("dy0 += u{}_{} * ({});", t, p, weight_gradient(t, p));
-    if (outputs_.x) add_input_gradient(t, p, weight);
+    if (outputs_.turned) {
+      write_products(w_, context_, t, {slice, {p}});
+    } else if (outputs_.x) {
+      add_input_gradient(t, p, weight);
+    }
     if (outputs_.edge_vec && problem_.paths[p].in2 > 0) add_harmonics_gradient(t, p, weight);
     w_.text("}");
   }
@@ -235,36 +270,68 @@ void write_zero_edges(SourceWriter& w, const EmitContext& context, const Interac
 
 }  // namespace
 
-KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
+Problem turned_problem(const Problem& problem) {
+  Problem turned = problem;
+  std::swap(turned.in1, turned.out);
+  for (Path& path : turned.paths) {
+    const int l1 = problem.in1[path.in1].ir.l, l2 = problem.in2[path.in2].ir.l, l3 = problem.out[path.out].ir.l;
+    // Exchanging two columns of a real 3j symbol changes its sign when the sum of the degrees is odd.
+    const CouplingEntry& one = wigner_3j(l1, l2, l3).front();
+    for (const CouplingEntry& other : wigner_3j(l3, l2, l1)) {
+      if (other.m1 == one.m3 && other.m2 == one.m2 && other.m3 == one.m1 && other.value * one.value < 0)
+        path.coefficient = -path.coefficient;
+    }
+    std::swap(path.in1, path.out);
+  }
+  turned.finish();
+  return turned;
+}
+
+KernelSource interaction_backward_source(const Problem& given, Scalar scalar, const InteractionOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options, bool density) {
-  require(problem.radial.has_value(), "cuda interaction: expected a problem with a radial part");
+  require(given.radial.has_value(), "cuda interaction: expected a problem with a radial part");
   require(outputs.x || outputs.edge_vec, "cuda interaction: expected a gradient to compute");
   require(!outputs.fixed_point || (outputs.x && outputs.deterministic && scalar == Scalar::f32),
           "cuda interaction: sums in fixed point are for dX in a fixed order, in fp32");
   require(!density || outputs.edge_vec, "cuda interaction: a density has a gradient by edge_vec alone");
-  const std::string name = density ? "interaction_density_backward" : "interaction_backward";
+  require(!outputs.turned || (outputs.x && outputs.edge_vec && !outputs.fixed_point && !density),
+          "cuda interaction: a pass by sender gives both gradients, in floats, of no density");
+  const Problem problem = outputs.turned ? turned_problem(given) : given;
+  const std::string name = outputs.turned ? "interaction_turned"
+                           : density      ? "interaction_density_backward"
+                                          : "interaction_backward";
   KernelSource kernel{name, "", make_schedule(problem, Pass::table_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
-  const InteractionEdges edges(problem, schedule, density, outputs.fixed_point);
+  const InteractionEdges edges(problem, schedule, density, outputs.fixed_point, outputs.turned);
   SourceWriter w;
-  write_head(w, context, "interaction, backward: dE/d edge_vec and dX by recomputation");
+  write_head(w, context,
+             outputs.turned ? "interaction, backward by sender: dE/d edge_vec and dX by recomputation"
+                            : "interaction, backward: dE/d edge_vec and dX by recomputation");
   edges.functions(w);
   w.blank();
   InteractionBackward emitter(w, context, edges, outputs);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
   w.line("extern \"C\" __global__ void __launch_bounds__({}, {})", schedule.threads(), schedule.min_blocks);
-  w.text(name + "(" + parameters(InteractionArguments{true, density, outputs.fixed_point}) + ") {");
+  w.text(name + "(" + parameters(InteractionArguments{true, density, outputs.fixed_point, outputs.turned}) + ") {");
   edges.declare(w, "graph_rows");
   write_edge_range(w, "int");
-  w.text("begin = max(begin, edge_begin);");
-  w.text("end = min(end, edge_end);");
-  w.text("if (begin >= end) return;");
-  write_zero_edges(w, context, outputs);
+  if (!outputs.turned) {
+    w.text("begin = max(begin, edge_begin);");
+    w.text("end = min(end, edge_end);");
+    w.text("if (begin >= end) return;");
+    write_zero_edges(w, context, outputs);
+  }
   edges.make_edges(w);
   w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
+  if (outputs.turned) {
+    w.line("real* out = grad_x + static_cast<int64>(row) * {};", problem.out.dim());
+    write_untouched(w, context, "edges.thread");
+  }
   w.text(schedule.units_per_launch() > 1 ? "real* sums = all_sums[group];" : "real* sums = nullptr;");
-  write_dispatch(w, schedule, "edges, sums, begin, end, edge_begin, grad_out, grad_x, grad_edge_vec, first_unit == 0");
+  write_dispatch(w, schedule,
+                 fmt::format("edges, sums, begin, end, edge_begin, grad_out, {}, grad_edge_vec, first_unit == 0",
+                             outputs.turned ? "out" : "grad_x"));
   w.text("}");
   kernel.source = w.str();
   return kernel;

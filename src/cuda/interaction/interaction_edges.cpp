@@ -10,11 +10,13 @@
 
 namespace clebsch::cuda {
 
-InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density, bool fixed_point)
+InteractionEdges::InteractionEdges(const Problem& problem, const Schedule& schedule, bool density, bool fixed_point,
+                                   bool turned)
     : problem_(problem),
       schedule_(schedule),
       density_(density),
       fixed_point_(fixed_point),
+      turned_(turned),
       components_(harmonics_count(problem.lmax_in2)),
       row_(table_row(problem, schedule)) {}
 
@@ -43,6 +45,10 @@ void InteractionEdges::functions(SourceWriter& w) const {
   if (fixed_point_) {
     w.text("int* bad;");
     w.text("const unsigned* largest;");
+  }
+  if (turned_) {
+    w.text("const int* edge_of;");
+    w.text("int receivers;");
   }
   if (schedule_.lanes) {
     w.text("real* lane_sums;");
@@ -99,11 +105,11 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.text("} else {");
   w.text("const int left = static_cast<int>((key & 0x7fffffffu) >> 8);");
   if (schedule_.spline) {
-    w.line("const Slot slot = {{i, __ldg(s.senders + first + i), left, left % {}}};", kSplineOrder);
+    w.line("const Slot slot = {{i, __ldg(s.senders + {}), left, left % {}}};", edge(), kSplineOrder);
   } else {
     w.text("// The last piece ends in zero: its right end has no row, and no weight.");
     w.text("const bool last = left % (s.pieces + 1) == s.pieces;");
-    w.text("const Slot slot = {i, __ldg(s.senders + first + i), left, last ? left : left + 1};");
+    w.line("const Slot slot = {{i, __ldg(s.senders + {}), left, last ? left : left + 1}};", edge());
   }
   w.text("s.slots[rank] = slot;");
   w.text("}");
@@ -118,15 +124,16 @@ void InteractionEdges::functions(SourceWriter& w) const {
       "__device__ __forceinline__ void write_edge_gradient(const Edges& s, int first, int i, bool first_launch, "
       "double* "
       "__restrict__ grad_edge_vec) {");
-  w.text("double* target = grad_edge_vec + 3 * static_cast<int64>(first + i);");
+  w.line("const int64 edge = {};", edge());
+  w.text("double* target = grad_edge_vec + 3 * edge;");
   w.text("if (s.keys[i] >> 31) {");
   w.text("target[0] = target[1] = target[2] = 0;");
   w.text("return;");
   w.text("}");
-  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.text("const double* v = s.edge_vec + 3 * edge;");
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz), inverse = 1 / r;");
-  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.line("const int pair = {};", pair("__ldg(s.senders + edge)"));
   w.text("const double root = sqrt(r), pieces_per_s = s.pieces / (sqrt(__ldg(s.cutoffs + pair)) - kFirstKnot);");
   w.text("const double ux = vx * inverse, uy = vy * inverse, uz = vz * inverse;");
   w.text("const real x = static_cast<real>(ux), y = static_cast<real>(uy), z = static_cast<real>(uz);");
@@ -160,6 +167,11 @@ void InteractionEdges::functions(SourceWriter& w) const {
     w.text("target[2] = first_launch ? tz : target[2] + tz;");
   }
   w.text("}");
+}
+
+std::string InteractionEdges::pair(const char* other) const {
+  return turned_ ? fmt::format("__ldg(s.types + {}) * s.type_count + s.receiver_type", other)
+                 : fmt::format("s.receiver_type * s.type_count + __ldg(s.types + {})", other);
 }
 
 std::string InteractionEdges::row_again(const char* group) const {
@@ -212,10 +224,15 @@ void InteractionEdges::geometry(SourceWriter& w) const {
   w.text("// Fills the row of an edge, returns its key.");
   w.line("__device__ __forceinline__ unsigned fill_row(const Edges& s, int first, int i{}) {{",
          sums ? ", real& density" : "");
-  w.text("const double* v = s.edge_vec + 3 * static_cast<int64>(first + i);");
+  w.line("const int64 edge = {};", edge());
+  if (turned_) {
+    w.text("const int receiver = __ldg(s.senders + edge);");
+    w.text("if (receiver >= s.receivers) return (1u << 31) + i;");
+  }
+  w.text("const double* v = s.edge_vec + 3 * edge;");
   w.text("const double vx = __ldg(v), vy = __ldg(v + 1), vz = __ldg(v + 2);");
   w.text("const double r = sqrt(vx * vx + vy * vy + vz * vz);");
-  w.text("const int pair = s.receiver_type * s.type_count + __ldg(s.types + __ldg(s.senders + first + i));");
+  w.line("const int pair = {};", pair(turned_ ? "receiver" : "__ldg(s.senders + edge)"));
   w.text("const double cutoff = __ldg(s.cutoffs + pair);");
   // An infinite vector must show in the result, as one that is not a number does.
   w.text("if (r >= cutoff && r - r == 0) return (1u << 31) + i;");
@@ -314,11 +331,13 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};", units);
   w.line("const int row = {}blockIdx.x * {} + group;", backward() ? "" : "first_row + ", groups);
   w.line("if (row >= {}) return;", rows);
-  w.text("const int rows_computed = row_limit ? min(*row_limit, graph_rows) : graph_rows;");
+  const char* const receivers = turned_ ? "receivers" : "graph_rows";
+  w.line("const int rows_computed = row_limit ? min(*row_limit, {0}) : {0};", receivers);
 }
 
 void InteractionEdges::make_edges(SourceWriter& w) const {
   std::string more = fixed_point_ ? ", bad, largest" : "";
+  if (turned_) more += ", edge_of, rows_computed";
   if (schedule_.lanes) more += ", all_lane_sums[warp]";
   if (density_) {
     more += ", density_table, density_index, density_pieces, density_ratio, ";

@@ -16,8 +16,10 @@ class InteractionEdges {
  public:
   /// density: one more radial function is summed by receiver, `density` in docs/developers/kernels.md. The thread that
   /// makes an edge's geometry evaluates it: no warp reads it, so it is in no row. fixed_point: what rows hold backward
-  /// is in quanta (kernels/fixed_point.h).
-  InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false, bool fixed_point = false);
+  /// is in quanta (kernels/fixed_point.h). turned: a row is a sender and `senders` names receivers
+  /// (InteractionOutputs::turned).
+  InteractionEdges(const Problem& problem, const Schedule& schedule, bool density = false, bool fixed_point = false,
+                   bool turned = false);
 
   /// struct Slot, struct Edges, group_barrier(group), fill_chunk(edges, first, count) and, backward,
   /// write_edge_gradient(...): before the kernels.
@@ -44,11 +46,14 @@ class InteractionEdges {
   /// Emits an expression that computes the receiver's row anew, because keeping it over the loops costs large kernels a
   /// register that they do not have.
   std::string row_again(const char* group) const;
+  /// Index of edge `first + i` in edge_vec and senders; index of its pair of types in the tables' lists.
+  std::string edge() const { return turned_ ? "__ldg(s.edge_of + first + i)" : "first + i"; }
+  std::string pair(const char* other) const;
   bool backward() const { return !is_forward(schedule_.pass); }
 
   const Problem& problem_;
   const Schedule& schedule_;
-  bool density_, fixed_point_;
+  bool density_, fixed_point_, turned_;
   int components_, row_;
 };
 

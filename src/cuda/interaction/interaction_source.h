@@ -13,7 +13,10 @@ struct InteractionOutputs {
   /// Without: dX of every edge goes to memory, to be summed by sender in edge order.
   bool fixed_point = false;
   /// dX of every edge goes to memory.
-  bool by_edge() const { return deterministic && !fixed_point; }
+  bool by_edge() const { return deterministic && !fixed_point && !turned; }
+  /// Both gradients, each row a sender that walks its edges of the transpose: dX is then a sum in registers, in the
+  /// same order in every run, and nothing is added in memory.
+  bool turned = false;
 };
 
 /// interaction, forward: interaction_forward, which takes InteractionArguments. To be launched schedule.launches times
@@ -30,8 +33,14 @@ KernelSource interaction_forward_source(const Problem& problem, Scalar scalar, c
 /// (M, in1.dim()), added to atomically, with fixed_point as 64-bit integers. Gradients of edges of rows from row_limit
 /// on, and of edges beyond their cutoff, are written as zero. Grid: (ceil(graph_rows / receivers_per_block), splits).
 /// With `density`, which needs outputs.edge_vec: interaction_density_backward.
+/// With outputs.turned: interaction_turned, of the turned problem (below): row_ptr is col_ptr, senders are receivers,
+/// graph_rows are nodes, x and grad_out change places. grad_x (nodes, in1.dim()), every row written.
 KernelSource interaction_backward_source(const Problem& problem, Scalar scalar, const InteractionOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options = {},
                                          bool density = false);
+
+/// The problem whose output is dX of `problem` where its input is dE/d out: paths in the same order with in1 and out
+/// exchanged, so that both have the same W.
+Problem turned_problem(const Problem& problem);
 
 }  // namespace clebsch::cuda

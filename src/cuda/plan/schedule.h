@@ -39,12 +39,14 @@ struct ScheduleOptions {
   int horner = -1;
   int lanes = -1;       ///< 0: with a table in fp32, backward sums over lanes by shuffles, not through shared memory
   int projection = -1;  ///< 0: no interaction is projected (cuda/interaction/projection.h); not part of a plan
-  int stages = -1;      ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
+  int turned =
+      -1;  ///< 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes
+  int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1" (for tuning); throws Error for a name it
-/// does not know.
+/// registers=120,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for tuning); throws Error for a
+/// name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.

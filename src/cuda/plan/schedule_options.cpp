@@ -29,6 +29,7 @@ constexpr Name kNames[] = {
     {"horner", &ScheduleOptions::horner},
     {"lanes", &ScheduleOptions::lanes},
     {"projection", &ScheduleOptions::projection},
+    {"turned", &ScheduleOptions::turned},
 };
 
 }  // namespace
@@ -44,7 +45,7 @@ ScheduleOptions parse_schedule_options(const std::string& source, const std::str
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return item.name == n.name; });
     require(found != std::end(kNames),
             "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages, spline, "
-            "integers, horner, lanes or projection, got '{}'",
+            "integers, horner, lanes, projection or turned, got '{}'",
             source, item.name);
     options.*found->option = item.value;
   }
