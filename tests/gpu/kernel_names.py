@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 
 KERNELS = {
-    "interaction": ("interaction_forward", "interaction_backward", "sum_slab", "largest_number", "quanta_to_numbers"),
+    "interaction": (
+        "interaction_forward",
+        "interaction_backward",
+        "interaction_turned",
+        "sum_slab",
+        "largest_number",
+        "quanta_to_numbers",
+    ),
     "interaction projected": ("projection_forward", "projection_backward"),
     "interaction with density": ("interaction_density_forward", "interaction_density_backward"),
     "tensor_product_conv": ("conv_forward", "conv_backward", "conv_double_backward", "sum_by_sender"),

@@ -67,6 +67,25 @@ def test_as_on_the_cpu(problem, dtype, graph, device, within):
     within(errors, TOLERANCE[dtype])
 
 
+def by_sender():
+    """(problem, graph): any problem can go by sender; by default those do whose output is no longer than their input."""
+    made = []
+    for problem, graph in itertools.product(("test-uneven", "test-parity", "nequip-S", "nequip-M"), graphs()):
+        quick = problem in QUICK_PROBLEMS and graph in QUICK_GRAPHS
+        made.append(pytest.param(problem, graph, id=f"{problem}-{graph}", marks=[pytest.mark.sanitize] if quick else []))
+    return made
+
+
+@pytest.mark.parametrize(("problem", "graph"), by_sender())
+def test_backward_by_sender(problem, graph, device, within, monkeypatch):
+    monkeypatch.setenv("CLEBSCH_CUDA_INTERACTION", "turned=1")
+    case, expected = case_of(problem, graph)
+    operands = case.operands(torch.float32, device, True)
+    got, again = operands.results(), operands.results()
+    assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
+    within({"by sender": compare(case, got, expected)}, TOLERANCE[torch.float32])
+
+
 @pytest.mark.sanitize
 def test_autograd_is_the_direct_call(device):
     case = make_case(PROBLEMS["test-uneven"], [4, 0, 40, 7], 6, types=2)

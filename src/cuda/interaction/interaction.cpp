@@ -268,7 +268,7 @@ bool Interaction::turns(const InteractionOperands& operands, const InteractionOu
   if (options_.turned > 0) return true;
   // A sender is never split. So few leave multiprocessors without work, or a last round of blocks far from full.
   const Schedule& schedule = variant(kTurned).schedule;
-  return operands.nodes >= int64_t{4} * limits_.multiprocessors * schedule.min_blocks * schedule.receivers_per_block;
+  return operands.nodes >= int64_t{2} * limits_.multiprocessors * schedule.min_blocks * schedule.receivers_per_block;
 }
 
 void Interaction::backward_by_sender(const InteractionOperands& operands, const void* grad_out, void* grad_x,
