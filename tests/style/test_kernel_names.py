@@ -16,7 +16,9 @@ from kernel_names import NAMES, named_in  # noqa: E402
 #: Where a kernel's name stands: what is loaded from compiled code, a generated kernel's name, its definition in a file,
 #: the passes of one op.
 LOADED = re.compile(r"load_(?:module|fixed)\([^;{]*\{(\"[^}]*)\}")
-GENERATED = re.compile(r"KernelSource kernel\{\s*\"(\w+)\"|std::string name = density \? \"(\w+)\" : \"(\w+)\"")
+GENERATED = re.compile(
+    r"KernelSource kernel\{\s*\"(\w+)\"|std::string name = density \? \"(\w+)\" : \"(\w+)\"|\) name = \"(\w+)\""
+)
 WRITTEN = re.compile(r"__global__\s+void\s+(?:(?:__\w+__\s*\((?:[^()]|\([^()]*\))*\)|[A-Z_]+)\s+)*(\w+)\s*\(")
 PASSES = re.compile(r"const char\* symmetric_entry\(.*?\n\}", re.DOTALL)
 

@@ -297,9 +297,8 @@ KernelSource interaction_backward_source(const Problem& given, Scalar scalar, co
   require(!outputs.turned || (outputs.x && outputs.edge_vec && !outputs.fixed_point && !density),
           "cuda interaction: a pass by sender gives both gradients, in floats, of no density");
   const Problem problem = outputs.turned ? turned_problem(given) : given;
-  const std::string name = outputs.turned ? "interaction_turned"
-                           : density      ? "interaction_density_backward"
-                                          : "interaction_backward";
+  std::string name = density ? "interaction_density_backward" : "interaction_backward";
+  if (outputs.turned) name = "interaction_turned";
   KernelSource kernel{name, "", make_schedule(problem, Pass::table_backward, scalar, limits, options)};
   const Schedule& schedule = kernel.schedule;
   const EmitContext context(problem, schedule);
