@@ -50,7 +50,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
        output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   take(kernels->input,
-       input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+       input_gradients_bytes(d, hidden, out,
+                             warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
     kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));
@@ -134,6 +135,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_projected = parts + rows * hidden * 2;
   if (own_sums) {
     a.x_rows = parts + rows * (hidden + out) * 2;
+    a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
     pass.launch(kernels->output, blocks_of(rows), 1, a);
   } else {

@@ -25,7 +25,8 @@ __device__ __forceinline__ void to_gradients(const unsigned (&planes)[2][4], flo
 }
 
 /// The same; adds their sums over rows to `sums` (null: not wanted), stores the gradients unless a.grad_projections is
-/// null, and gives them as first operands.
+/// null (or without kStores), and gives them as first operands.
+template <bool kStores = true>
 __device__ __forceinline__ void projection_gradients(const GradientArguments& a, const unsigned (&planes)[2][4],
                                                      float scale, const float (&mask)[2], float (&z)[4][4],
                                                      float (&gate)[4][4], float (&of_mask)[2], unsigned (&of_z)[2][4],
@@ -48,7 +49,7 @@ __device__ __forceinline__ void projection_gradients(const GradientArguments& a,
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (!a.grad_projections) continue;
+    if (!kStores || !a.grad_projections) continue;
     operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
     store_columns<true>(to, z, h);
     store_columns<true>(to + 2 * kHidden, gate, h);
