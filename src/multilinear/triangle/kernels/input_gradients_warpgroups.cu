@@ -188,5 +188,5 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     write_grad_x(a, tile, x, tiles_of(grad_x), inverse, of_mask, unscale);
   }
   await_copies<0>();
-  write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
+  if (!kSumsElsewhere) write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
 }
