@@ -107,60 +107,69 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     fetch_x(first + step);
     float grad_x[kD / 2];
     clear(grad_x);
+    constexpr int kTurns = kGroups / 2 % 2 == 0 ? 2 : 1;
 #pragma unroll 1
-    for (int both = 0; both < kGroups / 2; ++both) {
+    for (int first_turn = 0; first_turn < kGroups / 2; first_turn += kTurns) {
       float z[32], gate[32];
+      const auto project = [&](int both) {
+        image.multiply(z, x, 64 * both);
+        image.multiply(gate, x, 2 * kHidden + 64 * both);
+      };
       clear(z);
       clear(gate);
       begin_products();
-      image.multiply(z, x, 64 * both);
-      image.multiply(gate, x, 2 * kHidden + 64 * both);
+      project(first_turn);
       end_products();
       await_products<0>();
-      hold(z);
-      hold(gate);
-      unsigned of_z[2][2][4], of_gate[2][2][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int group = 2 * both + half;
-        if (kAhead && both == 0) {
-          await_copies<kRing>();  // rows of x are on their way, too
-        } else {
-          await_copies<kRing - 1>();
-        }
-        __syncwarp();
-        unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
-        {
-          const int i = lane / 8, r = lane % 8;
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int both = first_turn + turn;
+        hold(z);
+        hold(gate);
+        unsigned of_z[2][2][4], of_gate[2][2][4];
 #pragma unroll
-          for (int p = 0; p < 2; ++p) {
-            load_turned(planes[p], reinterpret_cast<const unsigned short*>(
-                                       ring + 64 * slot + plane_vector(16 * p + 8 * (i / 2) + r, i % 2)));
+        for (int half = 0; half < 2; ++half) {
+          const int group = 2 * both + half;
+          if (kAhead && both == 0) {
+            await_copies<kRing>();  // rows of x are on their way, too
+          } else {
+            await_copies<kRing - 1>();
           }
-        }
-        __syncwarp();
-        {
-          const bool in_tile = group + kRing < kGroups;
-          fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
-                in_tile ? group + kRing : group + kRing - kGroups, slot);
-          slot = slot + 1 == kRing ? 0 : slot + 1;
-        }
-        const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
-        float of_group[4][4], of_gates[4][4];
-        take_tiles(of_group, z, half, a.input_bias + 32 * group);
-        take_tiles(of_gates, gate, half, a.input_bias + 2 * kHidden + 32 * group);
-        projection_gradients<!kSumsElsewhere>(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half],
-                                              of_gate[half], row, group, counts ? sums : nullptr);
-      }
-      begin_products();
+          __syncwarp();
+          unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
+          {
+            const int i = lane / 8, r = lane % 8;
 #pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        image.multiply_turned(grad_x, of_z[s / 2][s % 2], 64 * both + 16 * s);
-        image.multiply_turned(grad_x, of_gate[s / 2][s % 2], 2 * kHidden + 64 * both + 16 * s);
+            for (int p = 0; p < 2; ++p) {
+              load_turned(planes[p], reinterpret_cast<const unsigned short*>(
+                                         ring + 64 * slot + plane_vector(16 * p + 8 * (i / 2) + r, i % 2)));
+            }
+          }
+          __syncwarp();
+          {
+            const bool in_tile = group + kRing < kGroups;
+            fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
+                  in_tile ? group + kRing : group + kRing - kGroups, slot);
+            slot = slot + 1 == kRing ? 0 : slot + 1;
+          }
+          const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
+          float of_group[4][4], of_gates[4][4];
+          take_tiles(of_group, z, half, a.input_bias + 32 * group);
+          take_tiles(of_gates, gate, half, a.input_bias + 2 * kHidden + 32 * group);
+          projection_gradients<!kSumsElsewhere>(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half],
+                                                of_gate[half], row, group, counts ? sums : nullptr);
+        }
+        begin_products();
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          image.multiply_turned(grad_x, of_z[s / 2][s % 2], 64 * both + 16 * s);
+          image.multiply_turned(grad_x, of_gate[s / 2][s % 2], 2 * kHidden + 64 * both + 16 * s);
+        }
+        if (turn + 1 < kTurns) project(both + 1);
+        end_products();
+        await_products<0>();
+        hold(grad_x);
       }
-      end_products();
-      await_products<0>();
-      hold(grad_x);
     }
     if (kSumsElsewhere) {
 #pragma unroll
