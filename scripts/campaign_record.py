@@ -1,5 +1,5 @@
 """What scripts/gpu-campaign brought back, put where it belongs: the table of options (docs/correctness.md), the page of
-the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/developers/ranks.md between their marks."""
+the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/developers/ranks_measured.md between their marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/developers/ranks.md"
+PAGE = ROOT / "docs/developers/ranks_measured.md"
 #: Files of tests of which a campaign runs every test.
 WHOLE = ("options", "faults")
 

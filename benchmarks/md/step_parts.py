@@ -43,6 +43,31 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other, torch's for the most part")
 
 
+def short(name: str) -> str:
+    """A copy's direction, or a kernel's name without its arguments; of LAMMPS's and Kokkos's, whose they are."""
+    copy = re.match(r"Memcpy (\w)\w*to(\w)", name)
+    if copy:
+        return f"copy to {'the host' if copy[2] == 'H' else 'the GPU'}"
+    if re.search(r"LAMMPS_NS|Kokkos", name):
+        return "kernel of LAMMPS"
+    return re.split(r"[<(]", name.removeprefix("void "))[0].strip()
+
+
+def idle_table(idle: dict[str, dict[str, float]]) -> list[str]:
+    """Rows of Markdown: microseconds of a step in which nothing runs, by what has ended and what begins next."""
+    who = list(idle)
+    places: dict[str, dict[str, float]] = {}
+    for name, found in idle.items():
+        for place, us in found.items():
+            row = places.setdefault(" | ".join(map(short, place.split(" > ", 1))), dict.fromkeys(who, 0.0))
+            row[name] += us
+    out = ["| has ended | begins next |" + "".join(f" {name} |" for name in who), "|" + "---|" * (len(who) + 2)]
+    for place, row in sorted(places.items(), key=lambda item: -max(item[1].values())):
+        if max(row.values()) > 15:
+            out.append(f"| {place} |" + "".join(f" {us:.0f} |" for us in row.values()))
+    return out
+
+
 def by_kind(found: dict) -> dict[str, float]:
     sums: dict[str, float] = {}
     for name, us in found["all"].items():
@@ -99,10 +124,8 @@ def page(found: dict, args: argparse.Namespace) -> str:
     transfer = f"{found['transfer_us']:.0f} us of transfer a step"
     out += ["", f"Exchanges: {transfer}; the ranks wait {waited} us for each other."]
     out += ["", "Kernels that take most beyond their share:", ""]
-    out += [f"- {us:+.0f} us `{name[:80]}`" for name, us in found["kernels_beyond_share"].items() if us > 5]
-    out += ["", "When nothing runs, by what has ended and what begins next:", ""]
-    out += [f"- {who}: {us:.0f} us `{place}`" for who, idle in found["idle"].items() for place, us in idle.items()
-            if us > 15]  # fmt: skip
+    out += [f"- {us:+.0f} us {short(name)}" for name, us in found["kernels_beyond_share"].items() if us > 5]
+    out += ["", "When nothing runs:", "", *idle_table(found["idle"])]
     return "\n".join(out) + "\n"
 
 

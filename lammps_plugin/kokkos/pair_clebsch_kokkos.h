@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
-// pair_style clebsch/kk: pair_style clebsch with LAMMPS's data left where Kokkos has them. See docs/lammps.md.
+// pair_style clebsch/kk: pair_style clebsch with LAMMPS's data left where Kokkos has them. See docs/lammps_kk.md.
 #include <cstdint>
 #include <memory>
 #include <string>
