@@ -1,5 +1,6 @@
 """What scripts/gpu-campaign brought back, put where it belongs: the table of options (docs/correctness.md), the page of
-the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/developers/ranks_measured.md between their marks."""
+the sanitizers, rows of benchmarks/results/summary.json, and tables of docs/developers/ranks_measured.md between their
+marks."""
 
 from __future__ import annotations
 
