@@ -14,7 +14,7 @@ whose borders are watched. "clean (3 of 4)": four tests launch the kernel, three
 reported nothing of the kernel. Left out are initcheck's reports of torch's sum of the layers' edge gradients
 (`EXPLAINED` in the script): these have room for more edges than there are, and nothing reads the rows behind the last
 one. This page is written by `scripts/sanitizer_record.py record`; `scripts/gpu-tests run OUT sanitize` runs all tests
-marked `sanitize`.
+marked `sanitize`. Without a tool these tests run with memory of torch that is NaN until it is written.
 
 """
 

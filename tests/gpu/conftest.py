@@ -260,6 +260,22 @@ def _threads() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
+@pytest.fixture(autouse=True)
+def _unwritten(request: pytest.FixtureRequest):
+    """In tests marked sanitize, memory that torch gives out is NaN, or the largest integer, until it is written.
+
+    What a kernel reads of it without need shows in the result, without a tool and its slowness. Not under a tool:
+    initcheck would take all memory for written."""
+    if request.node.get_closest_marker("sanitize") is None or _option(request.config, "--tool"):
+        yield
+        return
+    # torch fills memory where deterministic algorithms are asked for; what has none only warns.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
     """The device that is tested. A test that asks for it can be rehearsed on the CPU."""
