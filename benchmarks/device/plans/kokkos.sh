@@ -6,6 +6,8 @@
 #   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
 #   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
 #   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
+#   kokkos.sh aware ranks ...           any of these with an MPI that reads GPUs' memory (build_mpich_gpu.sh; the bundle's
+#                                       mpich-gpu.tar.xz), which LAMMPS then hands its positions on the GPU
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 work=${WORK:-/tmp/clebsch-kokkos} bundle=${BUNDLE:-$root/.gpu}
@@ -18,6 +20,20 @@ if [[ $what == build ]]; then
     --sources "$bundle/sources.tar.xz" --work "$work" --out "$OUTDIR"
 fi
 lib=$work/clebsch/lib programs=$work/bundle
+if [[ $what == aware ]]; then
+  what=$1 programs=$work/aware
+  shift
+  if [[ ! -d $programs ]]; then
+    # Jobs on other GPUs may do the same now: the folder appears whole.
+    made=$(mktemp -d "$work/aware.XXXX")
+    cp -a "$work/bundle/." "$made"
+    rm -rf "$made"/lib/{mpich,libmpi.so.12} "$made"/bin/{mpiexec,hydra_pmi_proxy}
+    tar xJf "$bundle/mpich-gpu.tar.xz" -C "$made"
+    mv -T "$made" "$programs" 2> /dev/null || rm -rf "$made"
+  fi
+  # LAMMPS asks for the first, MPICH for the second.
+  export MPICH_GPU_SUPPORT_ENABLED=1 MPIR_CVAR_ENABLE_GPU=1
+fi
 torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib
 export CLEBSCH_LMP=$programs/lmp CLEBSCH_KK_LMP=$programs/lmp CLEBSCH_MPIRUN=$programs/mpirun
 export CLEBSCH_PLUGIN=$lib/clebschplugin.so CLEBSCH_KK_PLUGIN=$lib/kokkos/clebschkkplugin.so

@@ -1,0 +1,60 @@
+#!/bin/bash
+# Builds an MPICH that reads and writes GPUs' memory, in place of PyPI's, which does not: LAMMPS then sends positions from
+# GPU to GPU (`gpu/aware on`), and `transport aware` has an MPI to run with. Same ABI (libmpi.so.12), one node.
+#
+#   benchmarks/device/build_mpich_gpu.sh PREFIX [--work FOLDER] [--sm 90] [--jobs 2]
+#
+# The source is that of this distribution's package (Debian 12: MPICH 4.0.2), whose ABI is that of MPICH 5. PREFIX then
+# serves as MPI=PREFIX of pack_transports.sh, and PREFIX/mpich-gpu.tar.xz (lib and bin) is for the jobs `aware` of
+# plans/kokkos.sh. Needs nvcc; a quarter of an hour on two cores, nearly all of it yaksa's kernels.
+set -euo pipefail
+prefix=$(realpath -m "${1:?usage: build_mpich_gpu.sh PREFIX [--work FOLDER] [--sm 90] [--jobs 2]}")
+shift
+work=/tmp/mpich-gpu sm=90 jobs=2
+while (($#)); do
+  case $1 in
+    --work) work=$(realpath -m "$2") ;;
+    --sm) sm=$2 ;;
+    --jobs) jobs=$2 ;;
+    *) echo "unknown option $1" >&2 && exit 1 ;;
+  esac
+  shift 2
+done
+cuda=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
+mkdir -p "$work"
+
+# Apt with settings of its own, so that those of this machine stay as they are.
+fetch_source() {
+  local apt=$work/apt suite
+  suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  mkdir -p "$apt"/{lists,archives}/partial
+  : > "$apt/status"
+  echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" \
+    > "$apt/sources.list"
+  local options=(-o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt" -o "Dir::State::status=$apt/status" -o APT::Sandbox::User=root)
+  (cd "$work" && apt-get "${options[@]}" update -q && apt-get "${options[@]}" source --download-only mpich)
+  tar xf "$work"/mpich_*.orig.tar.* -C "$work"
+}
+
+compgen -G "$work/mpich-*/configure" > /dev/null || fetch_source
+source=$(dirname "$(compgen -G "$work/mpich-*/configure")")
+# CUDA 13 has no longer this member; the attribute is older than either.
+sed -i 's/= cudaGetDeviceProperties(&prop, i)/= cudaDeviceGetAttribute(\&mode, cudaDevAttrComputeMode, i)/
+  s/struct cudaDeviceProp prop;/int mode = cudaComputeModeDefault;/; s/prop\.computeMode/mode/' \
+  "$source/modules/yaksa/src/backend/cuda/hooks/yaksuri_cuda_init_hooks.c"
+mkdir -p "$work/build"
+cd "$work/build"
+[[ -f Makefile ]] || "$source/configure" --prefix="$prefix" --with-device=ch4:ofi --with-libfabric=embedded \
+  --with-hwloc=embedded --with-cuda="$cuda" --with-cuda-sm="$sm" --with-pm=hydra --disable-fortran --disable-romio \
+  --disable-static --disable-doc --enable-fast=O2 --without-x CFLAGS='-O2 -w' CXXFLAGS='-O2 -w'
+make -j "$jobs"
+make install
+for program in mpiexec hydra_pmi_proxy; do strip -s "$prefix/bin/$program"; done
+strip --strip-unneeded "$prefix"/lib/libmpi.so.12.*
+mkdir -p "$prefix/pack/bin" "$prefix/pack/lib"
+cp -L "$prefix"/bin/{mpiexec,hydra_pmi_proxy} "$prefix/pack/bin/"
+cp -L "$prefix/lib/libmpi.so.12" "$prefix/pack/lib/"
+cp -L "$(ldd "$prefix/lib/libmpi.so.12" | sed -n 's/.*=> \(\/[^ ]*libcudart[^ ]*\) .*/\1/p')" "$prefix/pack/lib/"
+tar cJf "$prefix/mpich-gpu.tar.xz" -C "$prefix/pack" .
+ls -l "$prefix/mpich-gpu.tar.xz"
