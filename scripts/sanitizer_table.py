@@ -24,6 +24,31 @@ def reports(said: dict, kernel: str | None = None) -> int:
     return sum(one["times"] for one in said["findings"] if kernel in (None, one["kernel"]))
 
 
+def first_findings(found: dict) -> dict[str, tuple[int, str]]:
+    """Of each tool and kernel, how often it reported and the report that came most often."""
+    times: dict[str, collections.Counter] = {}
+    for name, said in found["tools"].items():
+        for one in said["findings"]:
+            who = f"{name}: {one['kernel'] or 'not ours'}"
+            times.setdefault(who, collections.Counter())[one["what"]] += one["times"]
+    # Of those that came as often, the one that says most.
+    return {who: (c.total(), max(c, key=lambda what: (c[what], len(what)))) for who, c in times.items()}
+
+
+def failures(found: dict) -> list[str]:
+    """A line for each failure of a test function: how many of its cases, under which tools, what it said."""
+    same: dict[tuple[str, str], dict[str, int]] = {}
+    runs = [(name, said["failed"]) for name, said in found["tools"].items()]
+    for name, failed in [*runs, ("without a tool", found["failed_without_a_tool"])]:
+        for one in failed:
+            under = same.setdefault((one["test"].split("[")[0], one["text"][:200]), {})
+            under[name] = under.get(name, 0) + 1
+    return [
+        f"{test}: {', '.join(f'{name} {count}' for name, count in under.items())} cases: {text}"
+        for (test, text), under in same.items()
+    ]
+
+
 def page(found: dict) -> str:
     """The table of a run, in Markdown."""
     versions = [f"driver {found['driver']}", f"torch {found['torch']}", found["sanitizer"], f"commit {found['commit']}"]
@@ -41,17 +66,10 @@ def page(found: dict) -> str:
     for name, said in found["tools"].items():
         counts = f"{said['finished']} | {len(said['failed'])} | {reports(said)} | {said['seconds']:.0f}"
         out.append(f"| {name} | {counts} |")
-    same: collections.Counter = collections.Counter()
-    for name, said in found["tools"].items():
-        for one in said["findings"]:
-            same[name, one["kernel"] or "not ours", one["what"]] += one["times"]
-    notes = [f"{name}: {kernel}: {what} ({count} times)" for (name, kernel, what), count in same.items()]
+    notes = [f"{who}: {count} reports, most often: {what}" for who, (count, what) in first_findings(found).items()]
     for key, what in (("problems", ""), ("again", ", whose tests then ran one by one")):
         notes += [f"{name}: {text}{what}" for name, said in found["tools"].items() for text in said.get(key, ())]
-    notes += [
-        f"{name}: {one['test']}: {one['text'][:200]}" for name, said in found["tools"].items() for one in said["failed"]
-    ]
-    notes += [f"without a tool: {one['test']}: {one['text'][:200]}" for one in found["failed_without_a_tool"]]
+    notes += failures(found)
     if notes:
         out += ["", "Reported:", "", *[f"- {' '.join(note.split())}" for note in notes]]
     return "\n".join(out) + "\n"
