@@ -6,7 +6,7 @@
 #
 # The source is that of this distribution's package (Debian 12: MPICH 4.0.2), whose ABI is that of MPICH 5. PREFIX then
 # serves as MPI=PREFIX of pack_transports.sh, and PREFIX/mpich-gpu.tar.xz (lib and bin) is for the jobs `aware` of
-# plans/kokkos.sh. Needs nvcc; a quarter of an hour on two cores, nearly all of it yaksa's kernels.
+# plans/kokkos.sh. Needs nvcc, autoconf, automake and libtool; half an hour on two cores.
 set -euo pipefail
 prefix=$(realpath -m "${1:?usage: build_mpich_gpu.sh PREFIX [--work FOLDER] [--sm 90] [--jobs 2]}")
 shift
@@ -43,6 +43,12 @@ source=$(dirname "$(compgen -G "$work/mpich-*/configure")")
 sed -i 's/= cudaGetDeviceProperties(&prop, i)/= cudaDeviceGetAttribute(\&mode, cudaDevAttrComputeMode, i)/
   s/struct cudaDeviceProp prop;/int mode = cudaComputeModeDefault;/; s/prop\.computeMode/mode/' \
   "$source/modules/yaksa/src/backend/cuda/hooks/yaksuri_cuda_init_hooks.c"
+# Kernels for nested datatypes, which nothing here sends, are nearly a million lines; each file was compiled twice.
+if [[ ! -f $work/fewer-kernels ]]; then
+  (cd "$source/modules/yaksa" && ./autogen.sh --pup-max-nesting=2)
+  sed -i 's/^CMD="${@} -o $NPIC_FILEPATH"/CMD="cp $PIC_FILEPATH $NPIC_FILEPATH"/' "$source/modules/yaksa/src/backend/cuda/cudalt.sh"
+  touch "$work/fewer-kernels"
+fi
 mkdir -p "$work/build"
 cd "$work/build"
 [[ -f Makefile ]] || "$source/configure" --prefix="$prefix" --with-device=ch4:ofi --with-libfabric=embedded \
