@@ -23,17 +23,16 @@ done
 cuda=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
 mkdir -p "$work"
 
-# Apt with settings of its own, so that those of this machine stay as they are.
+# shellcheck source=scripts/apt.sh
+. "$(dirname "$0")/../../scripts/apt.sh"
+
 fetch_source() {
-  local apt=$work/apt suite
+  local apt=$work/apt suite apt_id apt_uri apt_keyring
+  own_apt "$apt"
   suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-  mkdir -p "$apt"/{lists,archives}/partial
-  : > "$apt/status"
-  echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" \
-    > "$apt/sources.list"
-  local options=(-o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-    -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt" -o "Dir::State::status=$apt/status" -o APT::Sandbox::User=root)
-  (cd "$work" && apt-get "${options[@]}" update -q && apt-get "${options[@]}" source --download-only mpich)
+  echo "deb-src [signed-by=$apt_keyring] $apt_uri $suite main" > "$apt/sources.list"
+  export APT_CONFIG=$apt/apt.conf
+  (cd "$work" && apt-get update -q && apt-get source -q --download-only mpich)
   tar xf "$work"/mpich_*.orig.tar.* -C "$work"
 }
 
