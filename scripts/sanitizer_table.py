@@ -31,7 +31,7 @@ def first_findings(found: dict) -> dict[str, tuple[int, str]]:
         for one in said["findings"]:
             who = f"{name}: {one['kernel'] or 'not ours'}"
             times.setdefault(who, collections.Counter())[one["what"]] += one["times"]
-    # Of those that came as often, the one that says most.
+    # Where several came equally often, the longest text.
     return {who: (c.total(), max(c, key=lambda what: (c[what], len(what)))) for who, c in times.items()}
 
 

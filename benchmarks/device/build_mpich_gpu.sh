@@ -38,11 +38,12 @@ fetch_source() {
 
 compgen -G "$work/mpich-*/configure" > /dev/null || fetch_source
 source=$(dirname "$(compgen -G "$work/mpich-*/configure")")
-# CUDA 13 has no longer this member; the attribute is older than either.
+# CUDA 13 no longer has the member that this release reads; every CUDA has the attribute.
 sed -i 's/= cudaGetDeviceProperties(&prop, i)/= cudaDeviceGetAttribute(\&mode, cudaDevAttrComputeMode, i)/
   s/struct cudaDeviceProp prop;/int mode = cudaComputeModeDefault;/; s/prop\.computeMode/mode/' \
   "$source/modules/yaksa/src/backend/cuda/hooks/yaksuri_cuda_init_hooks.c"
-# Kernels for nested datatypes, which nothing here sends, are nearly a million lines; each file was compiled twice.
+# Kernels for deeply nested datatypes are most of a million lines, and LAMMPS and Clebsch send plain arrays. Each file
+# would also be compiled twice, with -fPIC and without.
 if [[ ! -f $work/fewer-kernels ]]; then
   (cd "$source/modules/yaksa" && ./autogen.sh --pup-max-nesting=2)
   sed -i 's/^CMD="${@} -o $NPIC_FILEPATH"/CMD="cp $PIC_FILEPATH $NPIC_FILEPATH"/' "$source/modules/yaksa/src/backend/cuda/cudalt.sh"

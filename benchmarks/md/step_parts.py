@@ -44,7 +44,7 @@ def kind_of(name: str) -> str:
 
 
 def short(name: str) -> str:
-    """A copy's direction, or a kernel's name without its arguments; of LAMMPS's and Kokkos's, whose they are."""
+    """A copy's direction, or a kernel's name without arguments; kernels of LAMMPS and Kokkos have one name."""
     copy = re.match(r"Memcpy (\w)\w*to(\w)", name)
     if copy:
         return f"copy to {'the host' if copy[2] == 'H' else 'the GPU'}"

@@ -262,14 +262,14 @@ def _threads() -> None:
 
 @pytest.fixture(autouse=True)
 def _unwritten(request: pytest.FixtureRequest):
-    """In tests marked sanitize, memory that torch gives out is NaN, or the largest integer, until it is written.
+    """In tests marked sanitize, memory from torch is NaN, or the largest integer, until a kernel writes to it.
 
-    What a kernel reads of it without need shows in the result, without a tool and its slowness. Not under a tool:
-    initcheck would take all memory for written."""
+    A kernel that uses memory which nobody wrote then gives a wrong result, and no slow tool is needed to see it. Under
+    a tool memory is left alone, since initcheck would take the filling for a write."""
     if request.node.get_closest_marker("sanitize") is None or _option(request.config, "--tool"):
         yield
         return
-    # torch fills memory where deterministic algorithms are asked for; what has none only warns.
+    # torch fills memory only in this mode. Operations that have no deterministic algorithm warn and run.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield

@@ -23,7 +23,7 @@ def test_pairs_of_another_style(lammps, model, ranks, later):
 
 
 def group(system, group_command):
-    """The command; forces of atoms out of the group are set to zero, since LAMMPS leaves there what memory held."""
+    """The command, and zero forces for atoms outside of the group, which LAMMPS itself never clears."""
     members = " ".join(str(k + 1) for k in range(len(system.types)) if system.types[k] == 2)
     rest = "group rest subtract all some\nfix rest rest setforce 0.0 0.0 0.0\n"
     return f"group some id {members}\natom_modify first some\n{group_command}\n{rest}"

@@ -24,14 +24,14 @@ if [[ $what == aware ]]; then
   what=$1 programs=$work/aware
   shift
   if [[ ! -d $programs ]]; then
-    # Jobs on other GPUs may do the same now: the folder appears whole.
+    # A job on another GPU may be here at the same time: the folder is made elsewhere and moved.
     made=$(mktemp -d "$work/aware.XXXX")
     cp -a "$work/bundle/." "$made"
     rm -rf "$made"/lib/{mpich,libmpi.so.12} "$made"/bin/{mpiexec,hydra_pmi_proxy}
     tar xJf "$bundle/mpich-gpu.tar.xz" -C "$made"
     mv -T "$made" "$programs" 2> /dev/null || rm -rf "$made"
   fi
-  # LAMMPS asks for the first, MPICH for the second.
+  # LAMMPS reads the first variable, MPICH the second.
   export MPICH_GPU_SUPPORT_ENABLED=1 MPIR_CVAR_ENABLE_GPU=1
 fi
 torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib
