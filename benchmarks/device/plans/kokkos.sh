@@ -6,6 +6,7 @@
 #   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
 #   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
 #   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
+#   kokkos.sh conformance gpu|cuda      LAMMPS's test_pair_style (docs/developers/conformance.md)
 #   kokkos.sh aware ranks ...           any of these with an MPI that reads GPUs' memory (build_mpich_gpu.sh; the bundle's
 #                                       mpich-gpu.tar.xz), which LAMMPS then hands its positions on the GPU
 set -euo pipefail
@@ -57,9 +58,15 @@ case $what in
   long)
     "${python[@]}" benchmarks/md/long_run.py "$1" "$OUTDIR" --ps 100 --seconds $((SECONDS_LEFT - 15)) "${@:2}"
     ;;
+  conformance)
+    export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    for ((i = 0; i < 120; i++)); do [[ -x $work/conformance/test_pair_style ]] && break || sleep 1; done
+    "${python[@]}" tests/lammps/conformance/run.py --host "$1" --harness "$work/conformance/test_pair_style" \
+      --plugins "$lib:$lib/kokkos" --out "$OUTDIR/table.txt"
+    ;;
   tests)
-    "${python[@]}" scripts/gpu-tests --bundle /none run "$OUTDIR" tests --seconds $((SECONDS_LEFT - 6)) --processes 14 \
+    "${python[@]}" scripts/gpu-tests --bundle /none run "$OUTDIR" tests --seconds $((SECONDS_LEFT - 6)) --processes "${PROCESSES:-14}" \
       --pytest -k "$1"
     ;;
-  *) echo "expected build, ranks, parts, long or tests, got $what" >&2 && exit 2 ;;
+  *) echo "expected build, ranks, parts, long, conformance or tests, got $what" >&2 && exit 2 ;;
 esac
