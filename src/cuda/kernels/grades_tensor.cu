@@ -2,7 +2,7 @@
 // 8.0 and later have (PTX ISA, mma with .f64; rounded as fma). Sums have one order, so that runs agree to the bit.
 #include "cuda/kernels/grades.h"
 #include "cuda/kernels/int64.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
+#include "cuda/kernels/matrix_product.cuh"
 
 using namespace clebsch::cuda;
 
