@@ -49,6 +49,9 @@ void StreamOrder::mark(Stream first) {
   check_driver(interface().record(event_, first, capturing ? kExternal : 0), "cuEventRecordWithFlags");
 }
 
-void StreamOrder::wait(Stream second) const { check_driver(interface().wait(second, event_, 0), "cuStreamWaitEvent"); }
+void StreamOrder::wait(Stream second) const {
+  require(event_ != nullptr, "cuda stream order: expected mark() before wait()");
+  check_driver(interface().wait(second, event_, 0), "cuStreamWaitEvent");
+}
 
 }  // namespace clebsch::cuda
