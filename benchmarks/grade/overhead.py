@@ -3,19 +3,22 @@
     python benchmarks/grade/overhead.py make FOLDER [NAME ...] [--grade squares]
                                             files: nequip-M, allegro-l2, mace-M (needs mace-torch); NAME-squares
     python benchmarks/grade/overhead.py measure FOLDER --device cuda --json out.json
+                                            with --ways plain,behind behind: kernels and orders of before as well
     python benchmarks/grade/overhead.py timeline FOLDER                 what a GPU does in a step with and without
     python benchmarks/grade/overhead.py op FOLDER                       what the op alone takes on a GPU
 
 Diamond of two elements, 8000 atoms on a GPU and 216 on a CPU, or of a file water... water, 9216 and 192 atoms; a step
-of ASE's calculator (energies, forces, stress) of a file with a grade: nobody asks for it, or every step gives it. Both
-take turns in random order; medians are compared.
+of ASE's calculator (energies, forces, stress) of a file with a grade: nobody asks for it, or every step gives it. They
+take turns in random order; the median of the differences in a turn is told, with its standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,28 +75,35 @@ def make(folder: Path, names: list[str], grade: str) -> None:
         write(upstream(name.removeprefix("nequip-")), path, verify=False, extrapolation=wanted)
 
 
-def measure(path: Path, device: str, atoms, steps: int = STEPS) -> dict[str, Any]:
-    """Medians of milliseconds a step without and with grades, their difference in percent, and as `null` that of a
-    second calculator that nobody asks for grades either: what is noise."""
+def measure(path: Path, device: str, atoms, steps: int = STEPS, ways: Sequence[str] = ()) -> dict[str, Any]:
+    """Medians of milliseconds a step without and with grades, of the differences in percent, and as `null` that of a
+    second calculator that nobody asks for grades either: what is noise. The same of other values of CLEBSCH_GRADES."""
     from clebsch.ase import ClebschCalculator
 
     rng = np.random.default_rng(1)
-    calculators = [ClebschCalculator(path, device, extrapolation=graded) for graded in (False, True, False)]
-    times, parts = np.empty((3, steps)), np.zeros((3, steps, 3))
+    calculators = [ClebschCalculator(path, device, extrapolation=k == 1 or k > 2) for k in range(3 + len(ways))]
+    settings = ["", "", "", *ways]
+    count = len(calculators)
+    times, parts = np.empty((count, steps)), np.zeros((count, steps, 3))
     for step in range(-10, steps):
         atoms.positions += 1e-4 * rng.normal(size=atoms.positions.shape)
-        for which in rng.permutation(3):
+        for which in rng.permutation(count):
+            os.environ["CLEBSCH_GRADES"] = settings[which]
             begin = time.perf_counter()
             calculators[which].calculate(atoms, ["energy", "forces", "stress"])
             if step >= 0:
                 times[which, step] = 1e3 * (time.perf_counter() - begin)
                 said = calculators[which].model.last_run
                 parts[which, step] = [said[key] for key in ("upload_ms", "compute_ms", "read_ms")]
-    plain, graded, again = np.median(times, axis=1)
-    spread = 100 * np.subtract(*np.quantile(times[1], [0.75, 0.25])) / plain / np.sqrt(steps)
+    plain, graded = np.median(times[:2], axis=1)
+    differences = 100 * (times - times[0]) / plain
+    percent = np.median(differences, axis=1)
+    # Of a median of normal numbers, from their quartiles.
+    spread = 1.2533 / 1.349 * np.subtract(*np.quantile(differences, [0.75, 0.25], axis=1)) / np.sqrt(steps)
     replayed = device == "cpu" or all(calculator.model.last_run["replayed"] for calculator in calculators)
-    return {"plain_ms": plain, "graded_ms": graded, "percent": 100 * (graded / plain - 1), "spread": spread,
-            "null_percent": 100 * (again / plain - 1), "replayed": replayed,
+    others = {way: [float(percent[3 + k]), float(spread[3 + k])] for k, way in enumerate(ways)}
+    return {"plain_ms": plain, "graded_ms": graded, "percent": float(percent[1]), "spread": float(spread[1]),
+            "null_percent": float(percent[2]), "replayed": replayed, "ways": others,
             "parts_ms": np.median(parts, axis=1).tolist()}  # fmt: skip
 
 
@@ -173,6 +183,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=STEPS, help="that are measured")
     parser.add_argument("--grade", default="leverage", help="of the models that are made")
+    parser.add_argument("--ways", nargs="*", default=[], help="values of CLEBSCH_GRADES to measure as well")
     parser.add_argument("--cells", type=int, help="of diamond, along each axis")
     parser.add_argument("--json", type=Path, default=Path("overhead.json"))
     args = parser.parse_args()
@@ -190,12 +201,15 @@ def main() -> None:
         if args.what == "timeline":
             timeline(path, atoms)
             continue
-        found = measure(path, args.device, atoms, args.steps)
+        found = measure(path, args.device, atoms, args.steps, args.ways)
         found_text = (
             f"{found['plain_ms']:.3f} ms a step, {found['graded_ms']:.3f} with grades, {found['percent']:+.2f}%"
+            f" +- {found['spread']:.2f}"
         )
         within = f"(noise: {found['null_percent']:+.2f}%{'' if found['replayed'] else ', not as recorded graphs'})"
         print(f"{name}: {len(atoms)} atoms, {found_text} {within}", flush=True)
+        for way, (percent, spread) in found["ways"].items():
+            print(f"  CLEBSCH_GRADES={way}: {percent:+.2f}% +- {spread:.2f}")
         for which, parts in zip(("without", "with"), found["parts_ms"], strict=False):
             print(f"  {which}: upload {parts[0]:.3f}, compute {parts[1]:.3f}, read {parts[2]:.3f} ms")
         kind = args.device.split(":")[0]

@@ -18,6 +18,7 @@
 #include "model/run/host_graph.h"
 #include "model/run/impl.h"
 #include "model/run/segments.h"
+#include "torch/edge_gradient_sum.h"
 
 #ifdef CLEBSCH_HAS_CUDA
 #include "cuda/runtime/tuned_plans.h"
@@ -59,7 +60,9 @@ void read_energies(const Model::Impl& model, const double* data, int32_t n_local
 
 at::Tensor edge_gradient(const at::Tensor& energy, const at::Tensor& edge_vec, const at::Tensor& weight) {
   if (!energy.requires_grad()) return {};
-  at::Tensor gradient = torch::autograd::grad({energy}, {edge_vec}, {weight}, std::nullopt, false, true)[0];
+  const ops::EdgeGradientSum sum(edge_vec);
+  const at::Tensor gradient =
+      sum.with(torch::autograd::grad({energy}, {edge_vec}, {weight}, std::nullopt, false, true)[0]);
   return gradient.defined() ? gradient.contiguous() : gradient;
 }
 

@@ -30,7 +30,7 @@ cuda::Scalar scalar_of(const char* op, const at::Tensor& x) {
 }
 
 at::Tensor row_limit(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer) {
-  require(graph.size() == 7, "{}: graph: expected 7 tensors, got {}", op, graph.size());
+  require(graph.size() == 7 || graph.size() == 8, "{}: graph: expected 7 or 8 tensors, got {}", op, graph.size());
   check_on(op, graph[5], "layer_rows", x.device(), at::kInt, {-1});
   require(layer >= -1 && layer < graph[5].size(0), "{}: layer: expected -1 to {}, got {}", op, graph[5].size(0) - 1,
           layer);
@@ -46,6 +46,7 @@ CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tenso
   for (size_t i = 0; i < 7; ++i) check_on(op, graph[i], names[i], device, at::kInt, {-1});
   const int64_t nodes = x.dim() >= 1 ? x.size(0) : 0, rows = graph[0].size(0) - 1;
   CudaGraph g;
+  g.any_order = graph.size() == 8;
   g.edges = graph[1].size(0);
   check_on(op, graph[2], "receivers", device, at::kInt, {g.edges});
   require(rows >= 0 && rows <= nodes, "{}: row_ptr: expected 1 to {} entries, got {}", op, nodes + 1, rows + 1);

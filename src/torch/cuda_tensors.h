@@ -27,6 +27,7 @@ struct CudaGraph {
   const int32_t* receivers = nullptr;
   const int32_t* col_ptr = nullptr;    ///< null without transpose
   const int32_t* col_edge = nullptr;   ///< null without transpose
+  bool any_order = false;              ///< sums by sender may take any order although there is a transpose
   const int32_t* row_limit = nullptr;  ///< layer_rows[layer], null for layer -1
   int32_t rows = 0;                    ///< N
   int64_t edges = 0;                   ///< capacity E

@@ -16,6 +16,7 @@
 #include "cuda/interaction/projection.h"
 #include "cuda/nodes/node_linear.h"
 #include "torch/cuda_tensors.h"
+#include "torch/edge_gradient_sum.h"
 #include "torch/index_check.h"
 #include "torch/interaction_density.h"
 
@@ -29,6 +30,7 @@ using Mask = std::array<bool, 2>;
 struct Call {
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const cuda::Interaction> kernels;
+  bool any_order = false;  ///< CudaGraph
   cuda::InteractionOperands operands;
 };
 
@@ -80,6 +82,7 @@ Call check(const at::Tensor& x, const at::Tensor& edge_vec, at::TensorList graph
   o.row_ptr = g.row_ptr;
   o.col_ptr = g.col_ptr;
   o.col_edge = g.col_edge;
+  call.any_order = g.any_order;
   o.row_limit = g.row_limit;
   o.graph_rows = g.rows;
   o.nodes = static_cast<int32_t>(x.size(0));
@@ -210,20 +213,24 @@ std::vector<at::Tensor> density_forward_cuda(const at::Tensor& x, const at::Tens
   return {run_forward(call, x), sums};
 }
 
-Gradients run_backward(const Call& call, const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
+Gradients run_backward(Call call, const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& edge_vec,
                        Mask mask) {
   check_on(kOp, grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
-  const bool transposed = call.operands.col_ptr != nullptr;
-  require(!mask[0] || transposed || !at::globalContext().deterministicAlgorithms(),
+  const bool in_order = call.operands.col_ptr != nullptr && !call.any_order;
+  require(!mask[0] || in_order || !at::globalContext().deterministicAlgorithms(),
           "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
   auto like = [](const at::Tensor& t, bool wanted) {
     return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
   };
-  Gradients grads{like(x, mask[0]), like(edge_vec, mask[1])};
-  const cuda::InteractionOutputs wanted{mask[0], mask[1], transposed};
+  EdgeGradientSum* const sum = mask[1] ? EdgeGradientSum::of(edge_vec) : nullptr;
+  Gradients grads{like(x, mask[0]), like(edge_vec, mask[1] && !sum)};
+  bool adds = false;
+  const at::Tensor vectors = sum ? sum->target(adds) : std::get<1>(grads);
+  call.operands.adds_vectors = adds;
+  const cuda::InteractionOutputs wanted{mask[0], mask[1], in_order};
   const at::Tensor workspace = scratch(call.kernels->backward_workspace(call.operands, wanted), x);
   call.kernels->backward(call.operands, wanted, grad_out.const_data_ptr(), address(std::get<0>(grads)),
-                         mask[1] ? std::get<1>(grads).mutable_data_ptr<double>() : nullptr, address(workspace),
+                         mask[1] ? vectors.mutable_data_ptr<double>() : nullptr, address(workspace),
                          current_stream(x.device()));
   return grads;
 }

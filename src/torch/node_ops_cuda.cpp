@@ -43,9 +43,16 @@ using Optional = std::optional<at::Tensor>;
 Optional or_none(const at::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
 at::Tensor or_undefined(const Optional& tensor) { return tensor ? *tensor : at::Tensor(); }
 
-/// One launch over all blocks; `types` undefined: one weight (weight_count).
+/// Rows by type, which a map and its transpose share; undefined where rows are not grouped.
+struct Groups {
+  at::Tensor workspace;
+  int64_t rows = 0;  ///< of a group
+};
+
+/// One launch over all blocks; `types` undefined: one weight (weight_count). `groups`: of an earlier call with the same
+/// types and limit, or those of this call.
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types, const at::Tensor& limit,
-                    const std::string& text, bool transposed) {
+                    const std::string& text, bool transposed, Groups& groups) {
   const char* op = types.defined() ? "species_linear (cuda)" : "linear (cuda)";
   const c10::DeviceGuard device_guard(x.device());
   const auto problem = cached_linear_problem(text);
@@ -70,8 +77,10 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   const auto kernels = cuda::NodeLinear::make(problem, scalar);
   at::Tensor out =
       at::empty({x.size(0), (transposed ? problem->in : problem->out).dim()}, x.options().requires_grad(false));
-  const at::Tensor workspace = scratch(kernels->workspace(o, transposed), x);
-  kernels->run(o, transposed, out.mutable_data_ptr(), address(workspace), current_stream(x.device()));
+  const int64_t rows = kernels->group_rows(o, transposed);
+  o.grouped = rows > 0 && groups.workspace.defined() && groups.rows == rows;
+  if (!o.grouped) groups = {scratch(kernels->workspace(o, transposed), x), rows};
+  kernels->run(o, transposed, out.mutable_data_ptr(), address(groups.workspace), current_stream(x.device()));
   return out;
 }
 
@@ -93,10 +102,13 @@ at::Tensor weight_gradient_of(const at::Tensor& x, const at::Tensor& grad, const
 class NodeLinear : public torch::autograd::Function<NodeLinear> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const Optional& types,
-                            const Optional& limit, std::string text, bool transposed) {
+                            const Optional& limit, std::string text, bool transposed, const Optional& groups,
+                            int64_t group_rows) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    at::Tensor out = multiply(x, weight, or_undefined(types), or_undefined(limit), text, transposed);
-    ctx->save_for_backward({x, weight, or_undefined(types), or_undefined(limit)});
+    Groups shared{or_undefined(groups), group_rows};
+    at::Tensor out = multiply(x, weight, or_undefined(types), or_undefined(limit), text, transposed, shared);
+    ctx->save_for_backward({x, weight, or_undefined(types), or_undefined(limit), shared.workspace});
+    ctx->saved_data["group_rows"] = shared.rows;
     ctx->saved_data["problem"] = std::move(text);
     ctx->saved_data["transposed"] = transposed;
     return out;
@@ -107,9 +119,10 @@ class NodeLinear : public torch::autograd::Function<NodeLinear> {
     const std::string text = ctx->saved_data["problem"].toStringRef();
     const bool transposed = ctx->saved_data["transposed"].toBool();
     const at::Tensor grad = grads[0].contiguous();
-    variable_list results(6);
+    variable_list results(8);
     if (ctx->needs_input_grad(0)) {
-      results[0] = NodeLinear::apply(grad, saved[1], or_none(saved[2]), or_none(saved[3]), text, !transposed);
+      results[0] = NodeLinear::apply(grad, saved[1], or_none(saved[2]), or_none(saved[3]), text, !transposed,
+                                     or_none(saved[4]), ctx->saved_data["group_rows"].toInt());
     }
     if (ctx->needs_input_grad(1)) {
       results[1] = weight_gradient_of(saved[0], grad, saved[2], saved[3], saved[1].size(0), text, transposed);
@@ -128,25 +141,28 @@ bool is_folded(const at::Tensor& weight, std::string_view text) {
 at::Tensor linear_cuda(const at::Tensor& x, const at::Tensor& weight, at::TensorList graph, int64_t layer,
                        std::string_view text) {
   if (is_folded(weight, text)) return x;
-  return multiply(x, weight, {}, row_limit("linear (cuda)", graph, x, layer), std::string(text), false);
+  Groups groups;
+  return multiply(x, weight, {}, row_limit("linear (cuda)", graph, x, layer), std::string(text), false, groups);
 }
 
 at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, at::TensorList graph, int64_t layer,
                            std::string_view text) {
   if (is_folded(weight, text)) return x;
   const Optional limit = or_none(row_limit("linear (cuda)", graph, x, layer));
-  return NodeLinear::apply(x, weight, Optional(), limit, std::string(text), false);
+  return NodeLinear::apply(x, weight, Optional(), limit, std::string(text), false, Optional(), 0);
 }
 
 at::Tensor species_linear_cuda(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types,
                                at::TensorList graph, int64_t layer, std::string_view text) {
-  return multiply(x, weight, types, row_limit("species_linear (cuda)", graph, x, layer), std::string(text), false);
+  Groups groups;
+  return multiply(x, weight, types, row_limit("species_linear (cuda)", graph, x, layer), std::string(text), false,
+                  groups);
 }
 
 at::Tensor species_linear_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& types,
                                    at::TensorList graph, int64_t layer, std::string_view text) {
   const Optional limit = or_none(row_limit("species_linear (cuda)", graph, x, layer));
-  return NodeLinear::apply(x, weight, Optional(types), limit, std::string(text), false);
+  return NodeLinear::apply(x, weight, Optional(types), limit, std::string(text), false, Optional(), 0);
 }
 
 constexpr const char* kGate = "gate (cuda)";

@@ -49,7 +49,7 @@ Call check(const at::Tensor& x, const at::Tensor& harmonics, const at::Tensor& w
   o.weight_stride = problem.weight_count;
   o.row_ptr = g.row_ptr;
   o.senders = g.senders;
-  o.col_ptr = g.col_ptr;
+  o.col_ptr = g.any_order ? nullptr : g.col_ptr;
   o.col_edge = g.col_edge;
   o.row_limit = g.row_limit;
   o.graph_rows = g.rows;

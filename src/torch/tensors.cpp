@@ -89,7 +89,8 @@ at::ScalarType check_compute_dtype(const char* op, const char* name, const at::T
 }
 
 int64_t check_rows(const char* op, at::TensorList graph, int64_t nodes, int64_t layer) {
-  require(graph.size() == kGraphTensors, "clebsch::{}: expected graph of {} tensors, got {}", op, kGraphTensors,
+  require(graph.size() == kGraphTensors || graph.size() == kGraphTensors + 1,
+          "clebsch::{}: expected graph of {} or {} tensors, got {}", op, kGraphTensors, kGraphTensors + 1,
           graph.size());
   check_tensor(op, "graph's layer_rows", graph[5], at::kInt, {-1});
   if (layer == -1) return nodes;

@@ -54,3 +54,46 @@ def test_widths(grade: str, width: int) -> None:
         assert torch.equal(torch.isinf(got), types == 1)
         finite = types != 1
         assert (got - expected)[finite].abs().max() <= tolerance * expected[finite].max()
+
+
+@pytest.mark.parametrize("grade", ["leverage", "maxvol", "squares"])
+@pytest.mark.parametrize("rows", [0, 1, 31, 33, 100])
+@pytest.mark.parametrize(("width", "matrices"), [(5, 1), (64, 1), (7, 3), (70, 3), (136, 3)])
+def test_rows(grade: str, rows: int, width: int, matrices: int) -> None:
+    """No row, one, and parts of a block; by all elements or each element's own matrix; any number of features."""
+    from clebsch import library
+
+    if grade == "squares" and (matrices > 1 or width > 64):
+        pytest.skip("squares are pooled")
+    library.load()
+    random = np.random.default_rng(rows)
+    x = torch.from_numpy(random.normal(size=(rows, width)))
+    types = torch.from_numpy(random.integers(3, size=rows).astype(np.int32))
+    shape = (1, 3 * width + 1, 2 * width + 1) if grade == "squares" else (matrices, width, width)
+    transform = torch.from_numpy(random.normal(size=shape) / np.sqrt(width))
+    counts = torch.tensor([5.0, 0.0, 2.0], dtype=torch.float64)
+    expected = torch.ops.clebsch.extrapolation(x, types, transform, counts, 0, grade)
+    there = [tensor.cuda() for tensor in (x, types, transform, counts)]
+    got = [torch.ops.clebsch.extrapolation(*there, 0, grade).cpu() for _ in range(2)]
+    assert got[0].shape == (rows,) and torch.equal(*got)
+    torch.testing.assert_close(got[0], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_of_the_same_step(tmp_path: Path) -> None:
+    """Grades of steps that are replayed are those of their positions, not of the step before."""
+    from clebsch.ase import ClebschCalculator
+
+    path = write_graded(tmp_path / "model.pt", "nequip", "float64")
+    atoms = structures(1, seed=9)[0]
+    there, here = (ClebschCalculator(path, device, extrapolation=True) for device in ("cuda", "cpu"))
+    random = np.random.default_rng(4)
+    before = None
+    for _ in range(12):
+        atoms.positions += 0.02 * random.normal(size=atoms.positions.shape)
+        for calculator in (there, here):
+            calculator.calculate(atoms, ["energy", "forces"])
+        right, got = (calculator.results["extrapolation"] for calculator in (here, there))
+        assert np.abs(got - right).max() <= 1e-9 * right.max()
+        assert before is None or np.abs(right - before).max() > 1e-6 * right.max()
+        before = right.copy()
+    assert there.model.last_run["replayed"]

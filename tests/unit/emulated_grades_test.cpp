@@ -57,7 +57,7 @@ struct Case {
     return grade;
   }
 
-  Values run() const {
+  Values run(bool tensor_cores) const {
     // What no row is written to stays.
     Values grades(static_cast<size_t>(rows) + 5, 7.0);
     GradeArguments a;
@@ -75,19 +75,20 @@ struct Case {
     a.largest = largest;
     a.squares = squares;
     std::vector<char> workspace(static_cast<size_t>(Grades::workspace(a, pooled)));
-    Grades::make()->run(a, sizeof(Feature) == 4 ? Scalar::f32 : Scalar::f64, pooled, workspace.data(), nullptr);
+    const Scalar features = sizeof(Feature) == 4 ? Scalar::f32 : Scalar::f64;
+    Grades::make(tensor_cores)->run(a, features, pooled, workspace.data(), nullptr);
     return grades;
   }
 };
 
 template <typename Feature>
-void check(int rows, int depth, int columns, int type_count, std::mt19937_64& random) {
+void check(bool tensor_cores, int rows, int depth, int columns, int type_count, std::mt19937_64& random) {
   for (const bool pooled : {true, false}) {
     for (const bool largest : {false, true}) {
       SCOPED_TRACE(testing::Message() << rows << " rows, " << depth << " x " << columns << ", pooled " << pooled
                                       << ", largest " << largest);
       const Case<Feature> made(rows, depth, columns, type_count, pooled, largest, random);
-      const Values got = made.run();
+      const Values got = made.run(tensor_cores);
       for (int i = 0; i < rows; ++i) {
         const double expected = made.expected(i);
         if (std::isinf(expected)) {
@@ -97,32 +98,39 @@ void check(int rows, int depth, int columns, int type_count, std::mt19937_64& ra
         }
       }
       for (size_t i = rows; i < got.size(); ++i) ASSERT_EQ(got[i], 7.0);
-      EXPECT_EQ(got, made.run()) << "another run";
+      EXPECT_EQ(got, made.run(tensor_cores)) << "another run";
     }
   }
 }
 
+/// By the kernel for tensor cores, or the plain one.
+class GradeKernels : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Both, GradeKernels, testing::Bool());
+
 /// Below, at and above a tile's rows, features and columns, and not multiples of them.
-TEST(Grades, AsTheLoops) {
+TEST_P(GradeKernels, AsTheLoops) {
   const unsigned seed = reference::fresh_seed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
-  check<float>(100, 64, 64, 3, random);
-  check<double>(33, 128, 128, 2, random);
-  check<float>(32, 16, 65, 1, random);
-  check<double>(1, 1, 1, 2, random);
-  check<float>(65, 33, 20, 4, random);
-  check<double>(0, 8, 8, 2, random);
+  check<float>(GetParam(), 100, 64, 64, 3, random);
+  check<double>(GetParam(), 33, 128, 128, 2, random);
+  check<float>(GetParam(), 32, 16, 65, 1, random);
+  check<double>(GetParam(), 1, 1, 1, 2, random);
+  check<float>(GetParam(), 65, 33, 20, 4, random);
+  check<double>(GetParam(), 0, 8, 8, 2, random);
+  // More features than a block has in shared memory at a time, more columns than a pass.
+  check<float>(GetParam(), 40, 150, 200, 2, random);
+  check<double>(GetParam(), 17, 65, 67, 2, random);
 }
 
 /// Squares of features: below, at and above a tile's rows, features and columns.
 template <typename Feature>
-void check_squares(int rows, int depth, int columns, std::mt19937_64& random) {
+void check_squares(bool tensor_cores, int rows, int depth, int columns, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << rows << " rows, " << depth << " x " << columns);
   Case<Feature> made(rows, depth, columns, 2, true, false, random);
   made.transform = random_values(static_cast<size_t>(3 * depth + 1) * columns, random);
   made.squares = true;
-  const Values got = made.run();
+  const Values got = made.run(tensor_cores);
   const double* w = made.transform.data();
   for (int i = 0; i < rows; ++i) {
     if (made.expected(i) == kInfinite) {
@@ -143,33 +151,35 @@ void check_squares(int rows, int depth, int columns, std::mt19937_64& random) {
     }
     ASSERT_NEAR(got[i], grade, 1e-13 * depth * columns * (1 + grade)) << i;
   }
-  EXPECT_EQ(got, made.run()) << "another run";
+  EXPECT_EQ(got, made.run(tensor_cores)) << "another run";
 }
 
-TEST(Grades, Squares) {
+TEST_P(GradeKernels, Squares) {
   const unsigned seed = reference::fresh_seed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
-  check_squares<float>(70, 64, 129, random);
-  check_squares<double>(33, 17, 35, random);
-  check_squares<float>(32, 1, 3, random);
-  check_squares<double>(5, 63, 63, random);
+  check_squares<float>(GetParam(), 70, 64, 129, random);
+  check_squares<double>(GetParam(), 33, 17, 35, random);
+  check_squares<float>(GetParam(), 32, 1, 3, random);
+  check_squares<double>(GetParam(), 5, 63, 63, random);
+  check_squares<float>(GetParam(), 1, 7, 15, random);
+  check_squares<double>(GetParam(), 31, 57, 115, random);
   // A few columns behind a whole tile, and more than a few.
-  for (const int columns : {64, 66, 68, 69}) check_squares<double>(40, 40, columns, random);
+  for (const int columns : {64, 66, 68, 69}) check_squares<double>(GetParam(), 40, 40, columns, random);
   Case<float> wide(4, 65, 131, 1, true, false, random);
   wide.transform = random_values(196 * 131, random);
   wide.squares = true;
-  EXPECT_THROW(wide.run(), Error);
+  EXPECT_THROW(wide.run(GetParam()), Error);
 }
 
 /// A feature that is not a number shows, also behind larger columns.
-TEST(Grades, NotANumber) {
+TEST_P(GradeKernels, NotANumber) {
   std::mt19937_64 random(3);
   for (const bool largest : {false, true}) {
     Case<float> made(40, 20, 70, 1, true, largest, random);
     for (int& type : made.types) type = 0;
     made.x[5 * made.stride + made.first + 3] = std::nanf("");
-    const Values got = made.run();
+    const Values got = made.run(GetParam());
     for (int i = 0; i < made.rows; ++i) EXPECT_EQ(std::isnan(got[i]), i == 5) << i;
   }
 }

@@ -214,7 +214,7 @@ struct Case {
       int32_t begin = static_cast<int32_t>(first), end = static_cast<int32_t>(std::min(edges, first + slab));
       each_launch(schedule, [&](int unit) {
         std::vector<void*> arguments = head(unit);
-        arguments.insert(arguments.end(), {&grad_data, &begin, &end, &x_target, &vectors});
+        arguments.insert(arguments.end(), {&grad_data, &begin, &end, &x_target, &vectors, &adds_vectors_});
         add_density(arguments, &from_density);
         program.launch(kernel.name, blocks(schedule, graph.view.n_rows), splits, schedule.threads(), arguments);
       });
@@ -255,7 +255,7 @@ struct Case {
   }
 
  private:
-  int types_ = 0;
+  int types_ = 0, adds_vectors_ = 0;
   const int32_t* index = nullptr;
   const double* cutoffs = nullptr;
   const void* density_data = nullptr;

@@ -17,5 +17,16 @@ TEST(StreamOrder, PutsOneStreamAfterAnother) {
   const StreamOrder never_used;
 }
 
+TEST(StreamOrder, InTwoParts) {
+  int first = 0, second = 0;
+  StreamOrder order;
+  EXPECT_ANY_THROW(order.wait(&second)) << "nothing is marked";
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_NO_THROW(order.mark(&first));
+    EXPECT_NO_THROW(order.wait(&second));
+    EXPECT_NO_THROW(order.wait(nullptr));
+  }
+}
+
 }  // namespace
 }  // namespace clebsch::cuda

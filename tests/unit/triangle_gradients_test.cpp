@@ -38,7 +38,7 @@ TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   // A few numbers outside of the products.
   compile(gradient_sources(true), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 48);
   compile(gradient_sources(true), {kFloat16, kHalf, kNoMask, 64, 64, 64, false}, 90, 48);
-  compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
+  compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 16);
 }
 
 TEST(TriangleGradients, WhatTheFusedKernelsTake) {

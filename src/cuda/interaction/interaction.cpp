@@ -50,8 +50,8 @@ InteractionOutputs with_sums(InteractionOutputs wanted, const Problem& problem, 
 /// read than to add, as in the last layer of NequIP, which has scalars alone.
 bool can_turn(const InteractionOutputs& wanted, const Problem& problem, Scalar scalar, const ScheduleOptions& options,
               bool density) {
-  return wanted.x && wanted.edge_vec && wanted.deterministic && !density && scalar == Scalar::f32 &&
-         options.turned > 0 && (options.turned == 1 || problem.out.dim() <= problem.in1.dim());
+  return wanted.x && wanted.edge_vec && !density && scalar == Scalar::f32 && options.turned != 0 &&
+         (options.turned == 1 || problem.out.dim() <= problem.in1.dim());
 }
 
 /// index_of of a pass by sender.
@@ -285,7 +285,8 @@ void Interaction::launch_units(const Variant& kernels, int64_t rows, int64_t spl
 }
 
 bool Interaction::turns(const InteractionOperands& operands, const InteractionOutputs& outputs) const {
-  if (!can_turn(outputs, *problem_, scalar_, options_, density_) || !operands.receivers) return false;
+  if (!can_turn(outputs, *problem_, scalar_, options_, density_)) return false;
+  if (!operands.receivers || !operands.col_ptr || !operands.col_edge) return false;
   if (options_.turned == 1) return true;
   // A sender is never split. So few leave multiprocessors without work, or a last round of blocks far from full.
   const Schedule& schedule = variant(kTurned).schedule;

@@ -33,7 +33,8 @@ struct InteractionOperands {
   const int32_t* receivers = nullptr;
   const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all of graph_rows
   int32_t graph_rows = 0, nodes = 0;
-  int64_t edges = 0;  ///< capacity E
+  int64_t edges = 0;         ///< capacity E
+  int32_t adds_vectors = 0;  ///< 1: backward, dE/d edge_vec is added to what stands there
   Density density;
 };
 
@@ -81,6 +82,7 @@ struct InteractionArguments {
         visit("const unsigned* __restrict__ largest", largest);
       }
       visit("double* __restrict__ grad_edge_vec", grad_edge_vec);
+      visit("int adds_vectors", o.adds_vectors);
       if (turned) {
         visit("const int* __restrict__ edge_of", o.col_edge);
         visit("int receivers", receivers);

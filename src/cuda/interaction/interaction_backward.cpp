@@ -259,7 +259,11 @@ void write_zero_edges(SourceWriter& w, const EmitContext& context, const Interac
   const Schedule& schedule = context.schedule;
   w.text("if (row >= rows_computed) {");
   w.line("const int thread = threadIdx.x % {};", 32 * schedule.units_per_launch());
-  if (outputs.edge_vec) write_zeros(w, schedule, "grad_edge_vec", 3);
+  if (outputs.edge_vec) {
+    w.text("if (!adds_vectors) {");
+    write_zeros(w, schedule, "grad_edge_vec", 3);
+    w.text("}");
+  }
   if (outputs.x && outputs.by_edge()) {
     const int64_t width = context.problem.in1.dim() * max_input_parts(context.problem, schedule);
     write_zeros(w, schedule, "grad_x", width, "edge_begin");

@@ -50,6 +50,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
     w.text("const int* edge_of;");
     w.text("int receivers;");
   }
+  if (backward()) w.text("bool adds_vectors;");
   if (schedule_.lanes) {
     w.text("real* lane_sums;");
   }
@@ -127,7 +128,7 @@ void InteractionEdges::functions(SourceWriter& w) const {
   w.line("const int64 edge = {};", edge());
   w.text("double* target = grad_edge_vec + 3 * edge;");
   w.text("if (s.keys[i] >> 31) {");
-  w.text("target[0] = target[1] = target[2] = 0;");
+  w.text("if (!s.adds_vectors) target[0] = target[1] = target[2] = 0;");
   w.text("return;");
   w.text("}");
   w.text("const double* v = s.edge_vec + 3 * edge;");
@@ -157,15 +158,10 @@ void InteractionEdges::functions(SourceWriter& w) const {
   if (fixed_point_) w.text("const double turn = inverse * quantum;");
   w.line("const double tx = slope * ux + {0} * gx, ty = slope * uy + {0} * gy, tz = slope * uz + {0} * gz;",
          fixed_point_ ? "turn" : "inverse");
-  if (schedule_.launches == 1) {
-    w.text("target[0] = tx;");
-    w.text("target[1] = ty;");
-    w.text("target[2] = tz;");
-  } else {
-    w.text("target[0] = first_launch ? tx : target[0] + tx;");
-    w.text("target[1] = first_launch ? ty : target[1] + ty;");
-    w.text("target[2] = first_launch ? tz : target[2] + tz;");
-  }
+  w.line("const bool writes = !s.adds_vectors{};", schedule_.launches > 1 ? " && first_launch" : "");
+  w.text("target[0] = writes ? tx : target[0] + tx;");
+  w.text("target[1] = writes ? ty : target[1] + ty;");
+  w.text("target[2] = writes ? tz : target[2] + tz;");
   w.text("}");
 }
 
@@ -338,6 +334,7 @@ void InteractionEdges::declare(SourceWriter& w, const char* rows) const {
 void InteractionEdges::make_edges(SourceWriter& w) const {
   std::string more = fixed_point_ ? ", bad, largest" : "";
   if (turned_) more += ", edge_of, rows_computed";
+  if (backward()) more += ", adds_vectors != 0";
   if (schedule_.lanes) more += ", all_lane_sums[warp]";
   if (density_) {
     more += ", density_table, density_index, density_pieces, density_ratio, ";

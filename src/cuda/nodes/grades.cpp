@@ -2,6 +2,7 @@
 
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
+#include "cuda/plan/environment.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_table.h"
 
@@ -12,23 +13,33 @@ int64_t groups(const GradeArguments& a, bool pooled) {
   return pooled ? (int64_t{a.rows} + kGradeRows - 1) / kGradeRows : group_capacity(a.rows, a.type_count, kGradeRows);
 }
 
+/// The source for a device: tensor cores multiply doubles from compute capability 8.0 on. CLEBSCH_GRADES=plain keeps
+/// to the others, to compare.
+std::string source_for(int arch) {
+  return arch >= 80 && environment_text("CLEBSCH_GRADES").find("plain") == std::string::npos ? "grades_tensor" : "grades";
+}
+
 }  // namespace
 
 std::vector<KernelJob> grade_jobs(const OpCall&, const DeviceLimits& limits) {
   return {{"extrapolation", "", [arch = limits.arch](const CubinCache& cache) {
              // group_rows for files with a transform for each type.
-             return std::vector<CompiledPart>{{compile_fixed("grades", arch, cache), "", kGradeThreads, 1},
+             return std::vector<CompiledPart>{{compile_fixed(source_for(arch), arch, cache), "", kGradeThreads, 1},
                                               {compile_fixed("group_rows", arch, cache), "", kGroupThreads, 1}};
            }}};
 }
 
 std::shared_ptr<const Grades> Grades::make() {
-  return one_a_device<Grades>([] { return new Grades(); });
+  return make(source_for(device_limits(current_device()).arch) == "grades_tensor");
 }
 
-Grades::Grades() {
+std::shared_ptr<const Grades> Grades::make(bool tensor_cores) {
+  return one_a_device<Grades>([&] { return new Grades(tensor_cores ? "grades_tensor" : "grades"); }, tensor_cores);
+}
+
+Grades::Grades(const char* source) {
   const std::vector<Kernel> kernels =
-      load_fixed("grades", {"grades_float", "grades_double", "squares_float", "squares_double"});
+      load_fixed(source, {"grades_float", "grades_double", "squares_float", "squares_double"});
   of_float_ = kernels[0];
   of_double_ = kernels[1];
   squares_of_float_ = kernels[2];

@@ -15,13 +15,15 @@ namespace clebsch::cuda {
 class Grades {
  public:
   static std::shared_ptr<const Grades> make();
+  /// The kernel of a choice, which `make()` takes by the device.
+  static std::shared_ptr<const Grades> make(bool tensor_cores);
   /// Bytes of scratch memory a call needs; `pooled`: all types share one transform.
   static int64_t workspace(const GradeArguments& arguments, bool pooled);
   /// Sets order and group_type of the arguments itself. features: the type of x.
   void run(GradeArguments arguments, Scalar features, bool pooled, void* workspace, Stream stream) const;
 
  private:
-  Grades();
+  explicit Grades(const char* source);
   KernelOf<GradeArguments> of_float_, of_double_, squares_of_float_, squares_of_double_;
 };
 

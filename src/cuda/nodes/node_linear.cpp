@@ -108,6 +108,10 @@ int64_t NodeLinear::workspace(const LinearOperands& operands, bool transposed) c
   return groups(operands, kernels) * (kernels.tiling.rows + 1) * static_cast<int64_t>(sizeof(int32_t));
 }
 
+int NodeLinear::group_rows(const LinearOperands& operands, bool transposed) const {
+  return operands.types && operands.nodes > 0 ? variant(operands.nodes, transposed, true).tiling.rows : 0;
+}
+
 void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const {
   if (operands.nodes == 0) return;
   const LinearOperands& o = operands;
@@ -120,7 +124,8 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
             o.type_count);
     group_type = static_cast<int32_t*>(workspace);
     order = group_type + groups;
-    kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
+    if (!o.grouped)
+      kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
   }
   kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,
                       {o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out});

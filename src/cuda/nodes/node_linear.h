@@ -20,6 +20,7 @@ struct LinearOperands {
   const int32_t* types = nullptr;      ///< (nodes), null with one weight for all; out of range: the row is zero
   const int32_t* row_limit = nullptr;  ///< one number: rows from there on are zero; null: all are computed
   int32_t nodes = 0, type_count = 1;
+  bool grouped = false;  ///< the workspace holds the rows by type already, from a run with the same group_rows()
 };
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads. Calls are asynchronous
@@ -31,6 +32,9 @@ class NodeLinear {
 
   /// Bytes of scratch memory a call needs; depends on counts alone.
   int64_t workspace(const LinearOperands& operands, bool transposed) const;
+  /// Rows of a group by type in the workspace, 0 where rows are not grouped. A run with the same types, limit and
+  /// number of nodes, and as many rows a group, may take the groups of this one over (LinearOperands::grouped).
+  int group_rows(const LinearOperands& operands, bool transposed) const;
   /// out (nodes, out.dim()) = x W, or (nodes, in.dim()) = x W^T when transposed. Every row is written.
   void run(const LinearOperands& operands, bool transposed, void* out, void* workspace, Stream stream) const;
 

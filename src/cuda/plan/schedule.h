@@ -39,8 +39,8 @@ struct ScheduleOptions {
   int horner = -1;
   int lanes = -1;       ///< 0: with a table in fp32, backward sums over lanes by shuffles, not through shared memory
   int projection = -1;  ///< 0: no interaction is projected (cuda/interaction/projection.h); not part of a plan
-  /// 1: a backward pass by sender (InteractionOutputs::turned) of any problem, for any number of nodes; 2: where there
-  /// is less of dE/d out to read than of dX to add, and enough nodes; else none
+  /// 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes; else where
+  /// there is no more of dE/d out to read than of dX to add, and nodes enough
   int turned = -1;
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };

@@ -7,19 +7,22 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kExternal = 1;       // CU_EVENT_RECORD_EXTERNAL: a launch of the recording records the event anew
 
 struct EventInterface {
   EventInterface()
       : library("libcuda, the NVIDIA driver", {"libcuda.so.1", "libcuda.so"}),
         create(library.function<decltype(create)>("cuEventCreate")),
         destroy(library.function<decltype(destroy)>("cuEventDestroy_v2")),
-        record(library.function<decltype(record)>("cuEventRecord")),
-        wait(library.function<decltype(wait)>("cuStreamWaitEvent")) {}
+        record(library.function<decltype(record)>("cuEventRecordWithFlags")),
+        wait(library.function<decltype(wait)>("cuStreamWaitEvent")),
+        is_capturing(library.function<decltype(is_capturing)>("cuStreamIsCapturing")) {}
   SharedLibrary library;
   int (*create)(void**, unsigned);
   int (*destroy)(void*);
-  int (*record)(void*, Stream);
+  int (*record)(void*, Stream, unsigned);
   int (*wait)(Stream, void*, unsigned);
+  int (*is_capturing)(Stream, int*);
 };
 
 const EventInterface& interface() {
@@ -34,9 +37,20 @@ StreamOrder::~StreamOrder() {
 }
 
 void StreamOrder::put(Stream first, Stream second) {
-  if (!event_) check_driver(interface().create(&event_, kDisableTiming), "cuEventCreate");
   // A wait is for the last record before it, so one event serves every call.
-  check_driver(interface().record(event_, first), "cuEventRecord");
+  mark(first);
+  wait(second);
+}
+
+void StreamOrder::mark(Stream first) {
+  if (!event_) check_driver(interface().create(&event_, kDisableTiming), "cuEventCreate");
+  int capturing = 0;
+  check_driver(interface().is_capturing(first, &capturing), "cuStreamIsCapturing");
+  check_driver(interface().record(event_, first, capturing ? kExternal : 0), "cuEventRecordWithFlags");
+}
+
+void StreamOrder::wait(Stream second) const {
+  require(event_ != nullptr, "cuda stream order: expected mark() before wait()");
   check_driver(interface().wait(second, event_, 0), "cuStreamWaitEvent");
 }
 

@@ -16,6 +16,11 @@ class StreamOrder {
   /// the process, whoever made them. Throws Error.
   void put(Stream first, Stream second);
 
+  /// put() in two parts, for a place in the middle of what is on a stream. mark() may be part of a recording: the place
+  /// is then that of its last launch before wait(). There has to be a mark before a wait.
+  void mark(Stream first);
+  void wait(Stream second) const;
+
  private:
   void* event_ = nullptr;
 };

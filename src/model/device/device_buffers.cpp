@@ -218,12 +218,11 @@ void DeviceBuffers::transpose() {
 #endif
 }
 
-c10::List<at::Tensor> DeviceBuffers::graph_list(bool transposed) const {
+c10::List<at::Tensor> DeviceBuffers::graph_list(bool deterministic) const {
   c10::List<at::Tensor> list;
-  for (const at::Tensor& tensor : {row_ptr_, senders_, receivers_, transposed ? col_ptr_ : none_,
-                                   transposed ? col_edge_ : none_, layer_rows_, n_local_}) {
+  for (const at::Tensor& tensor : {row_ptr_, senders_, receivers_, col_ptr_, col_edge_, layer_rows_, n_local_})
     list.push_back(tensor);
-  }
+  if (!deterministic) list.push_back(none_);
   return list;
 }
 

@@ -43,8 +43,8 @@ class DeviceBuffers {
   DeviceGraph arrays();
 
   const Capacity& capacity() const { return capacity_; }
-  /// The graph list of ops.schema; without its transpose when that is not wanted, so that gradients use atomics.
-  c10::List<at::Tensor> graph_list(bool transposed) const;
+  /// The graph list of ops.schema, transpose and all; gradients in any order use atomics where these are faster.
+  c10::List<at::Tensor> graph_list(bool deterministic) const;
   const at::Tensor& edge_vec() const { return edge_vec_; }  ///< (E,3) fp64
   const at::Tensor& types() const { return types_; }
   const at::Tensor& row_ptr() const { return row_ptr_; }

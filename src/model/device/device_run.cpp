@@ -61,6 +61,7 @@ bool DeviceRun::outgrown(const Capacity& need) {
 void DeviceRun::forget_recording() {
   last_.reset();  // it lives in the recording's memory, as do features
   model_.features = model_.grades = at::Tensor();
+  features_marked_ = false;
   graph_.reset();
   if (segments_) segments_->forget();
   warm_steps_ = 0;
@@ -134,6 +135,7 @@ void DeviceRun::evaluate(bool gradients) {
   made->outputs = keeps_features_
                       ? run_layers(model_, edge_vec, b.types(), b.graph_list(deterministic_), made->features)
                       : run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_));
+  if (keeps_features_) mark_features();
   const at::Tensor energy = atomic_energies(model_, made->outputs, b.types(), b.capacity().rows);
   take_energies(energy.detach());
   if (gradients) {

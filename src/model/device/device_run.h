@@ -72,7 +72,8 @@ class DeviceRun {
   void hand_over_features(const Request& request, int64_t rows);
   /// Whether somebody is sure to read the grades of the features that were handed over.
   bool wants_grades(const Request& request) const;
-  /// Computes them behind the step's work and starts their transfer; valid after a synchronisation.
+  /// Computes them beside the gradient, or behind the step's work where features are exchanged, and starts their
+  /// transfer; valid after a synchronisation.
   void start_grades();
   /// Rows and edges of a step from positions, in the buffers.
   void find_graph();
@@ -93,6 +94,8 @@ class DeviceRun {
   void give_up_recording(const std::string& reason);
   void extra_virials(const Request& request);
   void order_streams(void* stream, bool before);
+  /// The last layer's features are complete here.
+  void mark_features();
   void read(const GraphView& graph, const Request& request, Result& result);
   void synchronize() const;
   using Clock = std::chrono::steady_clock;
@@ -104,15 +107,17 @@ class DeviceRun {
   bool deterministic_, wants_graph_;
   std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
 #ifdef CLEBSCH_HAS_CUDA
-  cuda::StreamOrder order_;
+  cuda::StreamOrder order_, features_order_, grades_order_;
 #endif
+  std::optional<c10::Stream> grades_stream_;  ///< of grades alone; made when they are first wanted
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<PointBuffers> points_;
   std::unique_ptr<PairSearch> search_;  ///< of systems
   bool from_points_ = false, exchanged_ = false, keeps_features_ = false;
-  int64_t list_version_ = -1;                 ///< of the list in points_
-  int64_t searched_ = -1;                     ///< of the list in search_
-  std::unique_ptr<CudaGraph> graph_;          ///< of a step without exchanges
+  bool features_marked_ = false;      ///< whether steps, also recorded ones, mark where their features are complete
+  int64_t list_version_ = -1;         ///< of the list in points_
+  int64_t searched_ = -1;             ///< of the list in search_
+  std::unique_ptr<CudaGraph> graph_;  ///< of a step without exchanges
   std::unique_ptr<DeviceSegments> segments_;  ///< steps with exchanges; made with the first
   std::unique_ptr<Evaluation> last_;
   at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)

@@ -56,7 +56,7 @@ void record_call(const c10::FunctionSchema& schema, c10::ArrayRef<const c10::IVa
     if (name == "dtype") call.scalar = scalar_of(inputs[i].toScalarType());
     if (name == "graph") {
       const auto graph = inputs[i].toTensorVector();  // the op itself refuses one of another length
-      call.deterministic = graph.size() > 3 && graph[3].numel() > 0;
+      call.deterministic = graph.size() == 7 && graph[3].numel() > 0;
     }
     const bool fused = call.op == "interaction_density";
     if ((name == "radial" && (fused || call.op == "interaction" || call.op == "interaction_backward" ||

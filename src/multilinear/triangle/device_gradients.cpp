@@ -50,7 +50,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
        output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   take(kernels->input,
-       input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+       input_gradients_bytes(d, hidden, out,
+                             warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
     kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));
@@ -126,7 +127,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
       inputs(pass, !own_sums, 4 * hidden, d);
-  const Slots output_slots(pass, true, blocks_of(rows), 2 * out), input_slots(pass, true, blocks_of(rows), 4 * hidden);
+  const int64_t tiles = all_rows / 64;
+  const int64_t groups =
+      std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
+  const Slots output_slots(pass, true, blocks_of(rows), 2 * out),
+      input_slots(pass, true, own_sums ? groups * kGradientParts : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
   char* const parts = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
@@ -134,6 +139,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_projected = parts + rows * hidden * 2;
   if (own_sums) {
     a.x_rows = parts + rows * (hidden + out) * 2;
+    a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
     pass.launch(kernels->output, blocks_of(rows), 1, a);
   } else {
@@ -149,11 +155,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;
-  int64_t groups = 0;
   if (own_sums) {
-    const int64_t tiles = all_rows / 64;
-    groups =
-        std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
     a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
     a.gate_parts = static_cast<float*>(pass.reals(groups * out * d));
     a.output_parts = static_cast<float*>(pass.reals(groups * out * hidden));

@@ -157,6 +157,8 @@ int cuLaunchKernelEx(const void*, void*, void**, void**) { return failed("a laun
 int cuEventCreate(void** event, unsigned) { return *event = new bool(false), 0; }
 int cuEventDestroy_v2(void* event) { return delete static_cast<bool*>(event), 0; }
 int cuEventRecord(void* event, void*) { return *static_cast<bool*>(event) = true, 0; }
+int cuEventRecordWithFlags(void* event, void* stream, unsigned) { return cuEventRecord(event, stream); }
+int cuStreamIsCapturing(void*, int* status) { return *status = 0, 0; }
 int cuStreamWaitEvent(void*, void* event, unsigned) {
   return *static_cast<bool*>(event) ? 0 : failed("a wait for an event that was not recorded");
 }

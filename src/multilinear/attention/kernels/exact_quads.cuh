@@ -2,10 +2,10 @@
 // Rows times matrices of doubles, for exact_quads.cu and wide_quads.cu: a block fills a multiprocessor, and has its
 // head's matrices in shared memory, in the order in which lanes read them, if these fit; else 32 columns at a time.
 // Compiled with CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
+#include "cuda/kernels/matrix_product.cuh"
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 
 using namespace clebsch::attention;
 

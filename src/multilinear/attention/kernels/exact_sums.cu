@@ -1,10 +1,10 @@
 // Sums over keys and over queries in double precision on tensor cores, and the factors of queries in the latter; for
 // every number type. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D and CLEBSCH_DV.
+#include "cuda/kernels/matrix_product.cuh"
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/attention/kernels/numbers.cuh"
 #include "multilinear/attention/kernels/places.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 
 using namespace clebsch::attention;
 

@@ -1,9 +1,9 @@
 #pragma once
 // Products of rows with matrices in double precision on tensor cores: rows in shared memory, a warp has 8 or 16 columns
 // at a time. Compiled with CLEBSCH_NUMBER.
+#include "cuda/kernels/matrix_product.cuh"
 #include "cuda/kernels/warp.cuh"
 #include "multilinear/attention/kernels/numbers.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 
 constexpr int kWarps = 4;
 

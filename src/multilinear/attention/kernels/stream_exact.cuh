@@ -1,8 +1,8 @@
 #pragma once
 // Tiles of pairs in double precision: kOwn rows that a block keeps and kOther rows that pass by. Compiled with
 // CLEBSCH_NUMBER, CLEBSCH_D, CLEBSCH_DV and those of stream_pairs.cuh.
+#include "cuda/kernels/matrix_product.cuh"
 #include "multilinear/attention/kernels/stream_pairs.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 
 using namespace clebsch::attention;
 

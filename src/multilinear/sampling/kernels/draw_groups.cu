@@ -1,7 +1,7 @@
 // Levels of a tree at which several samples are in one node: samples stand in the order of their nodes, and a warp
 // takes eight of them, so that a node's matrix is read once for all eight and multiplied on tensor cores.
+#include "cuda/kernels/matrix_product.cuh"
 #include "cuda/kernels/warp.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 #include "multilinear/sampling/kernels/sampling.h"
 
 using namespace clebsch::sampling;

@@ -5,8 +5,8 @@
 // A leaf's sums stay in registers. Those of a left leaf are stored and go on as the parent's, to which the right leaf's
 // rows are added; where a larger right child ends, its left sibling's matrix, which the same block stored before, is
 // added. So every matrix is written once, half of them are read once more, and no block waits for another.
+#include "cuda/kernels/matrix_product.cuh"
 #include "multilinear/sampling/kernels/async_copy.cuh"
-#include "multilinear/sampling/kernels/matrix_product.cuh"
 #include "multilinear/sampling/kernels/sampling.h"
 
 /// The block of the kernel that stages kGroups times 32 columns. Up to four groups are all columns of u, and a warp has

@@ -32,10 +32,10 @@ __device__ __forceinline__ int row_vector(int row, int chunk) {
   return row * (kColumns / 8) + (chunk ^ row % 2 * 4);
 }
 /// Starts to copy a tile of rows of 16-bit numbers.
-template <int kColumns>
+template <int kColumns, typename Number = number>
 __device__ __forceinline__ void fetch_rows(uint4* to, const void* tensor, long long first) {
   constexpr int kOfRow = kColumns / 8;
-  const uint4* from = reinterpret_cast<const uint4*>(static_cast<const number*>(tensor) + first * kColumns);
+  const uint4* from = reinterpret_cast<const uint4*>(static_cast<const Number*>(tensor) + first * kColumns);
 #pragma unroll
   for (int q = 0; q < kGradientRows * kOfRow / 32; ++q) {
     const int at = static_cast<int>(threadIdx.x % 32) + 32 * q;

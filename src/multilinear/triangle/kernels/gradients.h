@@ -57,7 +57,9 @@ struct GradientArguments {
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
-  void* x_rows = nullptr;             ///< (all rows, d): (x - mean) / deviation, for weight_gradients; else null
+  // For weight_gradients_warpgroups.cu, and then input_gradients reads them too; else null.
+  void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
+  float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d),

@@ -3,8 +3,12 @@
 #include "multilinear/triangle/kernels/input_gradients.cuh"
 
 constexpr int kImage = kGradientWidths * kD / 8, kGroups = 2 * kHidden / 32;
+/// weight_gradients_warpgroups.cu has these widths: nothing is stored for sums, and rows of x are there as normalised
+/// operands.
+constexpr bool kSumsElsewhere = kD == 128 && kHidden == 128 && kOut == 128;
 /// Rows of x are copied one tile ahead.
-constexpr bool kAhead = input_takes_rows_ahead(kD, kHidden, kOut, sizeof(number));
+constexpr bool kAhead = input_takes_rows_ahead(kD, kHidden, kOut, kSumsElsewhere ? 2 : sizeof(number));
+static_assert(kAhead || !kSumsElsewhere, "normalised rows are copied ahead");
 constexpr int kRing = groups_on_their_way(kHidden, kAhead), kRowsOfX = kAhead ? kGradientRows * kD / 8 : 0;
 static_assert(!kAhead || kRing == 2, "the first two groups of a tile come before rows that are copied after them");
 
@@ -39,7 +43,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   const auto row_at = [&](long long from) { return a.first_row + tile_at(from) * kGradientRows; };
   const auto fetch_x = [&](long long from) {
     if (!kAhead) return;
-    if (from < tiles) fetch_rows<kD>(of_x, a.x, row_at(from));
+    if (kSumsElsewhere) {
+      if (from < tiles) fetch_rows<kD, operand>(of_x, a.x_rows, row_at(from));
+    } else {
+      if (from < tiles) fetch_rows<kD>(of_x, a.x, row_at(from));
+    }
     end_copies();
   };
   float next_mask[2];
@@ -69,9 +77,24 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     const float mask[2] = {next_mask[0], next_mask[1]};
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     if (next) read_mask(first + step);
-    operand* const normal = a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr;
+    operand* const normal =
+        !kSumsElsewhere && a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr;
     unsigned x[kD / 16][4];
-    if (kAhead) {  // they came before this tile's last groups
+    if (kSumsElsewhere) {
+      __syncwarp();
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int u = 0; u < kD / 32; ++u) {
+          const uint4 all = of_x[row_vector<kD>(g + 8 * h, 4 * u + t)];
+          pair_of(x, u, 0, h) = all.x;
+          pair_of(x, u, 1, h) = all.y;
+          pair_of(x, u, 2, h) = all.z;
+          pair_of(x, u, 3, h) = all.w;
+        }
+      }
+      __syncwarp();
+    } else if (kAhead) {  // they came before this tile's last groups
       __syncwarp();
       const auto read = [&](int h, int u, float(&v)[8]) {
         load8(reinterpret_cast<const number*>(of_x + row_vector<kD>(g + 8 * h, 4 * u + t)), v);
@@ -84,60 +107,73 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     fetch_x(first + step);
     float grad_x[kD / 2];
     clear(grad_x);
+    constexpr int kTurns = kGroups / 2 % 2 == 0 ? 2 : 1;
 #pragma unroll 1
-    for (int both = 0; both < kGroups / 2; ++both) {
+    for (int first_turn = 0; first_turn < kGroups / 2; first_turn += kTurns) {
       float z[32], gate[32];
+      const auto project = [&](int both) {
+        image.multiply(z, x, 64 * both);
+        image.multiply(gate, x, 2 * kHidden + 64 * both);
+      };
       clear(z);
       clear(gate);
       begin_products();
-      image.multiply(z, x, 64 * both);
-      image.multiply(gate, x, 2 * kHidden + 64 * both);
+      project(first_turn);
       end_products();
       await_products<0>();
-      hold(z);
-      hold(gate);
-      unsigned of_z[2][2][4], of_gate[2][2][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int group = 2 * both + half;
-        if (kAhead && both == 0) {
-          await_copies<kRing>();  // rows of x are on their way, too
-        } else {
-          await_copies<kRing - 1>();
-        }
-        __syncwarp();
-        unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
-        {
-          const int i = lane / 8, r = lane % 8;
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int both = first_turn + turn;
+        hold(z);
+        hold(gate);
+        unsigned of_z[2][2][4], of_gate[2][2][4];
 #pragma unroll
-          for (int p = 0; p < 2; ++p) {
-            load_turned(planes[p], reinterpret_cast<const unsigned short*>(
-                                       ring + 64 * slot + plane_vector(16 * p + 8 * (i / 2) + r, i % 2)));
+        for (int half = 0; half < 2; ++half) {
+          const int group = 2 * both + half;
+          if (kAhead && both == 0) {
+            await_copies<kRing>();  // rows of x are on their way, too
+          } else {
+            await_copies<kRing - 1>();
           }
-        }
-        __syncwarp();
-        {
-          const bool in_tile = group + kRing < kGroups;
-          fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
-                in_tile ? group + kRing : group + kRing - kGroups, slot);
-          slot = slot + 1 == kRing ? 0 : slot + 1;
-        }
-        const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
-        float of_group[4][4], of_gates[4][4];
-        take_tiles(of_group, z, half, a.input_bias + 32 * group);
-        take_tiles(of_gates, gate, half, a.input_bias + 2 * kHidden + 32 * group);
-        projection_gradients(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half], of_gate[half], row, group,
-                             counts ? sums : nullptr);
-      }
-      begin_products();
+          __syncwarp();
+          unsigned planes[2][4];  // tiles 2 p and 2 p + 1: rows g, g + 8 of each
+          {
+            const int i = lane / 8, r = lane % 8;
 #pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        image.multiply_turned(grad_x, of_z[s / 2][s % 2], 64 * both + 16 * s);
-        image.multiply_turned(grad_x, of_gate[s / 2][s % 2], 2 * kHidden + 64 * both + 16 * s);
+            for (int p = 0; p < 2; ++p) {
+              load_turned(planes[p], reinterpret_cast<const unsigned short*>(
+                                         ring + 64 * slot + plane_vector(16 * p + 8 * (i / 2) + r, i % 2)));
+            }
+          }
+          __syncwarp();
+          {
+            const bool in_tile = group + kRing < kGroups;
+            fetch(in_tile || next, in_tile ? tile.planes : planes_of_next,
+                  in_tile ? group + kRing : group + kRing - kGroups, slot);
+            slot = slot + 1 == kRing ? 0 : slot + 1;
+          }
+          const float scale = 32 * group < kHidden ? a.left_scale : 1.0f;
+          float of_group[4][4], of_gates[4][4];
+          take_tiles(of_group, z, half, a.input_bias + 32 * group);
+          take_tiles(of_gates, gate, half, a.input_bias + 2 * kHidden + 32 * group);
+          projection_gradients<!kSumsElsewhere>(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half],
+                                                of_gate[half], row, group, counts ? sums : nullptr);
+        }
+        begin_products();
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          image.multiply_turned(grad_x, of_z[s / 2][s % 2], 64 * both + 16 * s);
+          image.multiply_turned(grad_x, of_gate[s / 2][s % 2], 2 * kHidden + 64 * both + 16 * s);
+        }
+        if (turn + 1 < kTurns) project(both + 1);
+        end_products();
+        await_products<0>();
+        hold(grad_x);
       }
-      end_products();
-      await_products<0>();
-      hold(grad_x);
+    }
+    if (kSumsElsewhere) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) inverse[h] = __ldg(a.x_inverse + tile.row + g + 8 * h);
     }
     unsigned gates[kOut / 16][4];
 #pragma unroll
@@ -161,5 +197,5 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     write_grad_x(a, tile, x, tiles_of(grad_x), inverse, of_mask, unscale);
   }
   await_copies<0>();
-  write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
+  if (!kSumsElsewhere) write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
 }

@@ -94,6 +94,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
     if (a.x_rows) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
+        if (t == 0) a.x_inverse[tile.row + g + 8 * h] = inverse_x[h];
 #pragma unroll
         for (int u = 0; u < kD / 32; ++u) {
           const unsigned pairs[4] = {pair_of(x, u, 0, h), pair_of(x, u, 1, h), pair_of(x, u, 2, h),

@@ -11,8 +11,8 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "five kinds of blocks"
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 // What a warpgroup has in shared memory, bytes: normalised rows twice, gradients (two times 64 columns), channels
 // twice.
-constexpr int kTileBytes = 2 * kBlockOfRows, kGradientsAt = 2 * kTileBytes, kLinesAt = kGradientsAt + kTileBytes,
-              kLinesBytes = 64 * 2 * kRows, kOwn = kLinesAt + 2 * kLinesBytes;
+constexpr int kTileBytes = 2 * kBlockOfRows, kRowsStride = kTileBytes + kBlockOfRows, kGradientsAt = 2 * kRowsStride,
+              kLinesAt = kGradientsAt + kTileBytes, kLinesBytes = 64 * 2 * kRows, kOwn = kLinesAt + 2 * kLinesBytes;
 constexpr int kImageBytes = 2 * 128 * 128;
 // What a warpgroup of the fifth kind has: tiles of both operands, two of three on their way.
 constexpr int kTilesOnTheirWay = 2, kPairBytes = 2 * kTileBytes;
@@ -32,8 +32,17 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], unsigned gradie
   }
 }
 
+/// sums (64, 136) += gradients (64 rows, 64 columns)^T rows (64 rows, 136 columns).
+__device__ __forceinline__ void multiply_rows(float (&sums)[68], unsigned gradients, unsigned rows) {
+#pragma unroll
+  for (int step = 0; step < kRows / 16; ++step) {
+    multiply_wide(sums, matrix_at(gradients + 2048 * step, kBlockOfRows), matrix_at(rows + 2048 * step, kBlockOfRows));
+  }
+}
+
 /// To a part of sums: rows of `first` on; in a part neighbouring columns, and rows for what was stored so, are swapped.
-__device__ __forceinline__ void write_part(float* to, const float (&sums)[64], int first, bool swap_rows,
+template <int kCount>
+__device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount], int first, bool swap_rows,
                                            bool swap_columns) {
   const int warp = threadIdx.x % 128 / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -142,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
     end_copies();
   };
   const auto fetch_rows = [&](long long tile, int buffer) {
-    if (tile < tiles) fetch_matrix(own + buffer * kTileBytes, a.x_rows, tile);
+    if (tile < tiles) fetch_matrix(own + buffer * kRowsStride, a.x_rows, tile);
     end_copies();
   };
   float next_mask[2];
@@ -160,18 +169,24 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
     reinterpret_cast<unsigned*>(memory)[(block * 1024 + row * 8 + (chunk ^ row % 8)) * 4 + j] =
         from[4 * vector + chunk % 4];
   }
+  // Columns of ones beside rows of x: what they are multiplied with is summed.
+  for (int vector = thread; vector < kBlockOfRows / 16; vector += 128) {
+    const unsigned ones = pack2(1.0f, 1.0f);
+    reinterpret_cast<uint4*>(own + kTileBytes)[vector] = make_uint4(ones, ones, ones, ones);
+    reinterpret_cast<uint4*>(own + kRowsStride + kTileBytes)[vector] = make_uint4(ones, ones, ones, ones);
+  }
   fetch_lines(at, 0);
   fetch_rows(at, 0);
   if (at < tiles) read_mask(at);
   await_copies<0>();
   fence_copies();
   __syncthreads();
-  float z_sums[64], gate_sums[64];
+  float z_sums[68], gate_sums[68];
   clear(z_sums);
   clear(gate_sums);
 #pragma unroll 1
   for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
-    const unsigned rows = at_own + buffer * kTileBytes;
+    const unsigned rows = at_own + buffer * kRowsStride;
     const float mask[2] = {next_mask[0], next_mask[1]};
     if (at + step < tiles) read_mask(at + step);
     await_copies<0>();
@@ -234,4 +249,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
   float* to = a.input_parts + static_cast<long long>(part) * 4 * kHidden * kD;
   write_part(to, z_sums, first_channel, true, true);
   write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
+  if (t != 0) return;
+  float* of_ones = a.input_slots + static_cast<long long>(part) * 4 * kHidden + first_channel + 16 * (warp % 4) + g;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    of_ones[8 * h] = z_sums[64 + 2 * h];
+    of_ones[2 * kHidden + 8 * h] = gate_sums[64 + 2 * h];
+  }
 }
