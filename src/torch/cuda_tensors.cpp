@@ -1,7 +1,9 @@
 #include "torch/cuda_tensors.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 #include "core/errors.h"
@@ -68,6 +70,14 @@ CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tenso
     check_device_graph(op, graph, nodes);
   }
   return g;
+}
+
+void require_order(const char* op, bool in_order) {
+  const at::Context& context = at::globalContext();
+  if (in_order || !context.deterministicAlgorithms()) return;
+  constexpr auto kWhy = "deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)";
+  require(context.deterministicAlgorithmsWarnOnly(), "{}: {}", op, kWhy);
+  TORCH_WARN_ONCE(op, ": ", kWhy);
 }
 
 cuda::Stream current_stream(at::Device device) {

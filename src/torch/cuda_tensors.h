@@ -36,6 +36,10 @@ struct CudaGraph {
 /// Checks the `graph` list of ops.schema against the rows of x (M, ...), on the device of x.
 CudaGraph check_cuda_graph(const char* op, at::TensorList graph, const at::Tensor& x, int64_t layer);
 
+/// For sums by sender, `in_order` with the transpose and else in any order: where torch was told to use deterministic
+/// algorithms, the other ones are refused, or with warn_only warned of once.
+void require_order(const char* op, bool in_order);
+
 /// The stream that torch uses on the device, through the virtual guard: libtorch_cuda is not linked.
 cuda::Stream current_stream(at::Device device);
 

@@ -2,7 +2,6 @@
 // interaction.cpp.
 #include "cuda/interaction/interaction.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -217,8 +216,7 @@ Gradients run_backward(Call call, const at::Tensor& grad_out, const at::Tensor& 
                        Mask mask) {
   check_on(kOp, grad_out, "grad_out", x.device(), x.scalar_type(), {x.size(0), call.problem->out.dim()});
   const bool in_order = call.operands.col_ptr != nullptr && !call.any_order;
-  require(!mask[0] || in_order || !at::globalContext().deterministicAlgorithms(),
-          "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
+  require_order(kOp, !mask[0] || in_order);
   auto like = [](const at::Tensor& t, bool wanted) {
     return wanted ? at::empty(t.sizes(), t.options().requires_grad(false)) : at::Tensor();
   };

@@ -1,6 +1,5 @@
 // clebsch::tensor_product_conv on CUDA tensors: checks, allocations and launches; autograd is in
 // tensor_product_conv.cpp.
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -82,8 +81,7 @@ Gradients backward_cuda(const at::Tensor& grad_out, const at::Tensor& x, const a
   };
   Gradients grads{like(x, mask[0]), like(harmonics, mask[1]), like(weights, mask[2])};
   const bool transposed = call.operands.col_ptr != nullptr;
-  require(!mask[0] || transposed || !at::globalContext().deterministicAlgorithms(),
-          "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
+  require_order(kOp, !mask[0] || transposed);
   const cuda::BackwardOutputs wanted{mask[0], mask[1], mask[2], transposed};
   const at::Tensor workspace = scratch(call.kernels->backward_workspace(call.operands, wanted), x);
   call.kernels->backward(call.operands, wanted, grad_out.const_data_ptr(), address(std::get<0>(grads)),
@@ -118,8 +116,7 @@ ConvSecondGradients double_backward_cuda(const at::Tensor& grad_out, const at::T
   const ConvSecondGradients grads{like(grad_out, mask[0]), like(x, mask[1]), like(harmonics, mask[2]),
                                   like(weights, mask[3])};
   const bool transposed = call.operands.col_ptr != nullptr;
-  require(!mask[1] || transposed || !at::globalContext().deterministicAlgorithms(),
-          "{}: deterministic algorithms were asked for, so the graph needs its transpose (col_ptr, col_edge)", kOp);
+  require_order(kOp, !mask[1] || transposed);
   const cuda::DoubleBackwardOutputs wanted{arrived(from_x),
                                            arrived(from_harmonics),
                                            arrived(from_weights),

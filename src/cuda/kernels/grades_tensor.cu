@@ -20,7 +20,6 @@ typedef double Rows[kGradeRows][kStride];
 /// A lane's part of a warp's products, (kGradeRows, 8 kTiles): places of multiply_large_tile.
 template <int kTiles>
 struct Sums {
-  static constexpr int kCount = kTiles;
   double v[kHalves][kTiles][4] = {};
 };
 
@@ -98,6 +97,34 @@ __device__ __forceinline__ void each(const Sums<kTiles>& sum, int column, Take t
   }
 }
 
+/// each() of (x lifted - constants) of the 8 kTiles columns of this warp from `begin` on.
+template <int kTiles, typename Take>
+__device__ __forceinline__ void lifted_columns(const GradeArguments& a, const Rows& x, const double* linear,
+                                               const double* square, int begin, Take take) {
+  const int column = begin + threadIdx.x / 32 * 8 * kTiles;
+  Sums<kTiles> sum;
+  add_products<kTiles, true>(sum, x, a.depth, linear, square, a.columns, column);
+  each(sum, column, take);
+}
+
+/// each() of x w of the 8 kTiles columns of this warp from `begin` on; load(first) brings features from `first` on.
+template <int kTiles, typename Load, typename Take>
+__device__ __forceinline__ void product_columns(const GradeArguments& a, const Rows& x, const double* w, int begin,
+                                                Load load, Take take) {
+  const int column = begin + threadIdx.x / 32 * 8 * kTiles;
+  Sums<kTiles> sum;
+  for (int first = 0; first < a.depth; first += kChunk) {
+    if (first > 0 || (begin > 0 && a.depth > kChunk)) {
+      __syncthreads();
+      load(first);
+      __syncthreads();
+    }
+    const int depth = a.depth - first < kChunk ? a.depth - first : kChunk;
+    add_products<kTiles, false>(sum, x, depth, w + first * a.columns, nullptr, a.columns, column);
+  }
+  each(sum, column, take);
+}
+
 template <typename Feature, bool kSquares>
 __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
   __shared__ Rows x;
@@ -140,20 +167,16 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
     const double *constants = w + d * a.columns, *linear = constants + a.columns, *square = linear + d * a.columns;
     // There is a column more than twice the features: a pass for a few columns would cost as much as one for many.
     const int few = a.columns % kPass <= kTail ? a.columns % kPass : 0, most = a.columns - few;
-    const auto pass = [&](auto sum, int begin) {
-      const int column = begin + warp * 8 * sum.kCount;
-      add_products<decltype(sum)::kCount, true>(sum, x, d, linear, square, a.columns, column);
-      each(sum, column, [&](int h, int i, int c, double y) {
-        if (c >= most) return;
-        y += __ldg(constants + c);
-        value[h][i] = fma(y, y, value[h][i]);
-      });
+    const auto take = [&](int h, int i, int c, double y) {
+      if (c >= most) return;
+      y += __ldg(constants + c);
+      value[h][i] = fma(y, y, value[h][i]);
     };
     for (int begin = 0; begin < most; begin += 2 * kPass) {
       if (most - begin > kPass) {
-        pass(Sums<4>(), begin);
+        lifted_columns<4>(a, x, linear, square, begin, take);
       } else {
-        pass(Sums<2>(), begin);
+        lifted_columns<2>(a, x, linear, square, begin, take);
       }
     }
     if (few > 0) {
@@ -175,27 +198,15 @@ __device__ __forceinline__ void grade_rows(const GradeArguments& a) {
       if (tid % kShare == 0) tails[r] = total;
     }
   } else {
-    const auto pass = [&](auto sum, int begin) {
-      const int column = begin + warp * 8 * sum.kCount;
-      for (int first = 0; first < a.depth; first += kChunk) {
-        if (first > 0 || (begin > 0 && a.depth > kChunk)) {
-          __syncthreads();
-          load(first);
-          __syncthreads();
-        }
-        const int depth = a.depth - first < kChunk ? a.depth - first : kChunk;
-        add_products<decltype(sum)::kCount, false>(sum, x, depth, w + first * a.columns, nullptr, a.columns, column);
-      }
-      // Columns that there are not are zero.
-      each(sum, column, [&](int h, int i, int, double y) {
-        value[h][i] = a.largest ? larger(value[h][i], fabs(y)) : fma(y, y, value[h][i]);
-      });
+    // Columns that there are not are zero.
+    const auto take = [&](int h, int i, int, double y) {
+      value[h][i] = a.largest ? larger(value[h][i], fabs(y)) : fma(y, y, value[h][i]);
     };
     for (int begin = 0; begin < a.columns; begin += 2 * kPass) {
       if (a.columns - begin > kPass) {
-        pass(Sums<4>(), begin);
+        product_columns<4>(a, x, w, begin, load, take);
       } else {
-        pass(Sums<2>(), begin);
+        product_columns<2>(a, x, w, begin, load, take);
       }
     }
   }

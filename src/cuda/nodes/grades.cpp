@@ -16,7 +16,8 @@ int64_t groups(const GradeArguments& a, bool pooled) {
 /// The source for a device: tensor cores multiply doubles from compute capability 8.0 on. CLEBSCH_GRADES=plain keeps
 /// to the others, to compare.
 std::string source_for(int arch) {
-  return arch >= 80 && environment_text("CLEBSCH_GRADES").find("plain") == std::string::npos ? "grades_tensor" : "grades";
+  return arch >= 80 && environment_text("CLEBSCH_GRADES").find("plain") == std::string::npos ? "grades_tensor"
+                                                                                             : "grades";
 }
 
 }  // namespace
