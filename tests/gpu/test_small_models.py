@@ -41,6 +41,8 @@ MODELS = {
     "nequip fp64 pieces": ("small-nequip", "float64", {INTERACTION: "spline=0"}, {}),
     "nequip fp64 splines": ("small-nequip", "float64", {INTERACTION: "spline=1"}, {}),
     "nequip projected": ("uniform-nequip", "float32", {INTERACTION: "projection=1"}, {}),
+    "nequip by sender": ("small-nequip", "float32", {INTERACTION: "turned=1"}, {}),
+    "nequip by sender, atomic sums": ("small-nequip", "float32", {INTERACTION: "turned=1"}, {"deterministic": False}),
     "nequip atomic sums": ("small-nequip", "float32", {}, {"deterministic": False}),
     "nequip without tables": ("small-nequip", "float64", {}, {"radial": "exact"}),
     "mace": ("small-mace", "float32", {}, {}),
@@ -102,9 +104,11 @@ def test_features_of_allegro(dtype, device, within) -> None:
     within(errors, limits(errors, TOLERANCE[dtype]))
 
 
+@pytest.mark.parametrize("grade", ["leverage", "squares"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_grades(dtype, device, within, tmp_path) -> None:
-    path, options = write_graded(tmp_path / "model.pt"), {"cuda_graph": False} if device == "cuda" else {}
+def test_grades(dtype, grade, device, within, tmp_path) -> None:
+    options = {"cuda_graph": False} if device == "cuda" else {}
+    path = write_graded(tmp_path / "model.pt", grade=grade)
     tested, expected = Model(path, device=device, dtype=dtype, **options), Model(path, dtype="float64")
     errors: dict[str, float] = {}
     for structure in (gas(7, 3), gas(1)):

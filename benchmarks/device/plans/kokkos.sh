@@ -5,6 +5,7 @@
 #   kokkos.sh ranks POINTS [...]        benchmarks/md/gpu_ranks.py; points on one GPU are taken from jobs named one-*
 #   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
 #   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
+#   kokkos.sh cost                      benchmarks/grade/kk_cost.py
 #   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
 #   kokkos.sh conformance gpu|cuda      LAMMPS's test_pair_style (docs/developers/conformance.md)
 #   kokkos.sh aware ranks ...           any of these with an MPI that reads GPUs' memory (build_mpich_gpu.sh; the bundle's
@@ -58,6 +59,10 @@ case $what in
   long)
     "${python[@]}" benchmarks/md/long_run.py "$1" "$OUTDIR" --ps 100 --seconds $((SECONDS_LEFT - 15)) "${@:2}"
     ;;
+  cost)
+    export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    "${python[@]}" benchmarks/grade/kk_cost.py --lmp "$CLEBSCH_LMP" --plugins "$lib" --device cuda --json "$OUTDIR/records.json"
+    ;;
   conformance)
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     for ((i = 0; i < 120; i++)); do [[ -x $work/conformance/test_pair_style ]] && break || sleep 1; done
@@ -68,5 +73,5 @@ case $what in
     "${python[@]}" scripts/gpu-tests --bundle /none run "$OUTDIR" tests --seconds $((SECONDS_LEFT - 6)) --processes "${PROCESSES:-14}" \
       --pytest -k "$1"
     ;;
-  *) echo "expected build, ranks, parts, long, conformance or tests, got $what" >&2 && exit 2 ;;
+  *) echo "expected build, ranks, parts, long, cost, conformance or tests, got $what" >&2 && exit 2 ;;
 esac
