@@ -107,7 +107,11 @@ def test_a_rank_that_hangs_in_nccl(hung_nccl, tmp_path, name, way):
     if torch.cuda.device_count() < 2:
         pytest.skip("NCCL needs a GPU a rank, there is one GPU")
     nccl = Path(torch.__file__).parents[1] / "nvidia/nccl/lib/libnccl.so.2"
-    more = {"CLEBSCH_NCCL": str(hung_nccl), "HUNG_NCCL": "1:40", "CLEBSCH_COMM_TIMEOUT": "15"}  # longer than NCCL takes to connect
+    more = {
+        "CLEBSCH_NCCL": str(hung_nccl),
+        "HUNG_NCCL": "1:40",
+        "CLEBSCH_COMM_TIMEOUT": "15",
+    }  # longer than NCCL takes to connect
     more |= {"HUNG_NCCL_REAL": str(nccl)} if nccl.exists() else {}
     seconds, output = started(tmp_path, styles(2)[name], way, "", [], more)
     assert f"comm {way} through NCCL" in output, output

@@ -65,7 +65,7 @@ case $what in
     ;;
   conformance)
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    for ((i = 0; i < 120; i++)); do [[ -x $work/conformance/test_pair_style ]] && break || sleep 1; done
+    until [[ -x $work/conformance/test_pair_style ]]; do sleep 1; done # the last part of the build
     "${python[@]}" tests/lammps/conformance/run.py --host "$1" --harness "$work/conformance/test_pair_style" \
       --plugins "$lib:$lib/kokkos" --out "$OUTDIR/table.txt"
     ;;
