@@ -41,11 +41,8 @@ extern "C" __global__ void group_rows(GroupRowsArguments a) {
   for (int t = threadIdx.x; t <= type_count; t += blockDim.x) total[t] = before[t] = 0;
   __syncthreads();
 
-  // Every block counts all rows, several at a time so that their types are on the way together. Of few types each lane
-  // counts one, so that warps add to shared memory once; else they would wait for each other's additions.
+  // Every block counts all rows, several at a time so that their types are on the way together.
   constexpr int kAhead = 4;
-  const bool few = type_count < 32;
-  int own_total = 0, own_before = 0;  // of type `lane`
   for (int base = threadIdx.x; base < nodes + static_cast<int>(threadIdx.x); base += kAhead * blockDim.x) {
     int found[kAhead];
 #pragma unroll
@@ -57,18 +54,6 @@ extern "C" __global__ void group_rows(GroupRowsArguments a) {
     for (int k = 0; k < kAhead; ++k) {
       const int type = found[k], row = base + k * blockDim.x;
       const unsigned early = __ballot_sync(0xffffffffu, row < begin);
-      if (few) {
-        for (unsigned left = __ballot_sync(0xffffffffu, type >= 0); left != 0;) {
-          const int chosen = __shfl_sync(0xffffffffu, type, __ffs(left) - 1);
-          const unsigned same = __ballot_sync(0xffffffffu, type == chosen);
-          left &= ~same;
-          if (lane == chosen) {
-            own_total += __popc(same);
-            own_before += __popc(same & early);
-          }
-        }
-        continue;
-      }
       by_type(
           type, lane,
           [&](int chosen, int leader, unsigned same) {
@@ -81,10 +66,6 @@ extern "C" __global__ void group_rows(GroupRowsArguments a) {
             if (row < begin) atomicAdd(before + type, 1);
           });
     }
-  }
-  if (few && own_total > 0) {
-    atomicAdd(total + lane, own_total);
-    atomicAdd(before + lane, own_before);
   }
   __syncthreads();
 
