@@ -96,7 +96,7 @@ def quartiles(values: list[float]) -> tuple[float, float]:
 
 
 def targets() -> list[dict]:
-    """Every target: name, unit, sense ("max" or "min"), must, goal."""
+    """Every target: name, unit, sense ("max" or "min"), must, goal; `missed`, of one that is not reached: why."""
     return json.loads(TARGETS.read_text())["targets"]
 
 

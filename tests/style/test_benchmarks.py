@@ -75,5 +75,11 @@ def test_a_target_must_be_reached():
     assert report.problems_of([target], [record]) == ["a_ms: expected 1 ms, got 1.235"]
     assert report.problems_of([target | {"must": 2.0}], [record]) == []
     assert report.problems_of([target | {"name": "other"}], [record]) == ["no record for other"]
+    missed = target | {"missed": "the host waits", "what": "a"}
+    assert report.problems_of([missed], [record]) == []
+    assert "**below must**: the host waits" in report.table([missed], {"a_ms": record})
+    assert report.problems_of([missed | {"must": 2.0}], [record]) == [
+        "a_ms: reached now; 'missed' can leave targets.json"
+    ]
     assert report.damage([record, record]) == ["a_ms: two records"]
     assert report.damage([{"name": "x"}]) != []

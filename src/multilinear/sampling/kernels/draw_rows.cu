@@ -113,10 +113,13 @@ __device__ __forceinline__ void walk(const WalkArguments& a) {
   // The second time goes the way of the larger child: where a draw has ended in a leaf without mass, by rounding.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool heavier = attempt > 0, from_root = heavier || a.level == 0;
-    Way way = a.ways[sample];
+    Way way;
     if (from_root) {
+      way.t = a.ways[sample].t;
       way.mass = pairs.form(a.root, shared);
       way.noise = a.slack * way.mass;
+    } else {
+      way = a.ways[sample];
     }
     if (heavier) way.t = 0.5;
     long long node = from_root ? 0 : a.groups.node[position];

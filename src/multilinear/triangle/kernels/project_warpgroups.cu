@@ -157,14 +157,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
         await_products<0>();
         hold(first);
         hold(second);
-        const bool ends = set + 2 >= kAllSets && lane == 0;
-        if (ends && kMask != kNumberMask) barrier_arrive(rows_used + 8 * ring.at);
+        // All lanes have read the mask, here or before the first set, when one of them says so.
+        const bool ends = set + 2 >= kAllSets;
+        const auto say = [&] {
+          __syncwarp();
+          if (lane == 0) barrier_arrive(rows_used + 8 * ring.at);
+        };
+        if (ends && kMask != kNumberMask) say();
         store_set(a, part, mask, kept, set, first, second);
-        if (kMask == kNumberMask) __syncwarp();
-        if (ends && kMask == kNumberMask) barrier_arrive(rows_used + 8 * ring.at);
+        if (ends && kMask == kNumberMask) say();
         if (!kResident && set + 1 < kAllSets) stages.skip_set();
       }
-      if (begin >= kAllSets && lane == 0) barrier_arrive(rows_used + 8 * ring.at);
+      if (begin >= kAllSets) {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(rows_used + 8 * ring.at);
+      }
       // Sets are counted on from part to part, or turns would not alternate.
       if (kAllSets % 2 == 1) {
         begin ^= 1;
