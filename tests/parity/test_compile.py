@@ -74,8 +74,10 @@ def test_options_choose_kernels(needs_library, model):
     assert not any("atomic" in label for label in labels(radial="exact"))
     # A table for every cutoff of the model: one, or several as splines, as the types in use say.
     tables = {label for label in labels() if label.startswith(("interaction", "tensor_product_conv"))}
-    ops = ("interaction", "interaction_backward x edge_vec", "interaction_backward edge_vec")
-    assert tables == {f"{op}{kind} float" for op in ops for kind in ("", " splines")}
+    # Where there are nodes enough, the last layer goes backward by sender.
+    kinds = ("interaction{}", "interaction_backward x edge_vec{}", "interaction_backward edge_vec{}")
+    kinds += ("interaction_backward x edge_vec{} turned",)
+    assert tables == {f"{kind.format(of_table)} float" for kind in kinds for of_table in ("", " splines")}
 
 
 def test_any_types_in_use(needs_library, tmp_path):
