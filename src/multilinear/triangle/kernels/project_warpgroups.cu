@@ -103,6 +103,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     Ring<kStages> stages;  // at the first set of the part
     int begin = mine;
     bool waits = true;
+    // Tells that this warp needs the part's rows and mask no more. Every lane reads the mask, and one lane tells.
+    const auto give_back = [&] {
+      __syncwarp();
+      if (lane == 0) barrier_arrive(rows_used + 8 * ring.at);
+    };
     for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at);
       const MaskOfPart& mask = *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes);
@@ -157,21 +162,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
         await_products<0>();
         hold(first);
         hold(second);
-        // All lanes have read the mask, here or before the first set, when one of them says so.
         const bool ends = set + 2 >= kAllSets;
-        const auto say = [&] {
-          __syncwarp();
-          if (lane == 0) barrier_arrive(rows_used + 8 * ring.at);
-        };
-        if (ends && kMask != kNumberMask) say();
+        if (ends && kMask != kNumberMask) give_back();
         store_set(a, part, mask, kept, set, first, second);
-        if (ends && kMask == kNumberMask) say();
+        if (ends && kMask == kNumberMask) give_back();
         if (!kResident && set + 1 < kAllSets) stages.skip_set();
       }
-      if (begin >= kAllSets) {
-        __syncwarp();
-        if (lane == 0) barrier_arrive(rows_used + 8 * ring.at);
-      }
+      if (begin >= kAllSets) give_back();
       // Sets are counted on from part to part, or turns would not alternate.
       if (kAllSets % 2 == 1) {
         begin ^= 1;
