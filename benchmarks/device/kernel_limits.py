@@ -25,7 +25,7 @@ import common  # noqa: E402
 
 SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats", "SchedulerStats")
 #: Those of which one may be among the longest.
-KERNELS = "regex:interaction_|node_linear|symmetric_|projection_|quanta|largest|sum_slab"
+KERNELS = "regex:interaction_|node_linear|symmetric_|projection_|quanta|largest|sum_slab|allegro_"
 #: Column of the table -> metric of ncu; the first that a version has counts.
 METRICS = {
     "us": ("gpu__time_duration.sum",),

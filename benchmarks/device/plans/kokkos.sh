@@ -6,6 +6,7 @@
 #   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
 #   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
 #   kokkos.sh cost                      benchmarks/grade/kk_cost.py
+#   kokkos.sh md [...]                  benchmarks/run md, clebsch/kk alone
 #   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
 #   kokkos.sh conformance gpu|cuda      LAMMPS's test_pair_style (docs/developers/conformance.md)
 #   kokkos.sh aware ranks ...           any of these with an MPI that reads GPUs' memory (build_mpich_gpu.sh; the bundle's
@@ -63,6 +64,10 @@ case $what in
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     "${python[@]}" benchmarks/grade/kk_cost.py --lmp "$CLEBSCH_LMP" --plugins "$lib" --device cuda --json "$OUTDIR/records.json"
     ;;
+  md)
+    "${python[@]}" benchmarks/run md --out "$OUTDIR" -- --styles kk --total $((SECONDS_LEFT - 25)) \
+      --limit $((SECONDS_LEFT - 25)) "$@"
+    ;;
   conformance)
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     until [[ -x $work/conformance/test_pair_style ]]; do sleep 1; done # the last part of the build
@@ -73,5 +78,5 @@ case $what in
     "${python[@]}" scripts/gpu-tests --bundle /none run "$OUTDIR" tests --seconds $((SECONDS_LEFT - 6)) --processes "${PROCESSES:-14}" \
       --pytest -k "$1"
     ;;
-  *) echo "expected build, ranks, parts, long, cost, conformance or tests, got $what" >&2 && exit 2 ;;
+  *) echo "expected build, ranks, parts, long, cost, md, conformance or tests, got $what" >&2 && exit 2 ;;
 esac
