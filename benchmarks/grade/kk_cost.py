@@ -58,6 +58,10 @@ KINDS = {
         [COMPUTE, "compute gmax all reduce max c_g", "thermo_style custom step temp pe c_gmax"],
         [PLAIN, "uncompute gmax", "uncompute g"],
     ),
+    "other": (
+        ["compute k all ke/atom", "compute kmax all reduce max c_k", "thermo_style custom step temp pe c_kmax"],
+        [PLAIN, "uncompute kmax", "uncompute k"],
+    ),
 }
 
 
@@ -93,7 +97,7 @@ def summary(args: argparse.Namespace, turns: list[dict[str, float]]) -> list[dic
     """Records of what the kinds cost, which are printed."""
     plain = float(np.median([turn["none"] for turn in turns]))
     records = []
-    for kind in ("unread", "read", "fresh"):
+    for kind in ("unread", "read", "other", "fresh"):
         more = 100 * np.array([turn[kind] - turn["none"] for turn in turns]) / plain
         # Of a median of normal numbers, from their quartiles.
         error = 1.2533 / 1.349 * np.subtract(*np.quantile(more, [0.75, 0.25])) / np.sqrt(len(more))
