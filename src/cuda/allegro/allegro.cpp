@@ -218,7 +218,7 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   for (int chunk = 0; chunk < count; ++chunk) {
     all.chunk = chunk;
     sort.chunk = table + chunk;
-    kernels.count.launch(sort_blocks, kAllegroChunkThreads, stream, sort);
+    kernels.count.launch(ceil_div(capacity, kAllegroCountEdges), kAllegroChunkThreads, stream, sort);
     kernels.scan->run({sort.counts, sort.bins, ints(parts.tiles), std::numeric_limits<int>::max(), ints(parts.starts)},
                       stream);
     kernels.order.launch(sort_blocks, kAllegroChunkThreads, stream, sort);

@@ -53,19 +53,41 @@ extern "C" __global__ void __launch_bounds__(kAllegroChunkThreads) allegro_plan(
   }
 }
 
-/// The edges of every row of the tables counted, an edge a thread.
+/// The edges of every row of the tables counted. Blocks take kAllegroCountEdges edges. Neighbours of a crystal fall into
+/// few rows, which would have all edges of the chunk wait for the same few counters: a block counts its own first.
 extern "C" __global__ void __launch_bounds__(kAllegroChunkThreads) allegro_count(AllegroSortArguments a) {
+  __shared__ int of_block[kAllegroCountBins];
   const AllegroChunk part = *a.chunk;
-  const int own = blockIdx.x * kAllegroChunkThreads + threadIdx.x;
-  if (own >= part.end_edge - part.first_edge) return;
-  const int64 edge = static_cast<int64>(part.first_edge) + own;
-  const int pair = __ldg(a.types + __ldg(a.receivers + edge)) * a.type_count + __ldg(a.types + __ldg(a.senders + edge));
-  const Place p = locate(a.edge_vec + 3 * edge, pair, a.table_index, a.cutoffs, a.pieces);
-  const int bin = p.row < 0 ? a.bins - 1 : p.row;
-  a.places[own] = AllegroPlace{bin, atomicAdd(a.counts + bin, 1)};
+  const int edges = part.end_edge - part.first_edge, first = blockIdx.x * kAllegroCountEdges;
+  if (first >= edges) return;
+  const int end = min(first + kAllegroCountEdges, edges);
+  const bool together = a.bins <= kAllegroCountBins;
+  if (together) {
+    for (int bin = threadIdx.x; bin < a.bins; bin += kAllegroChunkThreads) of_block[bin] = 0;
+    __syncthreads();
+  }
+#pragma unroll 1
+  for (int own = first + threadIdx.x; own < end; own += kAllegroChunkThreads) {
+    const int64 edge = static_cast<int64>(part.first_edge) + own;
+    const int pair =
+        __ldg(a.types + __ldg(a.receivers + edge)) * a.type_count + __ldg(a.types + __ldg(a.senders + edge));
+    const Place p = locate(a.edge_vec + 3 * edge, pair, a.table_index, a.cutoffs, a.pieces);
+    const int bin = p.row < 0 ? a.bins - 1 : p.row;
+    a.places[own] = AllegroPlace{bin, atomicAdd((together ? of_block : a.counts) + bin, 1)};
+  }
+  if (!together) return;
+  __syncthreads();
+  // From a block's number of edges of a row to the number of its first one among the chunk's.
+  for (int bin = threadIdx.x; bin < a.bins; bin += kAllegroChunkThreads) {
+    if (of_block[bin] > 0) of_block[bin] = atomicAdd(a.counts + bin, of_block[bin]);
+  }
+  __syncthreads();
+  for (int own = first + threadIdx.x; own < end; own += kAllegroChunkThreads) {
+    a.places[own].number += of_block[a.places[own].bin];
+  }
 }
 
-/// The same grid.
+/// An edge a thread.
 extern "C" __global__ void __launch_bounds__(kAllegroChunkThreads) allegro_order(AllegroSortArguments a) {
   const AllegroChunk part = *a.chunk;
   const int own = blockIdx.x * kAllegroChunkThreads + threadIdx.x;

@@ -48,5 +48,9 @@ struct AllegroSortArguments {
 
 /// Threads of a block.
 constexpr int kAllegroChunkThreads = 128;
+/// Edges that a block of allegro_count takes.
+constexpr int kAllegroCountEdges = 4 * kAllegroChunkThreads;
+/// Bins that such a block counts by itself; of more its edges are counted one by one.
+constexpr int kAllegroCountBins = 2048;
 
 }  // namespace clebsch::cuda
