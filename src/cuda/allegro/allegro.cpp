@@ -49,7 +49,7 @@ Plan plan_from_environment() {
       return true;
     };
     if (rows("bands", plan.rows.bands, 1, 2) || rows("stages", plan.rows.stages, 2, 6) ||
-        rows("warps", plan.rows.warps, 1, kMostRowsThreads / 32))
+        rows("warps", plan.rows.warps, 1, 32))
       continue;
     require((item.name == "edges" || item.name == "longest") && item.value >= 1 && item.value <= 1 << 24,
             "{}: expected edges or longest = 1 to {}, dense, bands, stages or warps, got '{}'", kVariable, 1 << 24,
@@ -133,7 +133,7 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
              CompiledAllegro made = compile_allegro(*problem, scalar, math, rows, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
-             if (made.rows) parts.push_back({std::move(*made.rows), "", kMostRowsThreads, 1});
+             if (made.rows) parts.push_back({std::move(*made.rows), "", rows.most_threads(), 1});
              if (made.dense) parts.push_back({std::move(*made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
              parts.push_back({compile_fixed("allegro_chunks", limits.arch, cache), "", kAllegroChunkThreads, 1});

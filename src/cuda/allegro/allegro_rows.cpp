@@ -25,7 +25,7 @@ int64_t shared_bytes(const DenseCall& call, int pack, int warps, int part, const
 
 std::optional<RowsLaunch> rows_launch(const DenseCall& call, int pack, int64_t capacity, bool few,
                                       const RowsTiling& tiling, const DeviceLimits& limits) {
-  const int columns = call.columns(), most_warps = kMostRowsThreads / 32;
+  const int columns = call.columns(), most_warps = tiling.most_threads() / 32;
   for (int warps = tiling.warps > 0 ? tiling.warps : few ? 4 : most_warps; warps > 0; warps /= 2) {
     // All columns, so that no block reads what another has read, or as many as fit.
     for (int tiles = few ? 1 : ceil_div(columns, kTile); tiles > 0; tiles /= 2) {
@@ -65,7 +65,7 @@ std::string allegro_rows_source(const AllegroProblem& problem, const RowsTiling&
   SourceWriter w;
   w.text("typedef float real;\ntypedef long long int64;");
   w.line("constexpr int kMove = {}, kBands = {}, kStages = {}, kMostThreads = {};", dense_pack(dense, Scalar::f32),
-         tiling.bands, tiling.stages, kMostRowsThreads);
+         tiling.bands, tiling.stages, tiling.most_threads());
   write_dense_tables(w, dense);
   write_tf32_functions(w);
   w.text(embedded_source("allegro_rows.cuh"));

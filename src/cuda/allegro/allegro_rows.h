@@ -9,14 +9,14 @@
 
 namespace clebsch::cuda {
 
-/// Threads of a block at most: what the registers of a multiprocessor are for.
-constexpr int kMostRowsThreads = 512;
-
 /// How a warp works; for tuning.
 struct RowsTiling {
   int bands = 2;   ///< 16 rows each, of a warp's tile
   int stages = 3;  ///< slabs of x that a warp has room for
   int warps = 0;   ///< a block; 0: as many as fit, fewer for few rows
+
+  /// Threads of a block at most: what the registers of a multiprocessor are for.
+  int most_threads() const { return 32 * (warps > 0 ? warps : bands == 2 ? 12 : 16); }
 };
 
 /// Launch of a call.

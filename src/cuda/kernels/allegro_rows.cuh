@@ -114,7 +114,7 @@ __device__ __forceinline__ void stage_weight(real* weights, const real* __restri
 __device__ __forceinline__ void multiply_slab(real (&sum)[2][kBands][4][4], const real* slab, const real* weights,
                                               int groups, bool both) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
+#pragma unroll 1
   for (int eight = 0; eight < 2; ++eight) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -157,11 +157,35 @@ __device__ __forceinline__ void multiply_slab(real (&sum)[2][kBands][4][4], cons
   }
 }
 
+/// The result of kMove sums: added to what was there, times the slope that was there, or silu and its slope, which goes
+/// to *slopes.
+__device__ __forceinline__ Move finished(Move x, const Move& before, Move* slopes, bool add, int end, int gradients) {
+  if (add) {
+#pragma unroll
+    for (int u = 0; u < kMove; ++u) x.v[u] += before.v[u];
+  }
+  if (end == kTimesSlope) {
+#pragma unroll
+    for (int u = 0; u < kMove; ++u) x.v[u] *= before.v[u];
+  }
+  if (end == kKeepSlope) {
+    Move slope;
+#pragma unroll
+    for (int u = 0; u < kMove; ++u) {
+      const real gate = reciprocal(real(1) + exp(min(-x.v[u], real(80))));
+      slope.v[u] = gate * (real(1) + x.v[u] * (real(1) - gate));
+      x.v[u] *= gate;
+    }
+    if (gradients) *slopes = slope;
+  }
+  return x;
+}
+
 /// Grid: (any number of blocks, which share the row tiles; parts of `part` columns, a multiple of kTile or all).
 extern "C" __global__ void __launch_bounds__(kMostThreads, 1) allegro_dense(AllegroRowsArguments a) {
   extern __shared__ float4 memory[];
   const Call& call = calls[a.call];
-  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, warps = blockDim.x / 32, g = lane / 4, t = lane % 4;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, warps = blockDim.x / 32;
   const int first_column = blockIdx.y * a.part, columns = min(a.part, call.columns - first_column);
   const int groups = (columns + kHalf - 1) / kHalf * 2;  // of 16 columns
   int step_count = 0;
@@ -245,58 +269,49 @@ extern "C" __global__ void __launch_bounds__(kMostThreads, 1) allegro_dense(Alle
         stage = stage == kStages - 1 ? 0 : stage + 1;
       }
 
+      // Hides that the places of results follow from the lane alone: kept over the products, they would not fit in
+      // registers.
+      int place = lane;
+      asm volatile("" : "+r"(place));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if (half == 1 && !both) continue;
-        // A lane has, of each row and 16 columns, four that follow each other. All that is read comes before all that
-        // is written.
-        Move before[kBands][2][2][4 / kMove];
-        const auto each = [&](auto&& body) {
+        real* const slopes = a.work + a.capacity * call.slope + first_column;
 #pragma unroll
-          for (int pair = 0; pair < 2; ++pair) {
+        for (int m = 0; m < kBands; ++m) {
+          // A lane has, of each row and 16 columns, four that follow each other. All that is read comes before all that
+          // is written, so that reads are under way together.
+          Move before[2][4 / kMove][2];
 #pragma unroll
-            for (int v = 0; v < 4; v += kMove) {
-              const int c = first + half * kHalf + pair * 16 + 4 * t + v;
-              if (c >= columns) continue;
-              const Target target = targets[c / kMove];
+          for (int pass = 0; pass < 2; ++pass) {
 #pragma unroll
-              for (int i = 0; i < kBands * 2; ++i) {
-                const int row = tile * kWarpRows + i * 8 + g;
-                if (row >= rows) continue;
-                body(before[i / 2][i % 2][pair][v / kMove], target, row, first_column + c, i, pair, v);
+            for (int pair = 0; pair < 2; ++pair) {
+#pragma unroll
+              for (int v = 0; v < 4; v += kMove) {
+                const int c = first + half * kHalf + pair * 16 + place % 4 * 4 + v;
+                if (c >= columns) continue;
+                const Target target = targets[c / kMove];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                  const int row = tile * kWarpRows + m * 16 + i * 8 + place / 4;
+                  if (row >= rows) continue;
+                  Move* const to = reinterpret_cast<Move*>(target.to + static_cast<int64>(row) * target.stride);
+                  Move* const by = reinterpret_cast<Move*>(slopes + static_cast<int64>(row) * call.slope_stride + c);
+                  Move& b = before[pair][v / kMove][i];
+                  if (pass == 0) {
+                    if (target.add) b = *to;
+                    if (call.end == kTimesSlope) b = *by;
+                    continue;
+                  }
+                  Move x;
+#pragma unroll
+                  for (int u = 0; u < kMove; ++u) x.v[u] = sum[half][m][pair * 2 + (v + u) / 2][i * 2 + (v + u) % 2];
+                  *to = finished(x, b, by, target.add, call.end, a.gradients);
+                }
               }
             }
           }
-        };
-        real* const slopes = a.work + a.capacity * call.slope;
-        each([&](Move& b, const Target& target, int row, int column, int, int, int) {
-          if (target.add) {
-            b = *reinterpret_cast<const Move*>(target.to + static_cast<int64>(row) * target.stride);
-          } else if (call.end == kTimesSlope) {
-            b = *reinterpret_cast<const Move*>(slopes + static_cast<int64>(row) * call.slope_stride + column);
-          }
-        });
-        each([&](Move& b, const Target& target, int row, int column, int i, int pair, int v) {
-          Move value, slope;
-#pragma unroll
-          for (int u = 0; u < kMove; ++u) {
-            real x = sum[half][i / 2][pair * 2 + (v + u) / 2][i % 2 * 2 + (v + u) % 2];
-            if (target.add) {
-              x += b.v[u];
-            } else if (call.end == kTimesSlope) {
-              x *= b.v[u];
-            } else if (call.end == kKeepSlope) {
-              const real gate = reciprocal(real(1) + exp(min(-x, real(80))));
-              slope.v[u] = gate * (real(1) + x * (real(1) - gate));
-              x *= gate;
-            }
-            value.v[u] = x;
-          }
-          if (call.end == kKeepSlope && a.gradients) {
-            *reinterpret_cast<Move*>(slopes + static_cast<int64>(row) * call.slope_stride + column) = slope;
-          }
-          *reinterpret_cast<Move*>(target.to + static_cast<int64>(row) * target.stride) = value;
-        });
+        }
       }
     }
   }
