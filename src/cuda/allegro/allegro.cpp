@@ -179,11 +179,7 @@ const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
     const std::vector<Kernel> sort = load_fixed("allegro_chunks", {"allegro_plan", "allegro_count", "allegro_order"});
     const std::vector<Kernel> edges =
         load_module(made.edges.code, {"allegro_edges", "allegro_edge_gradient", "allegro_readout", "allegro_features"});
-    Kernels all{sort[0],      sort[1],  sort[2],
-                Scan::make(), edges[0], edges[1],
-                edges[2],     edges[3], {},
-                {},           {},       {},
-                {}};
+    Kernels all{sort[0], sort[1], sort[2], Scan::make(), edges[0], edges[1], edges[2], edges[3], {}, {}, {}, {}, {}};
     if (made.dense) all.dense = load_module(made.dense->code, {"allegro_dense"}).front();
     if (made.rows) {
       Kernel kernel = load_module(made.rows->code, {"allegro_dense"}).front();

@@ -53,8 +53,8 @@ struct CompiledAllegro {
   std::optional<Cubin> rows, dense;
   std::vector<Cubin> products;
 };
-CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
-                                const RowsTiling& rows, const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense, const RowsTiling& rows,
+                                const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads. Calls are asynchronous
 /// on the stream, their launches follow from capacities alone, and they give the same bits in every run. An edge whose

@@ -45,7 +45,7 @@ std::optional<RowsLaunch> rows_launch(const DenseCall& call, int pack, int64_t c
 }
 
 bool few_rows(int64_t capacity, const RowsTiling& tiling, const DeviceLimits& limits) {
-  return ceil_div(capacity, 16 * tiling.bands) < int64_t{8} * limits.multiprocessors;
+  return tiling.warps == 0 && ceil_div(capacity, 16 * tiling.bands) < int64_t{8} * limits.multiprocessors;
 }
 
 bool rows_fit(const AllegroDense& dense, const RowsTiling& tiling, const DeviceLimits& limits) {

@@ -21,17 +21,17 @@ struct RowsTiling {
 
 /// Launch of a call.
 struct RowsLaunch {
-  int warps = 0;             ///< a block
-  int part = 0, parts = 0;   ///< columns of a block, of the last one fewer; grid y
-  int64_t blocks = 0;        ///< grid x
-  unsigned shared = 0;       ///< bytes a block
+  int warps = 0;            ///< a block
+  int part = 0, parts = 0;  ///< columns of a block, of the last one fewer; grid y
+  int64_t blocks = 0;       ///< grid x
+  unsigned shared = 0;      ///< bytes a block
 };
 
 /// For `capacity` rows; few: blocks of few warps and few columns, so that few rows fill a device too. Nothing where no
 /// block's shared memory holds the weights of 64 columns.
 std::optional<RowsLaunch> rows_launch(const DenseCall& call, int pack, int64_t capacity, bool few,
                                       const RowsTiling& tiling, const DeviceLimits& limits);
-/// Whether so many rows are few.
+/// Whether so many rows are few: fewer than eight warps' tiles a multiprocessor.
 bool few_rows(int64_t capacity, const RowsTiling& tiling, const DeviceLimits& limits);
 /// Whether rows_launch has a launch for every call.
 bool rows_fit(const AllegroDense& dense, const RowsTiling& tiling, const DeviceLimits& limits);

@@ -1,8 +1,8 @@
 #pragma once
 // Allegro's matrix products in fp32 on tensor cores, three products of tf32 for one of fp32 (emit/tf32_product.h). A
 // block keeps the weight of a call, whole or some columns of it, in shared memory and stays; each of its warps walks
-// through row tiles on its own: copies of its next kStages - 1 slabs of x are on their way while it multiplies one, also
-// while it stores results. Warps wait for each other once, before the first product.
+// through row tiles on its own: copies of its next kStages - 1 slabs of x are on their way while it multiplies one,
+// also while it stores results. Warps wait for each other once, before the first product.
 //
 // allegro/allegro_rows.cpp writes before it
 //   real, int64                    float and long long
@@ -55,15 +55,15 @@ __device__ __forceinline__ void multiply(real (&c)[4], const unsigned (&a)[4], c
 template <int kBytes>
 __device__ __forceinline__ void copy_later(real* to, const real* from, int bytes) {
   if (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(from), "n"(kBytes), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+        "l"(from), "n"(kBytes), "r"(bytes)
+        : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(from), "n"(kBytes), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+        "l"(from), "n"(kBytes), "r"(bytes)
+        : "memory");
   }
 }
 
@@ -80,8 +80,8 @@ __device__ __forceinline__ int turned(int row, int k) { return row * kDepth + (k
 
 /// The weight as fragments: [eight of k][16 columns][lane][four numbers: two of k for each of two fragments]. Of a
 /// group of 8 x 16 a lane brings four numbers that lie side by side in memory; what is beyond the matrix is zero.
-__device__ __forceinline__ void stage_weight(real* weights, const real* __restrict__ matrix, const Call& call, int first_column,
-                                             int columns, int groups, int eights, const Step* steps,
+__device__ __forceinline__ void stage_weight(real* weights, const real* __restrict__ matrix, const Call& call,
+                                             int first_column, int columns, int groups, int eights, const Step* steps,
                                              const int* weight_rows) {
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int k_of_lane = call.transposed ? lane % 2 * 4 : lane / 4;
