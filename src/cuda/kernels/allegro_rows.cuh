@@ -185,7 +185,7 @@ __device__ __forceinline__ Move finished(Move x, const Move& before, Move* slope
 extern "C" __global__ void __launch_bounds__(kMostThreads, 1) allegro_dense(AllegroRowsArguments a) {
   extern __shared__ float4 memory[];
   const Call& call = calls[a.call];
-  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, warps = blockDim.x / 32;
+  const int tid = threadIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int first_column = blockIdx.y * a.part, columns = min(a.part, call.columns - first_column);
   const int groups = (columns + kHalf - 1) / kHalf * 2;  // of 16 columns
   int step_count = 0;
@@ -225,16 +225,18 @@ extern "C" __global__ void __launch_bounds__(kMostThreads, 1) allegro_dense(Alle
     if (next_tile < tiles) {
       const Step s = steps[next_step];
       real* const slab = ring + stage * kSlab;
-      constexpr int kCopies = kMove == 4 ? kSlab / 4 / 32 : kSlab / 32, kWide = kMove == 4 ? 4 : 1;
-#pragma unroll(kMove == 4 ? kCopies : 2)
-      for (int i = 0; i < kCopies; ++i) {
-        const int place = (lane + i * 32) * kWide, r = place / kDepth, k = place % kDepth;
+      // Neighbouring lanes copy what lies side by side.
+      constexpr int kWide = kMove == 4 ? 4 : 1, kAcross = kDepth / kWide, kDown = 32 / kAcross;
+      const int r = lane / kAcross, k = lane % kAcross * kWide;
+      const bool there = k < s.left;
+      const real* const from = s.from + (there ? k : 0);
+      const int bytes = there ? kWide * static_cast<int>(sizeof(real)) : 0;
+#pragma unroll(kMove == 4 ? kWarpRows / kDown : 2)
+      for (int i = 0; i < kWarpRows / kDown; ++i) {
         // Rows beyond the last one are that one again: they are not stored.
-        const int row = min(next_tile * kWarpRows + r, rows - 1);
-        const bool there = k < s.left;
-        copy_later<kWide * sizeof(real)>(slab + turned(r, k),
-                                         s.from + static_cast<int64>(row) * s.stride + (there ? k : 0),
-                                         there ? kWide * static_cast<int>(sizeof(real)) : 0);
+        const int row = min(next_tile * kWarpRows + r + i * kDown, rows - 1);
+        const int to = kDown == 8 ? turned(r, k) + i * kDown * kDepth : turned(r + i * kDown, k);
+        copy_later<kWide * sizeof(real)>(slab + to, from + static_cast<int64>(row) * s.stride, bytes);
       }
       if (++next_step == step_count) {
         next_step = 0;
