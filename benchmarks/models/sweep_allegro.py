@@ -1,4 +1,4 @@
-"""Times an Allegro step on a GPU for both paths of its matrix products and several sizes of a chunk
+"""Times an Allegro step on a GPU for the paths of its matrix products and several sizes of a chunk
 (CLEBSCH_CUDA_ALLEGRO).
 
 python benchmarks/models/sweep_allegro.py [MODEL]
@@ -37,7 +37,7 @@ def main() -> int:
     failed = 0
     for label, sizes in SIZES.items():
         for edges in sizes:
-            for dense in ("fp32", "tf32x3"):
+            for dense in ("tiles", "tf32x3", "tf32x3,bands=1"):
                 try:
                     text = measure(name, label, f"edges={edges},dense={dense}")
                 except Exception as error:

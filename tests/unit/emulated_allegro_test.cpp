@@ -26,6 +26,11 @@ const std::string kAligned =
     "allegro scalars=8 channels=36 lmax=2 tensors=1x0e+1x1o+1x2e;1x0e+1x1o+1x2e;1x0e latents=44-12-116;52-8 "
     "readout=24-1 basis=bessel,0.4,6 network=4-8-224";
 
+/// Widths that are multiples of two, not of four.
+const std::string kEven =
+    "allegro scalars=6 channels=10 lmax=1 tensors=1x0e+1x1o;1x0e latents=16-70-6 readout=12-6-1 "
+    "basis=bessel,0.4,6 network=4-8-46";
+
 template <typename T>
 struct Case {
   static constexpr Scalar kScalar = sizeof(T) == 4 ? Scalar::f32 : Scalar::f64;
@@ -243,7 +248,7 @@ TYPED_TEST(EmulatedAllegro, EmptyGraphsAndIsolatedAtoms) {
 
 TEST(EmulatedAllegroTensorCores, EveryWidthAndChunk) {
   const Choice choice("dense=tf32x3");
-  for (const std::string& text : {named_problem("allegro-test").problem, kAligned}) {
+  for (const std::string& text : {named_problem("allegro-test").problem, kAligned, kEven}) {
     Case<float> test(text, odd_graph(6, 8, 11, 14), 2, 7);
     test.compare(tolerance<float>());
     test.compare(tolerance<float>(), {23, 14});
@@ -251,6 +256,56 @@ TEST(EmulatedAllegroTensorCores, EveryWidthAndChunk) {
     test.graph.graph.edge_vec[0] = std::nan("");
     const int row = test.graph.graph.receivers[0];
     EXPECT_TRUE(std::isnan(test.emulated({}).energy[row]) || test.graph.graph.row_ptr.back() == 0);
+  }
+}
+
+TEST(EmulatedAllegroTensorCores, EveryLaunch) {
+  // Blocks of one warp, so that a warp has several tiles; warps of 16 rows; a block for every tile.
+  for (const char* option : {"warps=1", "warps=3,bands=1,stages=4", "bands=1", "dense=tiles"}) {
+    const Choice choice(option);
+    SCOPED_TRACE(option);
+    for (const std::string& text : {named_problem("allegro-test").problem, kAligned}) {
+      Case<float> test(text, odd_graph(24, 26, 29, 20), 2, 7);
+      test.compare(tolerance<float>());
+      test.compare(tolerance<float>(), {150, 20});
+    }
+  }
+}
+
+TEST(EmulatedAllegroTensorCores, WeightsThatNoBlockHolds) {
+  // 1000 numbers of 64 columns; those of others are held.
+  const std::string text =
+      "allegro scalars=8 channels=36 lmax=1 tensors=1x0e+1x1o;1x0e latents=44-1000-8 readout=16-1 "
+      "basis=bessel,0.4,6 network=4-8-152";
+  const Choice choice("dense=tf32x3");
+  Case<float> test(text, odd_graph(5, 5, 5, 12), 2, 0);
+  test.compare(tolerance<float>());
+  const AllegroDense dense(*test.problem, AllegroLayout(*test.problem));
+  EXPECT_FALSE(rows_fit(dense, {}, limits_of_architecture(90)));
+}
+
+TEST(AllegroRows, LaunchesFollowTheDevice) {
+  const auto problem = cached_allegro_problem(named_problem("allegro-l2").problem);
+  const AllegroDense dense(*problem, AllegroLayout(*problem));
+  const int pack = dense_pack(dense, Scalar::f32);
+  EXPECT_EQ(pack, 4);
+  for (const int arch : {80, 86, 90, 120}) {
+    const DeviceLimits limits = limits_of_architecture(arch);
+    ASSERT_TRUE(rows_fit(dense, {}, limits)) << arch;
+    for (const DenseCall& call : dense.calls) {
+      for (const bool few : {false, true}) {
+        const RowsLaunch launch = *rows_launch(call, pack, 1 << 17, few, {}, limits);
+        EXPECT_LE(launch.shared, static_cast<unsigned>(most_shared_per_block(limits)));
+        EXPECT_GE(launch.parts * launch.part, call.columns());
+        EXPECT_LT((launch.parts - 1) * launch.part, call.columns());
+        EXPECT_LE(launch.warps * 32, RowsTiling{}.most_threads());
+        // The weight is whole where a multiprocessor has memory for it.
+        if (!few && arch != 86 && arch != 120) {
+          EXPECT_EQ(launch.parts, 1);
+        }
+        EXPECT_EQ(rows_launch(call, pack, 1, few, {}, limits)->blocks, 1);
+      }
+    }
   }
 }
 
@@ -315,8 +370,10 @@ TEST(EmulatedAllegroTensorCores, DoubleStaysPlainAndUnknownOptionsAreRefused) {
     const Choice choice("edges=16,dense=tf32x3");
     EXPECT_EQ(test.emulated({}).energy, plain.energy);
   }
-  const Choice choice("dense=tf32");
-  EXPECT_THROW(test.emulated({}), Error);
+  for (const char* unknown : {"dense=tf32", "bands=3", "stages=1", "warps=33", "dense"}) {
+    const Choice choice(unknown);
+    EXPECT_THROW(test.emulated({}), Error) << unknown;
+  }
 }
 
 TEST(EmulatedAllegroErrors, MissingTablesAndVectorsShow) {

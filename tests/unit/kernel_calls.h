@@ -86,14 +86,16 @@ inline void add_allegro(std::vector<NamedCall>& calls, Scalar scalar) {
     calls.push_back({named.name, {"allegro_energy", named.problem, scalar, {}, true}});
 }
 
-/// The same kernels and the matrix products without tensor cores, which an option chooses.
+/// The same kernels and the matrix products without tensor cores or with a block a tile, which an option chooses.
 inline KernelJob with_plain_dense(const KernelJob& plain, int arch) {
   return {"allegro_energy and dense=fp32 float", plain.problem, [plain, arch](const CubinCache& cache) {
             std::vector<CompiledPart> parts = plain.compile(cache);
             const auto problem = cached_allegro_problem(plain.problem);
-            const std::string source = allegro_dense_source(*problem, Scalar::f32, DenseMath::fp32);
-            const int threads = dense_tiling(Scalar::f32, DenseMath::fp32).threads();
-            parts.insert(parts.begin(), {cached_compile(cache, source, "allegro_dense", arch), "", threads, 1});
+            for (const DenseMath math : {DenseMath::tf32x3_tiles, DenseMath::fp32}) {
+              const std::string source = allegro_dense_source(*problem, Scalar::f32, math);
+              const int threads = dense_tiling(Scalar::f32, math).threads();
+              parts.insert(parts.begin(), {cached_compile(cache, source, "allegro_dense", arch), "", threads, 1});
+            }
             return parts;
           }};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "core/errors.h"
@@ -18,6 +19,7 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_ALLEGRO";
 struct Plan {
   AllegroChunks chunks;
   std::optional<DenseMath> dense;
+  RowsTiling rows;
 
   /// 3xTF32 where the device can: as accurate and faster (docs/developers/kernels.md).
   DenseMath dense_on(const DeviceLimits& limits) const {
@@ -28,12 +30,29 @@ struct Plan {
 Plan plan_from_environment() {
   Plan plan;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
-    if (item.text == "dense=fp32" || item.text == "dense=tf32x3") {
-      plan.dense = item.text == "dense=fp32" ? DenseMath::fp32 : DenseMath::tf32x3;
+    if (item.name == "dense") {
+      static const std::map<std::string, DenseMath> known{{"dense=fp32", DenseMath::fp32},
+                                                          {"dense=tf32x3", DenseMath::tf32x3},
+                                                          {"dense=tiles", DenseMath::tf32x3_tiles}};
+      const auto found = known.find(item.text);
+      require(found != known.end(), "{}: expected dense=fp32, dense=tf32x3 or dense=tiles, got '{}'", kVariable,
+              item.text);
+      plan.dense = found->second;
       continue;
     }
+    // For tuning of tf32x3.
+    const auto rows = [&](const char* name, int& to, int least, int most) {
+      if (item.name != name) return false;
+      require(item.value >= least && item.value <= most, "{}: expected {} = {} to {}, got '{}'", kVariable, name, least,
+              most, item.text);
+      to = item.value;
+      return true;
+    };
+    if (rows("bands", plan.rows.bands, 1, 2) || rows("stages", plan.rows.stages, 2, 6) ||
+        rows("warps", plan.rows.warps, 1, 32))
+      continue;
     require((item.name == "edges" || item.name == "longest") && item.value >= 1 && item.value <= 1 << 24,
-            "{}: expected edges or longest = 1 to {}, or dense=fp32 or dense=tf32x3, got '{}'", kVariable, 1 << 24,
+            "{}: expected edges or longest = 1 to {}, dense, bands, stages or warps, got '{}'", kVariable, 1 << 24,
             item.text);
     (item.name == "edges" ? plan.chunks.edges : plan.chunks.longest) = item.value;
   }
@@ -77,14 +96,20 @@ struct Parts {
 
 }  // namespace
 
-CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense, const RowsTiling& rows,
                                 const DeviceLimits& limits, const CubinCache& cache) {
   require(scalar == Scalar::f64 || dense == DenseMath::fp32 || limits.arch >= 80,
           "{}: dense=tf32x3 needs compute capability 8.0, this device has {}.{}", kVariable, limits.arch / 10,
           limits.arch % 10);
   CompiledAllegro made;
   made.edges = cached_compile(cache, allegro_edges_source(problem, scalar), "allegro_edges", limits.arch);
-  made.dense = cached_compile(cache, allegro_dense_source(problem, scalar, dense), "allegro_dense", limits.arch);
+  const bool by_rows = scalar == Scalar::f32 && dense == DenseMath::tf32x3;
+  const AllegroDense calls(problem, AllegroLayout(problem));
+  if (by_rows) made.rows = cached_compile(cache, allegro_rows_source(problem, rows), "allegro_dense", limits.arch);
+  if (!by_rows || !rows_fit(calls, rows, limits)) {
+    const DenseMath math = by_rows ? DenseMath::tf32x3_tiles : dense;
+    made.dense = cached_compile(cache, allegro_dense_source(problem, scalar, math), "allegro_dense", limits.arch);
+  }
   for (int k = 0; k < problem.layers(); ++k) {
     made.products.push_back(
         cached_compile(cache, allegro_product_source(problem, k, scalar), "allegro_product", limits.arch));
@@ -101,13 +126,15 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
   }
   // Energies and gradients come from the same kernels.
   const auto problem = cached_allegro_problem(call.problem);
+  const Plan plan = plan_from_environment();
   return {{fmt::format("allegro_energy {}", scalar_name(call.scalar)), call.problem,
-           [problem, scalar = call.scalar, math = plan_from_environment().dense_on(limits),
+           [problem, scalar = call.scalar, math = plan.dense_on(limits), rows = plan.rows,
             limits](const CubinCache& cache) {
-             CompiledAllegro made = compile_allegro(*problem, scalar, math, limits, cache);
+             CompiledAllegro made = compile_allegro(*problem, scalar, math, rows, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
-             parts.push_back({std::move(made.dense), "", dense_tiling(scalar, math).threads(), 1});
+             if (made.rows) parts.push_back({std::move(*made.rows), "", rows.most_threads(), 1});
+             if (made.dense) parts.push_back({std::move(*made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
              parts.push_back({compile_fixed("allegro_chunks", limits.arch, cache), "", kAllegroChunkThreads, 1});
              parts.push_back({compile_fixed("scan", limits.arch, cache), "", kScanThreads, 1});
@@ -130,18 +157,37 @@ AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scal
   const Plan plan = plan_from_environment();
   chunks_ = plan.chunks;
   math_ = plan.dense_on(limits_);
+  rows_ = plan.rows;
+}
+
+std::vector<std::optional<KernelOf<AllegroRowsArguments>>> AllegroEnergy::rows_kernels(const Kernel& kernel,
+                                                                                       bool few) const {
+  std::vector<std::optional<KernelOf<AllegroRowsArguments>>> kernels;
+  for (const DenseCall& call : dense_.calls) {
+    kernels.emplace_back();
+    if (const auto launch = rows_launch(call, dense_pack(dense_, scalar_), 1, few, rows_, limits_)) {
+      kernels.back() = kernel;
+      kernels.back()->take_shared_memory(launch->shared);
+    }
+  }
+  return kernels;
 }
 
 const AllegroEnergy::Kernels& AllegroEnergy::kernels() const {
   return *kernels_.get(0, [&] {
-    const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, limits_);
+    const CompiledAllegro made = compile_allegro(*problem_, scalar_, math_, rows_, limits_);
     const std::vector<Kernel> sort = load_fixed("allegro_chunks", {"allegro_plan", "allegro_count", "allegro_order"});
     const std::vector<Kernel> edges =
         load_module(made.edges.code, {"allegro_edges", "allegro_edge_gradient", "allegro_readout", "allegro_features"});
-    Kernels all{sort[0],      sort[1],  sort[2],
-                Scan::make(), edges[0], edges[1],
-                edges[2],     edges[3], load_module(made.dense.code, {"allegro_dense"}).front(),
-                {},           {}};
+    Kernels all{sort[0], sort[1], sort[2], Scan::make(), edges[0], edges[1], edges[2], edges[3], {}, {}, {}, {}, {}};
+    if (made.dense) all.dense = load_module(made.dense->code, {"allegro_dense"}).front();
+    if (made.rows) {
+      Kernel kernel = load_module(made.rows->code, {"allegro_dense"}).front();
+      all.rows = rows_kernels(kernel, false);
+      all.few_rows = rows_kernels(kernel, true);
+      // What a launch may take is a property of the kernel, which those that take less have set too.
+      kernel.take_shared_memory(static_cast<unsigned>(most_shared_per_block(limits_)));
+    }
     for (const Cubin& cubin : made.products) {
       const auto product = load_module(cubin.code, {"allegro_product", "allegro_product_backward"});
       all.product.push_back(product[0]);
@@ -184,8 +230,20 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
   const DenseTiling tiling = dense_tiling(scalar_, math_);
   AllegroWork all{work, capacity, table, 0};
+  const bool few = few_rows(capacity, rows_, limits_);
+  const auto& by_rows = few ? kernels.few_rows : kernels.rows;
+  const int pack = dense_pack(dense_, scalar_);
   const auto dense = [&](const std::vector<int>& calls) {
     for (const int index : calls) {
+      if (!by_rows.empty() && by_rows[static_cast<size_t>(index)]) {
+        const RowsLaunch l =
+            *rows_launch(dense_.calls[static_cast<size_t>(index)], pack, capacity, few, rows_, limits_);
+        by_rows[static_cast<size_t>(index)]->launch(
+            l.blocks, l.parts, l.warps * 32, stream,
+            {static_cast<float*>(work), capacity, table, static_cast<const float*>(o.dense), all.chunk, index,
+             gradients, l.part});
+        continue;
+      }
       const int64_t columns = dense_.calls[static_cast<size_t>(index)].columns();
       kernels.dense.launch(ceil_div(capacity, tiling.rows) * ceil_div(columns, tiling.columns), 1, tiling.threads(),
                            stream, {all, o.dense, index, gradients});

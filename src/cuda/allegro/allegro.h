@@ -2,13 +2,16 @@
 // clebsch::allegro_energy on CUDA: a whole Allegro network, chunk by chunk of receivers in one workspace.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/problem/allegro_problem.h"
+#include "cuda/allegro/allegro_rows.h"
 #include "cuda/allegro/allegro_source.h"
 #include "cuda/emit/scan.h"
 #include "cuda/kernels/allegro_chunks.h"
+#include "cuda/kernels/allegro_rows.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/kept.h"
 
@@ -43,12 +46,14 @@ struct AllegroChunks {
   int32_t longest = 1 << 13;
 };
 
-/// Machine code of every kernel: edges, products by layer, dense. Throws Error with the compiler's log.
+/// Machine code of every kernel: edges, products by layer, dense, for tf32x3 rows and dense only where rows have no
+/// launch for a call. Throws Error with the compiler's log.
 struct CompiledAllegro {
-  Cubin edges, dense;
+  Cubin edges;
+  std::optional<Cubin> rows, dense;
   std::vector<Cubin> products;
 };
-CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense,
+CompiledAllegro compile_allegro(const AllegroProblem& problem, Scalar scalar, DenseMath dense, const RowsTiling& rows,
                                 const DeviceLimits& limits, const CubinCache& cache = CubinCache::standard());
 
 /// Kernels of one problem, dtype and device; made by `make`, safe to use from several threads. Calls are asynchronous
@@ -80,10 +85,13 @@ class AllegroEnergy {
     ListedKernel<AllegroReadoutArguments> readout;
     ListedKernel<AllegroFeaturesArguments> features;
     ListedKernel<AllegroDenseArguments> dense;
+    /// Of every call for many rows and for few, which take shared memory of their own; or none.
+    std::vector<std::optional<KernelOf<AllegroRowsArguments>>> rows, few_rows;
     std::vector<ListedKernel<AllegroProductArguments>> product, product_backward;
   };
   AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scalar scalar);
   const Kernels& kernels() const;
+  std::vector<std::optional<KernelOf<AllegroRowsArguments>>> rows_kernels(const Kernel& kernel, bool few) const;
 
   std::shared_ptr<const AllegroProblem> problem_;
   Scalar scalar_;
@@ -91,6 +99,7 @@ class AllegroEnergy {
   AllegroDense dense_;
   AllegroChunks chunks_;
   DenseMath math_ = DenseMath::fp32;
+  RowsTiling rows_;
   DeviceLimits limits_;
   mutable Kept<int, Kernels> kernels_;  ///< one entry, made when first used
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cuda/allegro/allegro_rows.h"
 #include "cuda/allegro/allegro_source.h"
 #include "cuda/emit/tf32_product.h"
 #include "cuda/kernels/embedded_source.h"
@@ -17,50 +18,6 @@ constexpr const char* kKeepBegin =
     "for (int i = 0; i < kLoadX; ++i) {\n"
     "const int place = tid + i * kThreads;\n"
     "const int k = place % (kDepth / kMove) * kMove, r = place / (kDepth / kMove);";
-
-/// Numbers that one access of global memory moves: as many as divide every width.
-int global_pack(const AllegroDense& dense, Scalar scalar) {
-  int64_t common = 16 / scalar_bytes(scalar);
-  for (const DenseCall& call : dense.calls) {
-    common = std::gcd(std::gcd(common, call.weight), int64_t{call.leading});
-    for (const auto* columns : {&call.in, &call.out})
-      for (const EdgeColumns& c : *columns) common = std::gcd(std::gcd(common, int64_t{c.first}), int64_t{c.width});
-  }
-  return static_cast<int>(common);
-}
-
-void write_tables(SourceWriter& w, const AllegroDense& dense) {
-  std::string segments, calls;
-  int count = 0;
-  const auto add = [&](const std::vector<EdgeColumns>& columns) {
-    for (const EdgeColumns& c : columns) {
-      segments += fmt::format("{{{}, {}, {}, {}, {}}}, ", c.array.offset, c.array.stride, c.first, c.width,
-                              static_cast<int>(c.add));
-    }
-    count += static_cast<int>(columns.size());
-    return count;
-  };
-  for (const DenseCall& call : dense.calls) {
-    const int begin = count, middle = add(call.in), end = add(call.out);
-    const EdgeArray slope = call.keeps_slope ? *call.keeps_slope : call.times_slope.value_or(EdgeArray{});
-    calls += fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, ", begin, middle, end, call.columns(),
-                         call.leading, static_cast<int>(call.transposed),
-                         call.keeps_slope   ? "kKeepSlope"
-                         : call.times_slope ? "kTimesSlope"
-                                            : "kPlain",
-                         slope.stride, slope.offset, call.weight);
-  }
-  w.text("// Columns of an edge's numbers: place (times the capacity) and stride of the array, first, width, add.");
-  w.text("struct Segment {\nint64 offset;\nint stride, first, width, add;\n};");
-  w.line("__constant__ Segment segments[{}] = {{{}}};", std::max(count, 1), segments);
-  w.text(
-      "enum { kPlain, kKeepSlope, kTimesSlope };\n"
-      "struct Call {\n"
-      "int in_begin, in_end, out_end, columns, leading, transposed, end, slope_stride;\n"
-      "int64 slope, weight;\n"
-      "};");
-  w.line("__constant__ Call calls[{}] = {{{}}};", std::max<size_t>(dense.calls.size(), 1), calls);
-}
 
 /// The begin of `fetch`: a thread's part of the rows.
 void write_fetch_rows(SourceWriter& w) {
@@ -247,8 +204,51 @@ void write_results(SourceWriter& w, bool tensor) {
 
 }  // namespace
 
+int dense_pack(const AllegroDense& dense, Scalar scalar) {
+  int64_t common = 16 / scalar_bytes(scalar);
+  for (const DenseCall& call : dense.calls) {
+    common = std::gcd(std::gcd(common, call.weight), int64_t{call.leading});
+    for (const auto* columns : {&call.in, &call.out})
+      for (const EdgeColumns& c : *columns) common = std::gcd(std::gcd(common, int64_t{c.first}), int64_t{c.width});
+  }
+  return static_cast<int>(common);
+}
+
+void write_dense_tables(SourceWriter& w, const AllegroDense& dense) {
+  std::string segments, calls;
+  int count = 0;
+  const auto add = [&](const std::vector<EdgeColumns>& columns) {
+    for (const EdgeColumns& c : columns) {
+      segments += fmt::format("{{{}, {}, {}, {}, {}}}, ", c.array.offset, c.array.stride, c.first, c.width,
+                              static_cast<int>(c.add));
+    }
+    count += static_cast<int>(columns.size());
+    return count;
+  };
+  for (const DenseCall& call : dense.calls) {
+    const int begin = count, middle = add(call.in), end = add(call.out);
+    const EdgeArray slope = call.keeps_slope ? *call.keeps_slope : call.times_slope.value_or(EdgeArray{});
+    calls += fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, ", begin, middle, end, call.columns(),
+                         call.leading, static_cast<int>(call.transposed),
+                         call.keeps_slope   ? "kKeepSlope"
+                         : call.times_slope ? "kTimesSlope"
+                                            : "kPlain",
+                         slope.stride, slope.offset, call.weight);
+  }
+  w.text("// Columns of an edge's numbers: place (times the capacity) and stride of the array, first, width, add.");
+  w.text("struct Segment {\nint64 offset;\nint stride, first, width, add;\n};");
+  w.line("__constant__ Segment segments[{}] = {{{}}};", std::max(count, 1), segments);
+  w.text(
+      "enum { kPlain, kKeepSlope, kTimesSlope };\n"
+      "struct Call {\n"
+      "int in_begin, in_end, out_end, columns, leading, transposed, end, slope_stride;\n"
+      "int64 slope, weight;\n"
+      "};");
+  w.line("__constant__ Call calls[{}] = {{{}}};", std::max<size_t>(dense.calls.size(), 1), calls);
+}
+
 DenseTiling dense_tiling(Scalar scalar, DenseMath math) {
-  if (scalar == Scalar::f32 && math == DenseMath::tf32x3) return {128, 64, 16, 4, 8};
+  if (scalar == Scalar::f32 && math != DenseMath::fp32) return {128, 64, 16, 4, 8};
   return scalar == Scalar::f32 ? DenseTiling{128, 64, 8, 8, 8} : DenseTiling{64, 64, 8, 4, 8};
 }
 
@@ -256,7 +256,7 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, D
   const AllegroLayout layout(problem);
   const AllegroDense dense(problem, layout);
   const DenseTiling tiling = dense_tiling(scalar, math);
-  const bool tensor = scalar == Scalar::f32 && math == DenseMath::tf32x3;
+  const bool tensor = scalar == Scalar::f32 && math != DenseMath::fp32;
   const int across = tiling.columns / tiling.thread_columns, down = tiling.rows / tiling.thread_rows;
   SourceWriter w;
   w.line("typedef {} real;", scalar_name(scalar));
@@ -266,7 +266,7 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, D
   w.line("constexpr int kThreadRows = {}, kThreadColumns = {}, kAcross = {}, kDown = {};", tiling.thread_rows,
          tiling.thread_columns, across, down);
   w.line("constexpr int kVector = {}, kMove = {};  // numbers that an access of shared and of global memory moves",
-         16 / scalar_bytes(scalar), global_pack(dense, scalar));
+         16 / scalar_bytes(scalar), dense_pack(dense, scalar));
   w.text(
       "constexpr int kLoadX = kRows * kDepth / kThreads / kMove, kLoadW = kColumns * kDepth / kThreads / kMove;\n"
       "struct __align__(kVector * sizeof(real)) Pack {\n"
@@ -275,10 +275,10 @@ std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, D
       "struct __align__(kMove * sizeof(real)) Move {\n"
       "real v[kMove];\n"
       "};");
-  write_tables(w, dense);
+  write_dense_tables(w, dense);
   if (tensor) write_tf32_functions(w);
   // Loads of single numbers need more registers for their addresses.
-  const bool wide = global_pack(dense, scalar) * scalar_bytes(scalar) == 16;
+  const bool wide = dense_pack(dense, scalar) * scalar_bytes(scalar) == 16;
   w.line("extern \"C\" __global__ void __launch_bounds__(kThreads, {})", tensor ? (wide ? 2 : 1)
                                                                          : scalar == Scalar::f32 && wide ? 3
                                                                                                          : 2);

@@ -130,8 +130,9 @@ struct AllegroProductArguments {
 std::string allegro_product_source(const AllegroProblem& problem, int layer, Scalar scalar);
 
 /// How fp32 products of matrices are made: by fused multiply-adds, or on tensor cores by three products of tf32 (no
-/// more than twice plain fp32's error; compute capability 8.0 and later).
-enum class DenseMath { fp32, tf32x3 };
+/// more than twice plain fp32's error; compute capability 8.0 and later), by blocks that keep the weight
+/// (allegro_rows.h) or by a block for every tile, which serves where no block can keep a weight.
+enum class DenseMath { fp32, tf32x3, tf32x3_tiles };
 
 /// Tile of one block of allegro_dense.
 struct DenseTiling {
@@ -153,7 +154,7 @@ struct AllegroDenseArguments {
     visit("int gradients", gradients);
   }
 };
-/// The matrix products of AllegroDense. Every sum runs over its inputs in order. gradients = 0:
+/// The matrix products of AllegroDense, a block a tile. Every sum runs over its inputs in order. gradients = 0:
 /// slopes are not kept. math: of fp32; fp64 is always plain.
 std::string allegro_dense_source(const AllegroProblem& problem, Scalar scalar, DenseMath math);
 
