@@ -7,7 +7,7 @@ checkout=${1:?usage: pack_old.sh CHECKOUT [BUNDLE]} old=${2:-$root/.gpu}/old
 mkdir -p "$old/lib" "$old/python"
 strip -s -o "$old/lib/libclebsch.so" "$checkout/build/lib/libclebsch.so"
 rm -rf "$old/python/clebsch"
-cp -r "$checkout/src/python/clebsch" "$old/python/clebsch"
+cp -rL "$checkout/src/python/clebsch" "$old/python/clebsch"
 find "$old/python" -name __pycache__ -prune -exec rm -rf {} +
 [ -e "$old/python/clebsch/ops.schema" ] || cp "$checkout/src/torch/ops.schema" "$old/python/clebsch/"
 git -C "$checkout" rev-parse --short HEAD > "$old/commit"
