@@ -145,11 +145,13 @@ TEST(EmulatedLinearWalk, BlocksOfManySizes) {
   check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+68x1o+8x3o", 600, 3, 590);
   check_linear<float>("linear in=32x0e+32x1o out=32x0e+32x1o", 800, 2, -1);
   check_linear<float>("linear in=8x0e out=8x3o", 2000, 0, -1);
+  check_linear<float>("linear in=72x0e+4x1o out=100x0e", 1100, 2, -1);  // few wide tiles: narrow ones
   check_linear<float>("linear in=8x0e+4x1o out=16x0e+4x1o", 1300, 0, 0);
 }
 
 TEST(EmulatedLinearWalk, AnyPartsAndStages) {
-  for (const char* option : {"parts=1", "parts=2", "parts=32", "stages=2", "stages=4", "mixed=2", "mixed=4"}) {
+  for (const char* option :
+       {"parts=1", "parts=2", "parts=32", "stages=2", "stages=4", "mixed=2", "mixed=4", "tall=1"}) {
     SCOPED_TRACE(option);
     setenv("CLEBSCH_CUDA_LINEAR", option, 1);
     check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", 500, 2, 490);
@@ -218,7 +220,7 @@ TEST(LinearOnTensorCores, ManyNodesInFloatUnlessToldOtherwise) {
   EXPECT_TRUE(chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
   EXPECT_FALSE(chosen(true));
-  for (const char* text : {"blocks=1", "tensor=2", "few=-1", "walk=2", "parts=-1", "stages=5", "mixed=0"}) {
+  for (const char* text : {"blocks=1", "tensor=2", "few=-1", "walk=2", "parts=-1", "stages=5", "mixed=0", "tall=2"}) {
     setenv("CLEBSCH_CUDA_LINEAR", text, 1);
     EXPECT_THROW(chosen(true), Error) << text;
   }

@@ -5,7 +5,7 @@
 // nodes/node_linear_source.cpp writes before it what node_linear.cuh wants, but for a thread's part of the tile, and
 //   split, multiply_add            write_tf32_functions
 //   kStages                        steps that shared memory holds, of kDepth = 32 numbers: a line of the cache
-//   kWarpRows, kWarpColumns        a warp's part of the tile: 32 and 32
+//   kWarpRows, kWarpColumns        a warp's part of the tile: 32 or 64, and 32
 //   kAtOnce                        eights of k that the compiler may mix
 //   kTail                          whether a term's depth is no multiple of eight
 //
@@ -19,7 +19,7 @@
 
 using namespace clebsch::cuda;
 
-constexpr int kFragments = kWarpColumns / 8;
+constexpr int kFragments = kWarpColumns / 8, kBands = kWarpRows / 16;
 // Rows of k with four numbers more than columns: lanes of two neighbouring k read without conflicts.
 constexpr int kWeightRow = kColumns + 4;
 constexpr int kNumbersX = kRows * kDepth, kNumbersW = kWeightByRow ? kColumns * kDepth : kDepth * kWeightRow;
@@ -49,10 +49,10 @@ __device__ __forceinline__ void copy_weight_later(real* to, const real* from) {
 
 __device__ __forceinline__ void clear(real* to) { *reinterpret_cast<Pack<4>*>(to) = {{0, 0, 0, 0}}; }
 
-/// Adds the products of `eights` eights of k of one step to the warp's sums: kBands bands of 16 rows from the first.
-template <int kBands>
+/// Adds the products of `eights` eights of k of one step to the warp's sums: kUsed bands of 16 rows from the first.
+template <int kUsed>
 __device__ __forceinline__ void add_products(const real* xs, const real* ws, int eights, int first_row,
-                                             int first_column, real (&sum)[kWarpRows / 16][kFragments][4]) {
+                                             int first_column, real (&sum)[kBands][kFragments][4]) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll kAtOnce
   for (int eight = 0; eight < eights; ++eight) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ void add_products(const real* xs, const real* ws, int
       }
     }
 #pragma unroll
-    for (int m = 0; m < kBands; ++m) {
+    for (int m = 0; m < kUsed; ++m) {
       const int row = first_row + m * 16 + g;
       const Pack<2> upper = *reinterpret_cast<const Pack<2>*>(xs + place_of_x(row, k));
       const Pack<2> lower = *reinterpret_cast<const Pack<2>*>(xs + place_of_x(row + 8, k));
@@ -220,11 +220,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
     const int* tile = tiles[a.tile[place]];
     const int columns = tile[1], last = computed ? tile[3] : tile[2];
     const bool narrow = columns <= kWarpColumns;
-    const int first_row = narrow ? warp * 16 : warp / 2 * kWarpRows;
+    const int first_row = narrow ? warp * (kWarpRows / 2) : warp / 2 * kWarpRows;
     const int first_column = narrow ? 0 : warp % 2 * kWarpColumns;
-    real sum[kWarpRows / 16][kFragments][4];
+    real sum[kBands][kFragments][4];
 #pragma unroll
-    for (int m = 0; m < kWarpRows / 16; ++m) {
+    for (int m = 0; m < kBands; ++m) {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) sum[m][n][0] = sum[m][n][1] = sum[m][n][2] = sum[m][n][3] = 0;
     }
@@ -241,9 +241,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
         const int eights = (min(left, kDepth) + 7) / 8;
         const real *own_x = xs + stage * kNumbersX, *own_w = ws + stage * kNumbersW;
         if (narrow) {
-          add_products<1>(own_x, own_w, eights, first_row, 0, sum);
+          add_products<kBands / 2>(own_x, own_w, eights, first_row, 0, sum);
         } else {
-          add_products<kWarpRows / 16>(own_x, own_w, eights, first_row, first_column, sum);
+          add_products<kBands>(own_x, own_w, eights, first_row, first_column, sum);
         }
         stage = stage == kStages - 1 ? 0 : stage + 1;
       }
@@ -251,8 +251,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
 
     Pack<4>* out = static_cast<Pack<4>*>(a.map.out) + (tile[0] + first_column) / 4 + t;
 #pragma unroll
-    for (int m = 0; m < kWarpRows / 16; ++m) {
-      if (narrow && m > 0) break;
+    for (int m = 0; m < kBands; ++m) {
+      if (narrow && m >= kBands / 2) break;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = to[first_row + m * 16 + half * 8 + g];

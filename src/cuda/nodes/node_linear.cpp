@@ -1,6 +1,7 @@
 #include "cuda/nodes/node_linear.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
@@ -26,7 +27,7 @@ bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size)
 /// The tiling whose blocks walk, with what linear_options() says of it.
 LinearTiling walk_tiling() {
   const LinearOptions options = linear_options();
-  LinearTiling tiling = linear_walk_tiling();
+  LinearTiling tiling = linear_walk_tiling(options.tall > 0);
   if (options.stages > 0) tiling.stages = options.stages;
   if (options.mixed > 0) tiling.at_once = options.mixed;
   return tiling;
@@ -43,25 +44,25 @@ bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& li
 }  // namespace
 
 LinearOptions linear_options() {
+  struct Known {
+    const char* name;
+    int least, most;
+    int LinearOptions::*value;
+  };
+  constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor}, {"few", 0, 1 << 30, &LinearOptions::few},
+                              {"walk", 0, 1, &LinearOptions::walk},     {"parts", 0, 1 << 30, &LinearOptions::parts},
+                              {"stages", 2, 4, &LinearOptions::stages}, {"mixed", 1, 4, &LinearOptions::mixed},
+                              {"tall", 0, 1, &LinearOptions::tall}};
   LinearOptions options;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
-    const bool tensor = item.name == "tensor" && (item.value == 0 || item.value == 1);
-    const bool few = item.name == "few" && item.value >= 0;
-    const bool walk = item.name == "walk" && (item.value == 0 || item.value == 1);
-    const bool parts = item.name == "parts" && item.value >= 0;
-    const bool stages = item.name == "stages" && item.value >= 2 && item.value <= 4;
-    const bool mixed = item.name == "mixed" && item.value >= 1 && item.value <= 4;
-    require(
-        tensor || few || walk || parts || stages || mixed,
-        "{}: expected tensor=0, tensor=1, few=, a number of tiles a multiprocessor, walk=0, walk=1, parts=, stages=2 "
-        "to 4 or mixed=1 to 4, got '{}'",
-        kVariable, item.text);
-    int& option = tensor  ? options.tensor
-                  : few   ? options.few
-                  : walk  ? options.walk
-                  : parts ? options.parts
-                          : (stages ? options.stages : options.mixed);
-    option = item.value;
+    const auto* found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
+      return item.name == known.name && item.value >= known.least && item.value <= known.most;
+    });
+    require(found != std::end(kKnown),
+            "{}: expected tensor=, walk= or tall=, each 0 or 1, few=, a number of tiles a multiprocessor, parts=, "
+            "stages=2 to 4 or mixed=1 to 4, got '{}'",
+            kVariable, item.text);
+    options.*found->value = item.value;
   }
   return options;
 }

@@ -74,8 +74,8 @@ struct LinearOptions {
   int few = 1;
   /// 0: of wide tiles on tensor cores a block computes one, 1: where they can, blocks walk through several, in `parts`
   /// parts a row group (0: as many as seem best), with `stages` steps in shared memory and `mixed` eights that the
-  /// compiler may mix (0: the usual ones).
-  int walk = 1, parts = 0, stages = 0, mixed = 0;
+  /// compiler may mix (0: the usual ones), and with tall=1 in warps of 64 rows.
+  int walk = 1, parts = 0, stages = 0, mixed = 0, tall = 0;
 };
 /// Throws Error for another text of the variable.
 LinearOptions linear_options();

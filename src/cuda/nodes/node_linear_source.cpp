@@ -23,14 +23,14 @@ struct ColumnTile {
   std::vector<Term> terms;
 };
 
-std::vector<ColumnTile> column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling) {
+/// Tiles of at most so many columns.
+std::vector<ColumnTile> tiles_of(const LinearProblem& problem, bool transposed, int columns) {
   std::vector<ColumnTile> tiles;
   for (const BlockLayout& block : channel_fastest_layout(transposed ? problem.in : problem.out)) {
     for (int m = 0; m < block.ir.dim(); ++m) {
-      for (int64_t first = 0; first < block.mul; first += tiling.columns) {
-        ColumnTile tile{block.offset + m * block.mul + first,
-                        static_cast<int>(std::min<int64_t>(tiling.columns, block.mul - first)),
-                        {}};
+      for (int64_t first = 0; first < block.mul; first += columns) {
+        ColumnTile tile{
+            block.offset + m * block.mul + first, static_cast<int>(std::min<int64_t>(columns, block.mul - first)), {}};
         for (const LinearProblem::Map& map : problem.maps) {
           if ((transposed ? map.in_offset : map.out_offset) != block.offset) continue;
           const int64_t from = transposed ? map.out_offset : map.in_offset;
@@ -45,6 +45,15 @@ std::vector<ColumnTile> column_tiles(const LinearProblem& problem, bool transpos
     }
   }
   return tiles;
+}
+
+std::vector<ColumnTile> column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling) {
+  std::vector<ColumnTile> tiles = tiles_of(problem, transposed, tiling.columns);
+  if (!tiling.walks) return tiles;
+  // Blocks that walk share a group's tiles. Narrow tiles cost little more; so few wide ones would be too few blocks.
+  constexpr int64_t kEnough = 4;
+  const int64_t used = std::count_if(tiles.begin(), tiles.end(), [](const ColumnTile& t) { return !t.terms.empty(); });
+  return used < kEnough ? tiles_of(problem, transposed, tiling.columns / 2) : tiles;
 }
 
 /// What the tensor cores' kernel knows of the places of numbers in rows and weights.
@@ -95,6 +104,7 @@ LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor) {
 }
 
 int LinearTiling::min_blocks(Scalar scalar) const {
+  if (blocks > 0) return blocks;
   // Left alone, the compiler fetches all of a step's operands first and fills the register file with them.
   return shares > 1 ? 1 : stages > 0 ? 512 / threads() : scalar == Scalar::f32 ? 3 : 2;
 }
@@ -105,7 +115,7 @@ int LinearTiling::dynamic_shared(bool transposed) const {
   return walks ? stages * (rows * depth + weights) * static_cast<int>(sizeof(float)) : 0;
 }
 
-LinearTiling linear_walk_tiling() { return {128, 64, 32, 4, 8, 3, 1, 1, true}; }
+LinearTiling linear_walk_tiling(bool tall) { return {128, 64, 32, tall ? 8 : 4, 8, 3, 1, 1, true, 2}; }
 
 bool linear_walks(const LinearProblem& problem, bool transposed) {
   for (const Irreps* irreps : {&problem.in, &problem.out}) {

@@ -19,6 +19,7 @@ struct LinearTiling {
   /// what hides the latency of their products must come from themselves.
   int at_once = 1;
   bool walks = false;  ///< on tensor cores: a block computes several column tiles in turn
+  int blocks = 0;      ///< that a multiprocessor is to hold; 0: as many as are usual
   int threads() const { return shares * (rows / thread_rows) * (columns / thread_columns); }
   /// Blocks that a multiprocessor is to hold.
   int min_blocks(Scalar scalar) const;
@@ -33,7 +34,8 @@ enum class LinearSize { few, narrow, wide };
 /// tensor: on tensor cores, for fp32 alone and not for few nodes; as many rows as without.
 LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor = false);
 /// What wide tiles on tensor cores have instead, with as many rows, where linear_walks() and shared memory allow it.
-LinearTiling linear_walk_tiling();
+/// tall: half the warps, each with twice the rows.
+LinearTiling linear_walk_tiling(bool tall = false);
 /// Whether blocks can walk through the map's column tiles: all multiplicities are multiples of four, tiles not too
 /// many.
 bool linear_walks(const LinearProblem& problem, bool transposed);
