@@ -3,6 +3,9 @@
 // tilings.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "cpu/pair_repulsion.h"
 #include "cuda/edges/pair_repulsion.h"
 #include "cuda/nodes/gate.h"
@@ -125,6 +128,7 @@ TEST_F(EmulatedLinearTensor, WideTiling) {
 }
 
 TEST_F(EmulatedLinearTensor, CopiesOfFourNumbers) {
+  setenv("CLEBSCH_CUDA_LINEAR", "tensor=1,walk=0", 1);
   check_linear<float>("linear in=40x0e+8x1o+36x0e out=36x0e+68x1o", 500, 0, 490);
   check_linear<float>("linear in=40x0e+8x1o+36x0e out=36x0e+68x1o", 70, 2, 60);
 }
@@ -132,6 +136,54 @@ TEST_F(EmulatedLinearTensor, CopiesOfFourNumbers) {
 TEST_F(EmulatedLinearTensor, StoresOfTwoNumbers) {
   check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 500, 0, -1);
   check_linear<float>("linear in=6x0e+36x1o out=10x0e+34x1o", 33, 0, -1);
+}
+
+// Blocks that walk through column tiles: multiplicities are multiples of four, nodes many.
+TEST(EmulatedLinearWalk, BlocksOfManySizes) {
+  // Narrow and wide tiles, terms of more than a step, halves of eights, and a block of out, or of in, without a map.
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+68x1o+8x3o", 500, 0, 490);
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+68x1o+8x3o", 600, 3, 590);
+  check_linear<float>("linear in=32x0e+32x1o out=32x0e+32x1o", 800, 2, -1);
+  check_linear<float>("linear in=8x0e out=8x3o", 2000, 0, -1);
+  check_linear<float>("linear in=72x0e+4x1o out=100x0e", 1100, 2, -1);  // few wide tiles: narrow ones
+  check_linear<float>("linear in=8x0e+4x1o out=16x0e+4x1o", 1300, 0, 0);
+}
+
+TEST(EmulatedLinearWalk, AnyPartsAndStages) {
+  for (const char* option :
+       {"parts=1", "parts=2", "parts=32", "stages=2", "stages=4", "mixed=2", "mixed=4", "tall=1"}) {
+    SCOPED_TRACE(option);
+    setenv("CLEBSCH_CUDA_LINEAR", option, 1);
+    check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", 500, 2, 490);
+    unsetenv("CLEBSCH_CUDA_LINEAR");
+  }
+}
+
+TEST(LinearWalk, MultiplesOfFourAlone) {
+  const auto walks = [](const char* text) { return cuda::linear_walks(LinearProblem::parse(text), false); };
+  EXPECT_TRUE(walks("linear in=4x0e+8x1o out=12x0e"));
+  EXPECT_FALSE(walks("linear in=4x0e+6x1o out=12x0e"));
+  EXPECT_FALSE(walks("linear in=4x0e out=13x0e"));
+  EXPECT_FALSE(walks("linear in=4x0e out=16384x0e+8192x1o"));  // tiles for which a launch has no room
+}
+
+TEST(LinearWalk, PartsHaveEveryTileOnceAndAboutEqualWork) {
+  const LinearProblem problem = LinearProblem::parse("linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e");
+  for (const bool transposed : {false, true}) {
+    const size_t tiles = cuda::linear_column_tiles(problem, transposed, cuda::linear_walk_tiling());
+    for (const int groups : {1, 20, 63, 64, 1000}) {
+      const auto parts = cuda::linear_walk_parts(problem, transposed, groups, 264);
+      std::vector<int> found;
+      for (const auto& part : parts) found.insert(found.end(), part.begin(), part.end());
+      std::sort(found.begin(), found.end());
+      std::vector<int> all(tiles);
+      std::iota(all.begin(), all.end(), 0);
+      EXPECT_EQ(found, all);
+    }
+    // One round of 264 blocks rather than 63 blocks for each tile.
+    EXPECT_EQ(cuda::linear_walk_parts(problem, transposed, 63, 264).size(), 4u);
+    EXPECT_EQ(cuda::linear_walk_parts(problem, transposed, 63, 264, 3).size(), 3u);
+  }
 }
 
 /// CLEBSCH_CUDA_LINEAR for the kernels that a test makes: tiles for few nodes whatever their number, below the wide
@@ -168,7 +220,7 @@ TEST(LinearOnTensorCores, ManyNodesInFloatUnlessToldOtherwise) {
   EXPECT_TRUE(chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
   EXPECT_FALSE(chosen(true));
-  for (const char* text : {"blocks=1", "tensor=2", "few=-1"}) {
+  for (const char* text : {"blocks=1", "tensor=2", "few=-1", "walk=2", "parts=-1", "stages=5", "mixed=0", "tall=2"}) {
     setenv("CLEBSCH_CUDA_LINEAR", text, 1);
     EXPECT_THROW(chosen(true), Error) << text;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Arguments of the kernel in node_linear.cuh, for the device and for nodes/node_linear.cpp.
+// Arguments of the kernels in node_linear.cuh and its variants, for the device and for nodes/node_linear.cpp.
 
 namespace clebsch::cuda {
 
@@ -12,6 +12,14 @@ struct NodeLinearArguments {
   const int* row_limit = nullptr;   ///< one number: rows from there on are zero; null: none
   int nodes = 0, type_count = 0;
   void* out = nullptr;  ///< (nodes, row of out), every row written
+};
+
+/// Of node_linear_walk.cuh: block (., y) computes the column tiles tile[first[y]] to tile[first[y + 1] - 1] in turn.
+constexpr int kMostWalkParts = 32, kMostWalkTiles = 512;
+struct NodeLinearWalk {
+  NodeLinearArguments map;
+  unsigned short first[kMostWalkParts + 1] = {};
+  unsigned short tile[kMostWalkTiles] = {};
 };
 
 }  // namespace clebsch::cuda

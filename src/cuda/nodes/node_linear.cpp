@@ -1,5 +1,8 @@
 #include "cuda/nodes/node_linear.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/errors.h"
 #include "cuda/kernels/fixed_kernels.h"
 #include "cuda/nodes/group_rows.h"
@@ -21,16 +24,45 @@ bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size)
   return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size == LinearSize::wide);
 }
 
+/// The tiling whose blocks walk, with what linear_options() says of it.
+LinearTiling walk_tiling() {
+  const LinearOptions options = linear_options();
+  LinearTiling tiling = linear_walk_tiling(options.tall > 0);
+  if (options.stages > 0) tiling.stages = options.stages;
+  if (options.mixed > 0) tiling.at_once = options.mixed;
+  return tiling;
+}
+
+/// Whether wide tiles on tensor cores walk: a multiprocessor must hold as many blocks as without.
+bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
+  constexpr int kBeside = 2048;  // rows of a block, and what the system takes
+  const LinearTiling tiling = walk_tiling();
+  const int shared = tiling.min_blocks(Scalar::f32) * (tiling.dynamic_shared(transposed) + kBeside);
+  return linear_options().walk != 0 && shared <= limits.shared_per_multiprocessor && linear_walks(problem, transposed);
+}
+
 }  // namespace
 
 LinearOptions linear_options() {
+  struct Known {
+    const char* name;
+    int least, most;
+    int LinearOptions::*value;
+  };
+  constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor}, {"few", 0, 1 << 30, &LinearOptions::few},
+                              {"walk", 0, 1, &LinearOptions::walk},     {"parts", 0, 1 << 30, &LinearOptions::parts},
+                              {"stages", 2, 4, &LinearOptions::stages}, {"mixed", 1, 4, &LinearOptions::mixed},
+                              {"tall", 0, 1, &LinearOptions::tall}};
   LinearOptions options;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
-    const bool tensor = item.name == "tensor" && (item.value == 0 || item.value == 1);
-    const bool few = item.name == "few" && item.value >= 0;
-    require(tensor || few, "{}: expected tensor=0, tensor=1 or few=, a number of tiles a multiprocessor, got '{}'",
+    const auto* found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
+      return item.name == known.name && item.value >= known.least && item.value <= known.most;
+    });
+    require(found != std::end(kKnown),
+            "{}: expected tensor=, walk= or tall=, each 0 or 1, few=, a number of tiles a multiprocessor, parts=, "
+            "stages=2 to 4 or mixed=1 to 4, got '{}'",
             kVariable, item.text);
-    (tensor ? options.tensor : options.few) = static_cast<int>(item.value);
+    options.*found->value = item.value;
   }
   return options;
 }
@@ -42,7 +74,9 @@ bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide
 
 CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
                               bool tensor, const DeviceLimits& limits, const CubinCache& cache) {
-  const LinearTiling tiling = linear_tiling(scalar, size, tensor);
+  const bool wide_tensor = tensor && size == LinearSize::wide && scalar == Scalar::f32;
+  const LinearTiling tiling =
+      wide_tensor && walks(problem, transposed, limits) ? walk_tiling() : linear_tiling(scalar, size, tensor);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
   return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
           compile_fixed("group_rows", limits.arch, cache)};
@@ -91,8 +125,27 @@ const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, b
   const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
   return *variants_.get({transposed, size, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
-    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
-                       load_module(made.cubin.code, {"node_linear"}).front(), GroupRows::make()};
+    Kernel kernel = load_module(made.cubin.code, {"node_linear"}).front();
+    const int shared = made.tiling.dynamic_shared(transposed);
+    if (shared > 0) kernel.take_shared_memory(static_cast<unsigned>(shared));
+    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling), kernel, kernel,
+                       GroupRows::make()};
+  });
+}
+
+std::shared_ptr<const NodeLinear::WalkParts> NodeLinear::walk_parts(int64_t groups, bool transposed,
+                                                                    const LinearTiling& tiling) const {
+  return walk_parts_.get({groups, transposed}, [&] {
+    const int64_t slots = int64_t{limits_.multiprocessors} * tiling.min_blocks(scalar_);
+    const auto parts = linear_walk_parts(*problem_, transposed, groups, slots, linear_options().parts);
+    auto made = std::make_unique<WalkParts>();
+    made->count = static_cast<int>(parts.size());
+    unsigned short tiles = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      for (const int tile : parts[i]) made->lists.tile[tiles++] = static_cast<unsigned short>(tile);
+      made->lists.first[i + 1] = tiles;
+    }
+    return made.release();
   });
 }
 
@@ -127,8 +180,18 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
     if (!o.grouped)
       kernels.group_rows->run({o.types, o.row_limit, o.nodes, o.type_count, rows, groups, order, group_type}, stream);
   }
-  kernels.main.launch(groups, kernels.column_tiles, kernels.tiling.threads(), stream,
-                      {o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out});
+  const NodeLinearArguments arguments{o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out};
+  const int threads = kernels.tiling.threads();
+  if (!kernels.tiling.walks) {
+    kernels.main.launch(groups, kernels.column_tiles, threads, stream, arguments);
+    return;
+  }
+  // Of the groups that there is room for one in two types' rests is used.
+  const int64_t used = o.types ? groups - 1 - o.type_count / 2 : groups;
+  const auto parts = walk_parts(std::max<int64_t>(used, 1), transposed, kernels.tiling);
+  NodeLinearWalk walk = parts->lists;
+  walk.map = arguments;
+  kernels.walk.launch(groups, parts->count, threads, stream, walk);
 }
 
 }  // namespace clebsch::cuda

@@ -43,6 +43,7 @@ class NodeLinear {
     LinearTiling tiling;
     int column_tiles;
     KernelOf<NodeLinearArguments> main;
+    KernelOf<NodeLinearWalk> walk;  ///< the same kernel, where the tiling walks
     std::shared_ptr<const GroupRows> group_rows;
   };
 
@@ -50,6 +51,12 @@ class NodeLinear {
   /// The tiling that keeps the device busy for this many nodes; `aligned`: operands are, as tensor cores need them.
   const Variant& variant(int32_t nodes, bool transposed, bool aligned) const;
   int64_t groups(const LinearOperands& operands, const Variant& kernels) const;
+  /// How blocks that walk share the column tiles (linear_walk_parts).
+  struct WalkParts {
+    NodeLinearWalk lists;
+    int count = 0;
+  };
+  std::shared_ptr<const WalkParts> walk_parts(int64_t groups, bool transposed, const LinearTiling& tiling) const;
 
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
@@ -57,6 +64,7 @@ class NodeLinear {
   bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
   int few_;         ///< linear_options()
   mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
+  mutable Kept<std::tuple<int64_t, bool>, WalkParts> walk_parts_;       ///< by groups, transposed
 };
 
 /// What the environment variable CLEBSCH_CUDA_LINEAR says, for tuning, as "tensor=0,few=2".
@@ -64,6 +72,10 @@ struct LinearOptions {
   int tensor = -1;  ///< 1: all maps in fp32 on tensor cores, 0: none, -1: those with wide tiles
   /// Tiles for few nodes are taken where there would be at most so many narrow ones a multiprocessor; 0: never.
   int few = 1;
+  /// 0: of wide tiles on tensor cores a block computes one, 1: where they can, blocks walk through several, in `parts`
+  /// parts a row group (0: as many as seem best), with `stages` steps in shared memory and `mixed` eights that the
+  /// compiler may mix (0: the usual ones), and with tall=1 in warps of 64 rows.
+  int walk = 1, parts = 0, stages = 0, mixed = 0, tall = 0;
 };
 /// Throws Error for another text of the variable.
 LinearOptions linear_options();

@@ -34,7 +34,7 @@ std::string without_assembly(std::string text) {
     return std::vector<std::pair<std::regex, const char*>>{
         {statement(R"(barrier\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
          "emulated_meet_some($2, $1, __LINE__);"},
-        {statement(R"(cp\.async\.ca\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
+        {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
