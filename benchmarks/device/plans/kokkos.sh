@@ -5,7 +5,7 @@
 #   kokkos.sh ranks POINTS [...]        benchmarks/md/gpu_ranks.py; points on one GPU are taken from jobs named one-*
 #   kokkos.sh parts [...]               benchmarks/md/step_parts.py on two GPUs
 #   kokkos.sh long MODEL [...]          benchmarks/md/long_run.py, 100 ps
-#   kokkos.sh cost                      benchmarks/grade/kk_cost.py
+#   kokkos.sh cost [...]                benchmarks/grade/kk_cost.py
 #   kokkos.sh tests EXPRESSION          tests of tests/gpu that pytest's -k chooses, in parallel processes
 #   kokkos.sh conformance gpu|cuda      LAMMPS's test_pair_style (docs/developers/conformance.md)
 #   kokkos.sh aware ranks ...           any of these with an MPI that reads GPUs' memory (build_mpich_gpu.sh; the bundle's
@@ -61,7 +61,7 @@ case $what in
     ;;
   cost)
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    "${python[@]}" benchmarks/grade/kk_cost.py --lmp "$CLEBSCH_LMP" --plugins "$lib" --device cuda --json "$OUTDIR/records.json"
+    "${python[@]}" benchmarks/grade/kk_cost.py --lmp "$CLEBSCH_LMP" --plugins "$lib" --device cuda --json "$OUTDIR/records.json" "$@"
     ;;
   conformance)
     export LD_LIBRARY_PATH=$programs/lib:$TORCH_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
