@@ -26,8 +26,8 @@ ComputeArguments parse_compute_arguments(LAMMPS* lmp, int narg, char** arg) {
     ++next;
   }
   if (narg < 4 || narg != next)
-    lmp->error->all(FLERR, "Compute {}: expected NAME and optionally length N{}, got {} arguments{}", arg[2],
-                    per_atom ? "" : ", max", narg - 3, narg > next ? fmt::format(", of them '{}'", arg[next]) : "");
+    lmp->error->all(FLERR, "Compute {}: expected NAME and optionally length N, got {} arguments{}{}", arg[2], narg - 3,
+                    narg > next ? fmt::format(", of them '{}'", arg[next]) : "", per_atom ? "" : "; max may follow");
   result.name = arg[3];
   if (result.length < 1)
     lmp->error->all(FLERR, "Compute {}: expected a length of at least 1, got {}", arg[2], result.length);
