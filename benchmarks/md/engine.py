@@ -157,8 +157,9 @@ run {self.warm}
         return text
 
     def command(self) -> list[str]:
-        lmp = [self.style.program.lmp, *self.style.flags, "-in", "in.md", "-log", "log.md", "-screen", "none"]
-        return launcher(self.style.program, self.ranks) + lmp
+        """Without a buffer, so that the log of a run that was ended says how far it came."""
+        words = ["-in", "in.md", "-log", "log.md", "-screen", "none", "-nonbuf"]
+        return [*launcher(self.style.program, self.ranks), self.style.program.lmp, *self.style.flags, *words]
 
 
 @dataclass

@@ -14,14 +14,25 @@ using LAMMPS_NS::PairClebsch;
 namespace clebsch_lammps {
 
 ComputeArguments parse_compute_arguments(LAMMPS* lmp, int narg, char** arg) {
-  const bool with_length = narg == 6 && std::string(arg[4]) == "length";
-  if (narg != 4 && !with_length)
-    lmp->error->all(FLERR, "Compute {}: expected NAME and optionally length N, got {} arguments", arg[2], narg - 3);
+  const bool per_atom = std::string(arg[2]) == "clebsch/atom";
   ComputeArguments result;
+  int next = 4;
+  if (narg > next + 1 && std::string(arg[next]) == "length") {
+    result.length = LAMMPS_NS::utils::inumeric(FLERR, arg[next + 1], false, lmp);
+    next += 2;
+  }
+  if (!per_atom && narg > next && std::string(arg[next]) == "max") {
+    result.max = true;
+    ++next;
+  }
+  if (narg < 4 || narg != next)
+    lmp->error->all(FLERR, "Compute {}: expected NAME and optionally length N, got {} arguments{}{}", arg[2], narg - 3,
+                    narg > next ? fmt::format(", of them '{}'", arg[next]) : "", per_atom ? "" : "; max may follow");
   result.name = arg[3];
-  if (with_length) result.length = LAMMPS_NS::utils::inumeric(FLERR, arg[5], false, lmp);
   if (result.length < 1)
     lmp->error->all(FLERR, "Compute {}: expected a length of at least 1, got {}", arg[2], result.length);
+  if (result.name == "timing" && narg != 4)
+    lmp->error->all(FLERR, "Compute {}: expected nothing behind timing, got '{}'", arg[2], arg[4]);
   return result;
 }
 
@@ -64,13 +75,12 @@ PairClebsch* find_with_output(LAMMPS* lmp, const std::string& style, const std::
   return pair;
 }
 
-void check_length(LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length) {
-  const bool per_atom = output.kind == clebsch::OutputKind::atom;
-  const int64_t atoms = per_atom ? output.shape[0] : 1;
-  const int64_t values = atoms > 0 ? static_cast<int64_t>(output.values.size()) / atoms : length;
+void check_length(LAMMPS* lmp, const std::string& style, const std::string& name, const ModelOutput& output,
+                  int length) {
+  const int64_t values = output.rows > 0 ? output.count / output.rows : length;
   if (values != length)
-    stop_rank(lmp, fmt::format("Compute {}: output {} has {} values{}, got length {}", style, output.name, values,
-                               per_atom ? " an atom" : "", length));
+    stop_rank(lmp, fmt::format("Compute {}: output {} has {} values{}, got length {}", style, name, values,
+                               output.kind == clebsch::OutputKind::atom ? " an atom" : "", length));
 }
 
 }  // namespace clebsch_lammps

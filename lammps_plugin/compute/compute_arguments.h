@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lammps.h"
-#include "model/model.h"
+#include "pair/model_output.h"
 
 namespace LAMMPS_NS {
 class PairClebsch;
@@ -15,9 +15,10 @@ namespace clebsch_lammps {
 struct ComputeArguments {
   std::string name;
   int length = 1;
+  bool max = false;
 };
 
-/// Reads `ID group style NAME [length N]`.
+/// Reads `ID group style NAME [length N] [max]`, of compute clebsch/atom without `max`.
 ComputeArguments parse_compute_arguments(LAMMPS_NS::LAMMPS* lmp, int narg, char** arg);
 
 /// The one pair style clebsch of the input; stops when there is none, or several under hybrid.
@@ -31,6 +32,7 @@ LAMMPS_NS::PairClebsch* find_evaluated(LAMMPS_NS::LAMMPS* lmp, const std::string
 LAMMPS_NS::PairClebsch* find_with_output(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::string& name);
 
 /// Stops unless the output has `length` values, of an atom or of the system.
-void check_length(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const clebsch::Result::Named& output, int length);
+void check_length(LAMMPS_NS::LAMMPS* lmp, const std::string& style, const std::string& name, const ModelOutput& output,
+                  int length);
 
 }  // namespace clebsch_lammps

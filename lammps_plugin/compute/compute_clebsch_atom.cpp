@@ -51,18 +51,26 @@ void ComputeClebschAtom::compute_peratom() {
   auto* pair = clebsch_lammps::find_with_output(lmp, style, name_);
   grow();
   if (atom->nlocal == 0) return;
-  double* values = length_ == 1 ? vector_atom : &array_atom[0][0];
-  std::fill(values, values + static_cast<std::size_t>(atom->nlocal) * length_, 0.0);
-  const auto* output = pair->output(name_);
+  double* const values = length_ == 1 ? vector_atom : &array_atom[0][0];
+  const auto output = pair->output(name_);
+  const int owned = output ? pair->owned_nodes() : 0;
+  if (owned < atom->nlocal || igroup != 0)
+    std::fill(values, values + static_cast<std::size_t>(atom->nlocal) * length_, 0.0);
   if (!output) return;
-  const int owned = pair->owned_nodes();
-  clebsch_lammps::check_length(lmp, style, *output, length_);
-  for (int node = 0; node < owned; ++node) {
-    const int i = pair->node_atoms()[node];
-    if (!(atom->mask[i] & groupbit)) continue;
-    const double* row = &output->values[static_cast<std::size_t>(node) * length_];
-    std::copy(row, row + length_, values + static_cast<std::size_t>(i) * length_);
+  clebsch_lammps::check_length(lmp, style, name_, *output, length_);
+  // While this runs a GPU waits, so that the loops call nothing.
+  const int *const atoms = pair->node_atoms().data(), *const mask = atom->mask;
+  const double* from = output->values;
+  if (length_ == 1) {
+    for (int node = 0; node < owned; ++node) {
+      const int i = atoms[node];
+      if (mask[i] & groupbit) values[i] = from[node];
+    }
+    return;
   }
+  for (int node = 0; node < owned; ++node, from += length_)
+    if (mask[atoms[node]] & groupbit)
+      std::copy(from, from + length_, values + static_cast<std::size_t>(atoms[node]) * length_);
 }
 
 double ComputeClebschAtom::memory_usage() { return static_cast<double>(nmax_) * length_ * sizeof(double); }

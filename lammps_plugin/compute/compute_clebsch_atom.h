@@ -4,16 +4,18 @@
 #include <string>
 
 #include "compute.h"
+#include "pair/model_output.h"
 
 namespace LAMMPS_NS {
 
-class ComputeClebschAtom : public Compute {
+class ComputeClebschAtom : public Compute, public clebsch_lammps::OutputReader {
  public:
   ComputeClebschAtom(LAMMPS* lmp, int narg, char** arg);
   ~ComputeClebschAtom() override;
   void init() override;
   void compute_peratom() override;
   double memory_usage() override;
+  const std::string& output_name() const override { return name_; }
 
  private:
   void grow();

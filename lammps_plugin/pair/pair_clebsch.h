@@ -2,6 +2,7 @@
 #pragma once
 // pair_style clebsch: equivariant neural network potentials through libclebsch. See docs/lammps.md.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "pair/committee_member.h"
 #include "pair/ghost_cutoff.h"
 #include "pair/list_watch.h"
+#include "pair/model_output.h"
 #include "pair/notices.h"
 #include "pair/pair_settings.h"
 #include "pair/step_source.h"
@@ -48,9 +50,9 @@ class PairClebsch : public Pair {
   clebsch::OutputKind request_output(const std::string& name);
   /// Whether steps compute the output: somebody asked for it since the last init_style().
   bool requests_output(const std::string& name) const;
-  /// The output as of the last step computed; null when this rank has none (no atoms). Grades of extrapolation are
-  /// computed here, when somebody reads them.
-  const clebsch::Result::Named* output(const std::string& name);
+  /// The output as of the last step computed; none when this rank has none (no atoms). Grades of extrapolation are
+  /// computed here unless a compute said that it would read them at this step.
+  std::optional<clebsch_lammps::ModelOutput> output(const std::string& name);
   /// The step of the last compute(). It is -1 before the first step of a run, and after the model was given anew.
   bigint last_step() const { return last_step_; }
   /// Nodes of the last step's graph that are owned atoms.

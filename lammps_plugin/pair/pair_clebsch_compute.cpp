@@ -2,6 +2,7 @@
 // One MD step of pair_style clebsch: graph, model, and the results into LAMMPS's arrays.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 
 #include "atom.h"
@@ -37,7 +38,9 @@ void PairClebsch::begin_step() {
 bool PairClebsch::reads_grades() const {
   for (int k = 0; k < modify->ncompute; ++k) {
     Compute* const compute = modify->compute[k];
-    if (utils::strmatch(compute->style, "^clebsch/atom") && compute->matchstep(update->ntimestep) != 0) return true;
+    if (std::strncmp(compute->style, "clebsch", 7) != 0 || compute->matchstep(update->ntimestep) == 0) continue;
+    const auto* reader = dynamic_cast<const clebsch_lammps::OutputReader*>(compute);
+    if (reader && is_grade(reader->output_name())) return true;
   }
   return false;
 }
@@ -167,13 +170,22 @@ void PairClebsch::add_to_atoms(double** target, const std::vector<double>& rows,
     for (int c = 0; c < width; ++c) target[i][c] += communication_.row(i)[c];
 }
 
-const clebsch::Result::Named* PairClebsch::output(const std::string& name) {
-  for (const auto& named : result_.outputs)
-    if (named.name == name) return &named;
-  if (!is_grade(name) || !request_.keep_features || owned_nodes() == 0) return nullptr;
-  // The result drops it with the next step.
-  clebsch_lammps::guard_step(lmp, "clebsch", [&] { model_->extrapolation(result_.outputs.emplace_back()); });
-  return &result_.outputs.back();
+std::optional<clebsch_lammps::ModelOutput> PairClebsch::output(const std::string& name) {
+  clebsch_lammps::ModelOutput found;
+  for (const auto& named : result_.outputs) {
+    if (named.name != name) continue;
+    found.kind = named.kind;
+    found.rows = named.kind == clebsch::OutputKind::atom ? named.shape[0] : 1;
+    found.count = static_cast<std::int64_t>(named.values.size());
+    found.values = named.values.data();
+    return found;
+  }
+  if (!is_grade(name) || !request_.keep_features || owned_nodes() == 0) return std::nullopt;
+  clebsch_lammps::guard_step(lmp, "clebsch", [&] {
+    const clebsch::GradesView grades = model_->grades();
+    found = {clebsch::OutputKind::atom, grades.count, grades.count, grades.values};
+  });
+  return found;
 }
 
 void* PairClebsch::extract_peratom(const char* name, int& columns) {
@@ -183,7 +195,9 @@ void* PairClebsch::extract_peratom(const char* name, int& columns) {
   grades_.assign(static_cast<std::size_t>(std::max(atom->nmax, 1)), 0.0);
   // Before the first step of a run `fix pair` only asks whether there are such values.
   if (last_step_ != update->ntimestep || last_step_ < 0 || !kept_features_) return grades_.data();
-  if (const auto* grades = output(name))
-    for (int node = 0; node < owned_nodes(); ++node) grades_[node_atoms()[node]] = grades->values[node];
+  if (const auto grades = output(name)) {
+    const std::vector<int>& atoms = node_atoms();
+    for (int node = 0; node < owned_nodes(); ++node) grades_[atoms[node]] = grades->values[node];
+  }
   return grades_.data();
 }

@@ -80,8 +80,8 @@ struct Request {
   bool centroid_virial = false;
   std::vector<std::string> outputs;  ///< further named outputs wanted
   bool system_virials = false;       ///< of compute() of systems alone
-  bool keep_features = false;        ///< for extrapolation() after the step; outputs may name it instead
-  bool start_grades = false;  ///< of kept features: extrapolation() will be called, so a GPU need not wait for it
+  bool keep_features = false;        ///< for grades() after the step; outputs may name it instead
+  bool start_grades = false;         ///< of kept features: grades() will be called, so a GPU need not wait for it
 };
 
 /// How systems are evaluated.
@@ -107,6 +107,12 @@ struct Result {
     std::vector<double> values;
   };
   std::vector<Named> outputs;
+};
+
+/// Grades of extrapolation of a step's owned atoms, on the host.
+struct GradesView {
+  const double* values = nullptr;
+  int64_t count = 0;
 };
 
 /// How a radial table of one layer came out; printed by `clebsch info` and by the pair style.
@@ -244,6 +250,8 @@ class Model {
   /// the output "extrapolation": for a caller who learns after a step that somebody reads them. The step's request had
   /// keep_features. Throws Error when it had not, or when the file has no grade (Metadata::training).
   void extrapolation(Result::Named& result);
+  /// The same where they lie, not copied. Valid until the next call of this model.
+  GradesView grades();
   /// The covariance of training features, F^T F / n, (1 or T, d, d) by type or pooled; empty: the file has no grade.
   const std::vector<double>& feature_covariance() const;
 

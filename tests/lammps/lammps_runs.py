@@ -1,6 +1,7 @@
 """Writes data files and inputs, runs lmp (on several ranks), and reads back what it wrote."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -71,6 +72,11 @@ class Run:
     def table(self, name="atoms.dump") -> dict:
         """Last frame of a custom dump: column name -> array sorted by atom id."""
         return self.frames(name)[-1]
+
+    def thermo(self) -> np.ndarray:
+        """The lines of numbers that thermo wrote, all of the same columns."""
+        lines = [line.split() for line in self.output.splitlines() if re.fullmatch(r" *\d[ \d.e+-]*", line)]
+        return np.array(lines, dtype=float)
 
     def frames(self, name="atoms.dump") -> list:
         frames, lines = [], (self.folder / name).read_text().splitlines()

@@ -128,7 +128,8 @@ def test_timing(lammps, model, ranks):
 
 OUTPUTS = (
     "compute energy all clebsch/atom atomic_energy\ncompute each all clebsch/atom features length 8\n"
-    "compute sum all clebsch features length 8\n"
+    "compute sum all clebsch features length 8\ncompute top all clebsch features length 8 max\n"
+    "group two id 1:2\ncompute pair two clebsch features length 8 max\ncompute high two clebsch atomic_energy max\n"
     "dump extra all custom 1 extra.dump id c_energy c_each[*]\ndump_modify extra sort id format float %.17g\n"
 )
 SYSTEM = "compute moment all clebsch moment length 8\ncompute square all clebsch square\n"
@@ -146,7 +147,8 @@ def test_kinds_of_outputs(lammps, output_model, atoms, ranks, style):
     system are the model's own."""
     whole = ranks == 1 and not style
     after = OUTPUTS + (SYSTEM if whole else "")
-    run = "run 0\n" + values_of("sum", 8)
+    run = "run 0\n" + values_of("sum", 8) + values_of("top", 8) + values_of("pair", 8)
+    run += 'print "RESULT high = $(c_high:%.16g)"\n'
     if whole:
         run += values_of("moment", 8) + 'print "RESULT square = $(c_square:%.16g)"\n'
     system = random_system(atoms, lengths=(6.0, 6.0, 6.0))
@@ -155,6 +157,9 @@ def test_kinds_of_outputs(lammps, output_model, atoms, ranks, style):
     assert each.shape == (atoms, 8) and (atoms == 1 or np.abs(each).max() > 1e-3)
     result = np.array([done.values[f"sum{k}"] for k in range(1, 9)])
     assert np.abs(result - each.sum(0)).max() < 1e-10
+    for name, rows in (("top", each), ("pair", each[:2])):
+        assert [done.values[f"{name}{k}"] for k in range(1, 9)] == pytest.approx(rows.max(0), rel=1e-14, abs=1e-300)
+    assert done.values["high"] == pytest.approx(energy[:2].max(), rel=1e-14)
     if whole:
         moment = np.array([done.values[f"moment{k}"] for k in range(1, 9)])
         assert np.abs(moment - energy @ each).max() < 1e-10
@@ -174,6 +179,15 @@ def test_kinds_of_outputs(lammps, output_model, atoms, ranks, style):
         (1, "", "all clebsch/atom moment length 8", "expected a per-atom output, got moment, which is of the whole"),
         (1, "", "all clebsch moment length 3", "output moment has 8 values, got length 3"),
         (1, "", "all clebsch features", "output features has 8 values an atom, got length 1"),
+        (1, "", "all clebsch square max", "expected a per-atom output before max, got square, which is of the whole"),
+        (1, "", "all clebsch features length 8 min", "got 4 arguments, of them 'min'"),
+        (
+            1,
+            "",
+            "all clebsch/atom features max",
+            "and optionally length N, got 2 arguments, of them 'max'",
+        ),
+        (1, "", "all clebsch timing max", "expected nothing behind timing, got 'max'"),
     ],
 )
 def test_what_outputs_of_the_system_cannot_be(lammps, output_model, ranks, style, compute, message):

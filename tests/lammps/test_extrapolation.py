@@ -11,6 +11,7 @@ from lammps_runs import random_system, usual
 PARITY = Path(__file__).resolve().parents[1] / "parity"
 GRADES = (
     "compute g all clebsch/atom extrapolation\ncompute most all reduce max c_g\n"
+    "compute peak all clebsch extrapolation max\n"
     "dump grades all custom 1 grades.dump id c_g\ndump_modify grades sort id format float %.17g\n"
 )
 
@@ -50,12 +51,17 @@ WAYS = [(1, "ghost"), (4, "ghost"), (4, "halo"), (4, "auto")]
 )
 def test_ranks_agree(lammps, graded, ranks, comm):
     """As one rank: one and four with ghosts as deep as the model, four with features exchanged."""
-    rest = {"after": GRADES, "run": 'run 0\nprint "RESULT most = $(c_most:%.16g)"\n'}
+    values = "".join(f'print "RESULT {key} = $(c_{key}:%.16g)"\n' for key in ("most", "peak", "part", "empty"))
+    groups = "group part id 5:20\ncompute part part clebsch extrapolation max\n"
+    groups += "group empty empty\ncompute empty empty clebsch extrapolation max\n"
+    rest = {"after": GRADES + groups, "run": "run 0\n" + values}
     one = lammps.reference(random_system(), graded, **rest).table("grades.dump")["c_g"]
     assert len(one) == 60 and (one > 0).all()
     run = lammps.evaluate(random_system(), graded, ranks=ranks, style=f"comm {comm}", **rest)
     assert np.abs(run.table("grades.dump")["c_g"] / one - 1).max() < 1e-10
-    assert run.values["most"] == pytest.approx(one.max(), rel=1e-10)
+    own = run.table("grades.dump")["c_g"]
+    assert run.values["most"] == run.values["peak"] == pytest.approx(own.max(), rel=1e-14)
+    assert run.values["part"] == pytest.approx(own[4:20].max(), rel=1e-14) and run.values["empty"] == 0
 
 
 def test_ranks_agree_in_float32(lammps, graded):
@@ -97,9 +103,26 @@ def test_during_a_run(lammps, graded):
     assert np.abs(frames[2]["c_g"] / pairs[2]["f_p"] - 1).max() < 1e-12
 
 
-def test_halt(lammps, graded):
+@pytest.mark.parametrize("every", [1, 3])
+def test_maximum_in_thermo(lammps, graded, every):
+    """The maximum alone, without a compute of the atoms' grades, is that of every step that is written."""
+    motion = "velocity all create 300 3 loop geom\nfix 1 all nve\ntimestep 0.0002\n"
+    thermo = "thermo_style custom step {} pe pxx pyy pzz pxy pxz pyz vol temp etotal\n"
+    thermo += "thermo_modify format float %.16g\n"
+
+    def written(computes: str, columns: str) -> np.ndarray:
+        run = f"thermo {every}\n{thermo.format(columns)}run 6"
+        return lammps.evaluate(random_system(), graded, ranks=2, after=motion + computes, run=run).thermo()
+
+    alone, both = written("compute peak all clebsch extrapolation max\n", "c_peak"), written(GRADES, "c_peak c_most")
+    assert alone[:, 0].tolist() == list(range(0, 7, every)) and len(set(alone[:, 1])) == len(alone)
+    assert np.array_equal(alone[:, :2], both[:, :2]) and np.array_equal(both[:, 1], both[:, 2])
+
+
+@pytest.mark.parametrize("compute", ["most", "peak"])
+def test_halt(lammps, graded, compute):
     """The largest grade stops a run."""
-    halt = "variable most equal c_most\nfix stop all halt 1 v_most > 1e-6 error soft message yes\n"
+    halt = f"variable most equal c_{compute}\nfix stop all halt 1 v_most > 1e-6 error soft message yes\n"
     run = lammps.evaluate(random_system(), graded, ranks=2, after=GRADES + halt + "fix 1 all nve\n", run="run 20")
     assert len(run.frames("grades.dump")) < 5 and "fix halt" in run.output.lower()
 

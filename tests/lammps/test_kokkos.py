@@ -1,6 +1,7 @@
 """pair_style clebsch/kk against pair_style clebsch: the same numbers, for Kokkos's host backends."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -221,6 +222,27 @@ def test_computes(lammps, kokkos, model, ranks):
     assert np.abs(table["c_e"] - table["c_pe"]).max() < 1e-10
     assert run.values["sum"] == pytest.approx(run.values["pe"], rel=1e-12)
     assert "ms per step (mean of ranks, 3 steps): graph" in run.output
+
+
+def test_grades(lammps, kokkos, tmp_path):
+    """The grades and their maximum, of all atoms and of a group, on steps that a compute announces and at the first."""
+    write = "import sys; from graded_models import write_graded; write_graded(sys.argv[1], 'nequip')"
+    model, parity = str(tmp_path / "graded.pt"), Path(__file__).resolve().parents[1] / "parity"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", write, model], cwd=parity, check=True)
+    after = (
+        "velocity all create 300 3 loop geom\nfix 1 all nve\ntimestep 0.0002\ngroup part id 5:20\n"
+        "compute g all clebsch/atom extrapolation\ncompute most all reduce max c_g\n"
+        "compute peak all clebsch extrapolation max\ncompute part part clebsch extrapolation max\n"
+        "dump g all custom 2 g.dump id c_g\ndump_modify g sort id format float %.17g\n"
+    )
+    motion = "thermo 2\nthermo_style custom step c_most c_peak c_part pe pxx pyy pzz pxy pxz pyz vol temp etotal\n"
+    motion += "thermo_modify format float %.16g\nrun 4"
+    frames = lammps.evaluate(random_system(), model, after=after, run="run 4").frames("g.dump")
+    for ranks in (1, 2):
+        run = kokkos.evaluate(random_system(), model, ranks=ranks, after=after, run=motion)
+        for frame, plain, row in zip(run.frames("g.dump"), frames, run.thermo(), strict=True):
+            assert np.abs(frame["c_g"] / plain["c_g"] - 1).max() < 1e-9
+            assert row[1:4] == pytest.approx([frame["c_g"].max()] * 2 + [frame["c_g"][4:20].max()], rel=1e-14)
 
 
 def test_tiled(lammps, kokkos, model):

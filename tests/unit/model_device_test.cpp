@@ -166,6 +166,8 @@ TEST(Grades, StartedWithTheStepAndReadAfterIt) {
     const auto grades = [](Model& model) {
       Result::Named named;
       model.extrapolation(named);
+      const GradesView there = model.grades();
+      EXPECT_EQ(std::vector<double>(there.values, there.values + there.count), named.values) << "not copied";
       return named.values;
     };
     unsigned seed = 1;

@@ -34,8 +34,11 @@ if [[ $what == aware ]]; then
     tar xJf "$bundle/mpich-gpu.tar.xz" -C "$made"
     mv -T "$made" "$programs" 2> /dev/null || rm -rf "$made"
   fi
-  # LAMMPS reads the first variable, MPICH the second.
+  # LAMMPS reads the first variable, MPICH the others: it must not open its partner's memory (docs/developers/ranks.md).
   export MPICH_GPU_SUPPORT_ENABLED=1 MPIR_CVAR_ENABLE_GPU=1
+  export MPIR_CVAR_CH4_IPC_GPU_P2P_THRESHOLD=${MPIR_CVAR_CH4_IPC_GPU_P2P_THRESHOLD:-1000000000}
+  # Shorter than a job, so that a hang in our exchange says so.
+  export CLEBSCH_COMM_TIMEOUT=${CLEBSCH_COMM_TIMEOUT:-20}
 fi
 torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib
 export CLEBSCH_LMP=$programs/lmp CLEBSCH_KK_LMP=$programs/lmp CLEBSCH_MPIRUN=$programs/mpirun

@@ -34,8 +34,8 @@ struct Model::Impl {
   // The last step's, of owned atoms; undefined unless they were asked for. Model::extrapolation() reads them. Before
   // `run`, which lets go of them when it ends.
   at::Tensor features, feature_types;
-  at::Tensor grades;               ///< of these features, on the host; undefined until a device has been asked for them
-  std::unique_ptr<DeviceRun> run;  ///< on the CPU without padding: none
+  at::Tensor grades;                  ///< of these features, on the host; undefined until somebody has asked for them
+  std::unique_ptr<DeviceRun> run;     ///< on the CPU without padding: none
   std::vector<std::string> messages;  ///< for the caller to show
   PairListView pairs;                 ///< of set_neighbours()
   int64_t pairs_version = 0;          ///< counts lists; 0: none yet
