@@ -8,6 +8,10 @@ constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4
               kOthers = kResident ? kLoader : kLoader + 1;
 static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
 constexpr int kThreads = 128 * (kOthers + kConsumers);
+/// Lanes of a warp that tell of rows which it has written. One does where tensor cores read them. Others read a mask by
+/// ordinary loads: there each lane tells of what it wrote itself, since compute-sanitizer's racecheck does not follow a
+/// warp's barrier to the one that tells.
+constexpr int kTelling = kKeeps ? 32 : 1;
 /// Registers of a thread, which sum up to a multiprocessor's: with more threads a block would begin with fewer.
 constexpr int kLoaderRegisters = 24,
               kProducerRegisters = kNormers == 8 ? (kResident ? 80 : 64) : (kResident ? 104 : 120),
@@ -34,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
-      barrier_begin(rows_there + 8 * buffer, kNormers);
+      barrier_begin(rows_there + 8 * buffer, kTelling * kNormers);
       barrier_begin(rows_used + 8 * buffer, 4 * kConsumers);
     }
     for (int stage = 0; stage < kStages; ++stage) {
@@ -88,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(of_mask);
       fence_copies();
       __syncwarp();
-      if (lane == 0) barrier_arrive(rows_there + 8 * ring.at);
+      if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);
       ring.next();
     }
   } else {
