@@ -96,8 +96,9 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
                         const bool tensor = on_tensor_cores(scalar, limits, size);
                         CompiledLinear made = compile_linear(*problem, transposed, scalar, size, tensor, limits, cache);
-                        const int threads = made.tiling.threads();
-                        return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
+                        const LinearTiling& t = made.tiling;
+                        return std::vector<CompiledPart>{{std::move(made.cubin), "", t.threads(), t.min_blocks(scalar),
+                                                          t.dynamic_shared(transposed)},
                                                          {std::move(made.group_rows), "", kGroupThreads, 1}};
                       }});
     }
