@@ -85,7 +85,7 @@ TEST_P(CudaCompile, KernelsFitTheDeviceWithoutSpills) {
         EXPECT_LE(kernel.registers, 255) << text;
         EXPECT_LE(kernel.shared_bytes, limits.shared_per_block) << text;
         if (part.threads == 0) continue;
-        const BlockUse use{part.threads, kernel.registers, kernel.shared_bytes};
+        const BlockUse use{part.threads, kernel.registers, kernel.shared_bytes + part.dynamic_shared};
         EXPECT_LE(part.threads, 1024) << text;
         EXPECT_GE(resident_blocks(limits, use), part.min_blocks) << text;
         if (!is_double(names[i])) {

@@ -147,16 +147,8 @@ TEST(EmulatedLinearWalk, BlocksOfManySizes) {
   check_linear<float>("linear in=8x0e out=8x3o", 2000, 0, -1);
   check_linear<float>("linear in=72x0e+4x1o out=100x0e", 1100, 2, -1);  // few wide tiles: narrow ones
   check_linear<float>("linear in=8x0e+4x1o out=16x0e+4x1o", 1300, 0, 0);
-}
-
-TEST(EmulatedLinearWalk, AnyPartsAndStages) {
-  for (const char* option :
-       {"parts=1", "parts=2", "parts=32", "stages=2", "stages=4", "mixed=2", "mixed=4", "tall=1"}) {
-    SCOPED_TRACE(option);
-    setenv("CLEBSCH_CUDA_LINEAR", option, 1);
-    check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", 500, 2, 490);
-    unsetenv("CLEBSCH_CUDA_LINEAR");
-  }
+  // Parts have several tiles; how many parts there are depends on the number of groups.
+  for (const int nodes : {500, 1300, 2100}) check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
 }
 
 TEST(LinearWalk, MultiplesOfFourAlone) {
@@ -182,8 +174,25 @@ TEST(LinearWalk, PartsHaveEveryTileOnceAndAboutEqualWork) {
     }
     // One round of 264 blocks rather than 63 blocks for each tile.
     EXPECT_EQ(cuda::linear_walk_parts(problem, transposed, 63, 264).size(), 4u);
-    EXPECT_EQ(cuda::linear_walk_parts(problem, transposed, 63, 264, 3).size(), 3u);
   }
+}
+
+TEST(LinearSize, ManyNodesWalkWithABlockAMultiprocessor) {
+  using cuda::LinearSize;
+  // Two wide tiles, or four that walk.
+  const LinearProblem problem = LinearProblem::parse("linear in=224x0e out=128x0e");
+  const auto size = [&](int nodes, bool can_walk) {
+    return cuda::linear_size(problem, false, cuda::Scalar::f32, nodes, 132, can_walk, 1);
+  };
+  EXPECT_EQ(size(8000, true), LinearSize::wide);
+  EXPECT_EQ(size(8000, false), LinearSize::narrow);
+  EXPECT_EQ(size(32 * 128, true), LinearSize::narrow);
+  EXPECT_EQ(size(32 * 128 + 1, true), LinearSize::wide);
+  EXPECT_EQ(size(16897, false), LinearSize::wide);
+  EXPECT_EQ(size(500, true), LinearSize::few);
+  // With many column tiles 512 nodes, too, would have that many blocks.
+  const LinearProblem large = LinearProblem::parse("linear in=128x0e+128x4e out=192x0e+192x3e+192x4e");
+  EXPECT_EQ(cuda::linear_size(large, false, cuda::Scalar::f32, 512, 132, true, 1), LinearSize::narrow);
 }
 
 /// CLEBSCH_CUDA_LINEAR for the kernels that a test makes: tiles for few nodes whatever their number, below the wide
@@ -220,7 +229,7 @@ TEST(LinearOnTensorCores, ManyNodesInFloatUnlessToldOtherwise) {
   EXPECT_TRUE(chosen(false));
   setenv("CLEBSCH_CUDA_LINEAR", "tensor=0", 1);
   EXPECT_FALSE(chosen(true));
-  for (const char* text : {"blocks=1", "tensor=2", "few=-1", "walk=2", "parts=-1", "stages=5", "mixed=0", "tall=2"}) {
+  for (const char* text : {"blocks=1", "tensor=2", "few=-1", "walk=2", "tall=1"}) {
     setenv("CLEBSCH_CUDA_LINEAR", text, 1);
     EXPECT_THROW(chosen(true), Error) << text;
   }

@@ -5,7 +5,7 @@
 // nodes/node_linear_source.cpp writes before it what node_linear.cuh wants, but for a thread's part of the tile, and
 //   split, multiply_add            write_tf32_functions
 //   kStages                        steps that shared memory holds, of kDepth = 32 numbers: a line of the cache
-//   kWarpRows, kWarpColumns        a warp's part of the tile: 32 or 64, and 32
+//   kWarpRows, kWarpColumns        a warp's part of the tile: 64 and 32
 //   kAtOnce                        eights of k that the compiler may mix
 //   kTail                          whether a term's depth is no multiple of eight
 //

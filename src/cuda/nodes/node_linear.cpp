@@ -24,19 +24,10 @@ bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size)
   return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size == LinearSize::wide);
 }
 
-/// The tiling whose blocks walk, with what linear_options() says of it.
-LinearTiling walk_tiling() {
-  const LinearOptions options = linear_options();
-  LinearTiling tiling = linear_walk_tiling(options.tall > 0);
-  if (options.stages > 0) tiling.stages = options.stages;
-  if (options.mixed > 0) tiling.at_once = options.mixed;
-  return tiling;
-}
-
 /// Whether wide tiles on tensor cores walk: a multiprocessor must hold as many blocks as without.
 bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
   constexpr int kBeside = 2048;  // rows of a block, and what the system takes
-  const LinearTiling tiling = walk_tiling();
+  const LinearTiling tiling = linear_walk_tiling();
   const int shared = tiling.min_blocks(Scalar::f32) * (tiling.dynamic_shared(transposed) + kBeside);
   return linear_options().walk != 0 && shared <= limits.shared_per_multiprocessor && linear_walks(problem, transposed);
 }
@@ -49,18 +40,16 @@ LinearOptions linear_options() {
     int least, most;
     int LinearOptions::*value;
   };
-  constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor}, {"few", 0, 1 << 30, &LinearOptions::few},
-                              {"walk", 0, 1, &LinearOptions::walk},     {"parts", 0, 1 << 30, &LinearOptions::parts},
-                              {"stages", 2, 4, &LinearOptions::stages}, {"mixed", 1, 4, &LinearOptions::mixed},
-                              {"tall", 0, 1, &LinearOptions::tall}};
+  constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor},
+                              {"few", 0, 1 << 30, &LinearOptions::few},
+                              {"walk", 0, 1, &LinearOptions::walk}};
   LinearOptions options;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
     const auto* found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
       return item.name == known.name && item.value >= known.least && item.value <= known.most;
     });
     require(found != std::end(kKnown),
-            "{}: expected tensor=, walk= or tall=, each 0 or 1, few=, a number of tiles a multiprocessor, parts=, "
-            "stages=2 to 4 or mixed=1 to 4, got '{}'",
+            "{}: expected tensor= or walk=, each 0 or 1, or few=, a number of tiles a multiprocessor, got '{}'",
             kVariable, item.text);
     options.*found->value = item.value;
   }
@@ -72,11 +61,25 @@ bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide
   return (asked < 0 ? wide : asked > 0) && scalar == Scalar::f32 && limits.arch >= 80;
 }
 
+LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar scalar, int32_t nodes, int multiprocessors,
+                       bool can_walk, int few) {
+  const auto blocks = [&](const LinearTiling& tiling) {
+    return (int64_t{nodes} + tiling.rows - 1) / tiling.rows * linear_column_tiles(problem, transposed, tiling);
+  };
+  if (blocks(linear_tiling(scalar, LinearSize::wide)) >= 2 * multiprocessors) return LinearSize::wide;
+  // One block that walks a multiprocessor is faster than the narrow ones that there would be instead, four or eight.
+  // What fewer nodes choose was measured, with narrow tiles.
+  constexpr int32_t kMany = 2048;
+  if (can_walk && nodes >= kMany && blocks(linear_walk_tiling()) >= multiprocessors) return LinearSize::wide;
+  const bool narrow = blocks(linear_tiling(scalar, LinearSize::narrow)) > int64_t{few} * multiprocessors;
+  return narrow ? LinearSize::narrow : LinearSize::few;
+}
+
 CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
                               bool tensor, const DeviceLimits& limits, const CubinCache& cache) {
   const bool wide_tensor = tensor && size == LinearSize::wide && scalar == Scalar::f32;
   const LinearTiling tiling =
-      wide_tensor && walks(problem, transposed, limits) ? walk_tiling() : linear_tiling(scalar, size, tensor);
+      wide_tensor && walks(problem, transposed, limits) ? linear_walk_tiling() : linear_tiling(scalar, size, tensor);
   const std::string source = node_linear_source(problem, transposed, scalar, tiling);
   return {tiling, cached_compile(cache, source, "node_linear", limits.arch),
           compile_fixed("group_rows", limits.arch, cache)};
@@ -93,8 +96,9 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
                         const bool tensor = on_tensor_cores(scalar, limits, size);
                         CompiledLinear made = compile_linear(*problem, transposed, scalar, size, tensor, limits, cache);
-                        const int threads = made.tiling.threads();
-                        return std::vector<CompiledPart>{{std::move(made.cubin), "", threads, 1},
+                        const LinearTiling& t = made.tiling;
+                        return std::vector<CompiledPart>{{std::move(made.cubin), "", t.threads(), t.min_blocks(scalar),
+                                                          t.dynamic_shared(transposed)},
                                                          {std::move(made.group_rows), "", kGroupThreads, 1}};
                       }});
     }
@@ -112,16 +116,15 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
       scalar_(scalar),
       limits_(device_limits(current_device())),
       tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)},
-      few_(linear_options().few) {}
+      few_(linear_options().few) {
+  for (const bool transposed : {false, true})
+    walks_[transposed] = tensor_[true] && walks(*problem_, transposed, limits_);
+}
 
 const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool aligned) const {
-  const auto blocks = [&](LinearSize size) {
-    const LinearTiling tiling = linear_tiling(scalar_, size);
-    return (int64_t{nodes} + tiling.rows - 1) / tiling.rows * linear_column_tiles(*problem_, transposed, tiling);
-  };
-  LinearSize size = blocks(LinearSize::wide) >= 2 * limits_.multiprocessors ? LinearSize::wide : LinearSize::narrow;
-  if (size == LinearSize::narrow && blocks(LinearSize::narrow) <= int64_t{few_} * limits_.multiprocessors)
-    size = LinearSize::few;
+  // Whether operands are aligned does not matter here: groups of rows are made before they are known.
+  const LinearSize size =
+      linear_size(*problem_, transposed, scalar_, nodes, limits_.multiprocessors, walks_[transposed], few_);
   const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
   return *variants_.get({transposed, size, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
@@ -137,7 +140,7 @@ std::shared_ptr<const NodeLinear::WalkParts> NodeLinear::walk_parts(int64_t grou
                                                                     const LinearTiling& tiling) const {
   return walk_parts_.get({groups, transposed}, [&] {
     const int64_t slots = int64_t{limits_.multiprocessors} * tiling.min_blocks(scalar_);
-    const auto parts = linear_walk_parts(*problem_, transposed, groups, slots, linear_options().parts);
+    const auto parts = linear_walk_parts(*problem_, transposed, groups, slots);
     auto made = std::make_unique<WalkParts>();
     made->count = static_cast<int>(parts.size());
     unsigned short tiles = 0;

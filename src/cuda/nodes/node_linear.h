@@ -48,7 +48,7 @@ class NodeLinear {
   };
 
   NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scalar);
-  /// The tiling that keeps the device busy for this many nodes; `aligned`: operands are, as tensor cores need them.
+  /// Of linear_size() for this many nodes; `aligned`: operands are, as tensor cores need them.
   const Variant& variant(int32_t nodes, bool transposed, bool aligned) const;
   int64_t groups(const LinearOperands& operands, const Variant& kernels) const;
   /// How blocks that walk share the column tiles (linear_walk_parts).
@@ -62,6 +62,7 @@ class NodeLinear {
   Scalar scalar_;
   DeviceLimits limits_;
   bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
+  bool walks_[2];   ///< by transposed: wide tiles walk where operands are aligned
   int few_;         ///< linear_options()
   mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
   mutable Kept<std::tuple<int64_t, bool>, WalkParts> walk_parts_;       ///< by groups, transposed
@@ -72,10 +73,8 @@ struct LinearOptions {
   int tensor = -1;  ///< 1: all maps in fp32 on tensor cores, 0: none, -1: those with wide tiles
   /// Tiles for few nodes are taken where there would be at most so many narrow ones a multiprocessor; 0: never.
   int few = 1;
-  /// 0: of wide tiles on tensor cores a block computes one, 1: where they can, blocks walk through several, in `parts`
-  /// parts a row group (0: as many as seem best), with `stages` steps in shared memory and `mixed` eights that the
-  /// compiler may mix (0: the usual ones), and with tall=1 in warps of 64 rows.
-  int walk = 1, parts = 0, stages = 0, mixed = 0, tall = 0;
+  /// 0: of wide tiles on tensor cores a block computes one; 1: where they can, blocks walk through several.
+  int walk = 1;
 };
 /// Throws Error for another text of the variable.
 LinearOptions linear_options();
@@ -84,6 +83,11 @@ LinearOptions linear_options();
 /// which many nodes take, unless linear_options() says otherwise. Narrow ones are as fast without
 /// (docs/notebook/pace.md).
 bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide);
+
+/// The tiling for this many nodes on a device of so many multiprocessors; can_walk: whether blocks of its wide tiles
+/// do; few: LinearOptions::few.
+LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar scalar, int32_t nodes, int multiprocessors,
+                       bool can_walk, int few);
 
 /// Machine code of one tiling, through the cache. Throws Error when it does not compile.
 struct CompiledLinear {

@@ -115,7 +115,7 @@ int LinearTiling::dynamic_shared(bool transposed) const {
   return walks ? stages * (rows * depth + weights) * static_cast<int>(sizeof(float)) : 0;
 }
 
-LinearTiling linear_walk_tiling(bool tall) { return {128, 64, 32, tall ? 8 : 4, 8, 3, 1, 1, true, 2}; }
+LinearTiling linear_walk_tiling() { return {128, 64, 32, 8, 8, 3, 1, 2, true, 2}; }
 
 bool linear_walks(const LinearProblem& problem, bool transposed) {
   for (const Irreps* irreps : {&problem.in, &problem.out}) {
@@ -126,7 +126,7 @@ bool linear_walks(const LinearProblem& problem, bool transposed) {
 }
 
 std::vector<std::vector<int>> linear_walk_parts(const LinearProblem& problem, bool transposed, int64_t groups,
-                                                int64_t slots, int parts) {
+                                                int64_t slots) {
   const LinearTiling tiling = linear_walk_tiling();
   const std::vector<ColumnTile> tiles = column_tiles(problem, transposed, tiling);
   // In halves of what eight channels of a narrow tile take. A tile's end and a block's beginning take some, too.
@@ -144,7 +144,7 @@ std::vector<std::vector<int>> linear_walk_parts(const LinearProblem& problem, bo
   std::vector<std::vector<int>> best;
   int64_t least = 0;
   const int most = static_cast<int>(std::min<int64_t>(kMostWalkParts, std::max<size_t>(tiles.size(), 1)));
-  for (int count = parts > 0 ? std::min(parts, most) : 1; count <= most; ++count) {
+  for (int count = 1; count <= most; ++count) {
     // The largest tile that is left goes to the part that has least.
     std::vector<std::pair<int64_t, std::vector<int>>> made(count);
     for (const int tile : order) {
@@ -162,7 +162,6 @@ std::vector<std::vector<int>> linear_walk_parts(const LinearProblem& problem, bo
         best.push_back(std::move(part.second));
       }
     }
-    if (parts > 0) break;
   }
   return best;
 }

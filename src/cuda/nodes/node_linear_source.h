@@ -34,16 +34,14 @@ enum class LinearSize { few, narrow, wide };
 /// tensor: on tensor cores, for fp32 alone and not for few nodes; as many rows as without.
 LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor = false);
 /// What wide tiles on tensor cores have instead, with as many rows, where linear_walks() and shared memory allow it.
-/// tall: half the warps, each with twice the rows.
-LinearTiling linear_walk_tiling(bool tall = false);
+LinearTiling linear_walk_tiling();
 /// Whether blocks can walk through the map's column tiles: all multiplicities are multiples of four, tiles not too
 /// many.
 bool linear_walks(const LinearProblem& problem, bool transposed);
 /// The column tiles of each part of a row group's work, by descending work of the parts, for `groups` groups on a
 /// device that holds `slots` blocks at a time: as many parts as make rounds of blocks end full, of about equal work.
-/// `parts` above zero: so many.
 std::vector<std::vector<int>> linear_walk_parts(const LinearProblem& problem, bool transposed, int64_t groups,
-                                                int64_t slots, int parts = 0);
+                                                int64_t slots);
 /// Column tiles of all blocks and components: the second dimension of the grid.
 int linear_column_tiles(const LinearProblem& problem, bool transposed, const LinearTiling& tiling);
 

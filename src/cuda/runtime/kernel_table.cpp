@@ -83,7 +83,8 @@ std::vector<KernelUse> kernels_of(const KernelResult& result, const DeviceLimits
     const int threads = result.parts[part].threads;
     for (const KernelResources& kernel : result.parts[part].cubin.kernels) {
       KernelUse use{kernel.name, kernel, threads, 0, part == 0};
-      if (threads > 0) use.occupancy = occupancy(limits, {threads, kernel.registers, kernel.shared_bytes});
+      use.resources.shared_bytes += result.parts[part].dynamic_shared;
+      if (threads > 0) use.occupancy = occupancy(limits, {threads, kernel.registers, use.resources.shared_bytes});
       uses.push_back(std::move(use));
     }
   }

@@ -27,9 +27,10 @@ struct OpCall {
 /// Machine code that one kernel's launcher loads, and how it is launched.
 struct CompiledPart {
   Cubin cubin;
-  std::string plan;    ///< the schedule in words; "" for small helpers
-  int threads = 0;     ///< a block; 0: not planned
-  int min_blocks = 1;  ///< blocks a multiprocessor that were planned for
+  std::string plan;        ///< the schedule in words; "" for small helpers
+  int threads = 0;         ///< a block; 0: not planned
+  int min_blocks = 1;      ///< blocks a multiprocessor that were planned for
+  int dynamic_shared = 0;  ///< bytes a block that a launch asks for beside what the kernels declare
 };
 
 /// A kernel with the small ones launched beside it.
@@ -48,11 +49,11 @@ struct KernelResult {
 
 /// One kernel of a module as it was compiled.
 struct KernelUse {
-  std::string name;  ///< its entry in the module
-  KernelResources resources;
-  int threads = 0;       ///< a block; 0: not planned
-  double occupancy = 0;  ///< theoretical, 0 to 1; 0 where threads are not planned
-  bool main = false;     ///< in the module that the job is named after, not in a helper's
+  std::string name;           ///< its entry in the module
+  KernelResources resources;  ///< dynamic shared memory with the static
+  int threads = 0;            ///< a block; 0: not planned
+  double occupancy = 0;       ///< theoretical, 0 to 1; 0 where threads are not planned
+  bool main = false;          ///< in the module that the job is named after, not in a helper's
 };
 
 /// Every kernel of a result, those of the main module first.

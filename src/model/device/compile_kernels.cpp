@@ -96,7 +96,7 @@ std::vector<KernelReport> Model::compile_kernels(const KernelOptions& options) c
       report.plan = result.parts.front().plan;
       for (const cuda::KernelResources& kernel : result.parts.front().cubin.kernels) {
         report.registers = std::max(report.registers, kernel.registers);
-        report.shared_bytes = std::max(report.shared_bytes, kernel.shared_bytes);
+        report.shared_bytes = std::max(report.shared_bytes, kernel.shared_bytes + result.parts.front().dynamic_shared);
         report.spill_bytes += kernel.spill_bytes;
       }
     }
