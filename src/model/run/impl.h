@@ -2,6 +2,7 @@
 // The state of a loaded model; load.cpp makes it, compute.cpp runs it.
 #include <torch/csrc/jit/api/module.h>
 
+#include <array>
 #include <optional>
 
 #include "core/system_list.h"
@@ -9,6 +10,7 @@
 #include "model/file/metadata.h"
 #include "model/run/choose_device.h"
 #include "model/run/radial_tables.h"
+#include "model/run/systems_ahead.h"
 
 namespace clebsch {
 
@@ -36,14 +38,15 @@ struct Model::Impl {
   at::Tensor features, feature_types;
   at::Tensor grades;               ///< of these features, on the host; undefined until a device has been asked for them
   std::unique_ptr<DeviceRun> run;  ///< on the CPU without padding: none
-  std::vector<std::string> messages;  ///< for the caller to show
-  PairListView pairs;                 ///< of set_neighbours()
-  int64_t pairs_version = 0;          ///< counts lists; 0: none yet
-  SystemList systems;                 ///< of compute() of systems
-  FoundPairs found;                   ///< its pairs, on the CPU
-  int64_t systems_version = -1;       ///< `pairs_version` of its list; -1: there is none
-  int64_t lists = 0;                  ///< how many there were
-  std::vector<double> covariance;     ///< of training features; empty: no grade
+  std::vector<std::string> messages;              ///< for the caller to show
+  PairListView pairs;                             ///< of set_neighbours()
+  int64_t pairs_version = 0;                      ///< counts lists; 0: none yet
+  SystemList systems;                             ///< of compute() of systems
+  std::array<SystemsAhead, Model::kAhead> ahead;  ///< of prepare_systems()
+  FoundPairs found;                               ///< its pairs, on the CPU
+  int64_t systems_version = -1;                   ///< `pairs_version` of its list; -1: there is none
+  int64_t lists = 0;                              ///< how many there were
+  std::vector<double> covariance;                 ///< of training features; empty: no grade
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, col_counts, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;
