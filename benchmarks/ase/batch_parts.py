@@ -4,7 +4,8 @@
 the host and with ones that wait for it, with and without forces; the model's own time of an atom for a structure of
 8,000 atoms, for the graph of a batch and for a step from a batch's positions, so that kernels that are slower in a
 batch are told from search, lists and transfers; the host's parts one after the other; the longest times in which the
-GPU does nothing, and its kernels by name in a batch beside those of the large structure, microseconds an atom. 15 s on a GPU.
+GPU does nothing, and its kernels by name in a batch beside those of the large structure, microseconds an atom.
+Takes 15 s on a GPU.
 `--device cpu --count 12 --large 3` rehearses the host's parts.
 """
 

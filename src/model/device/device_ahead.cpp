@@ -38,9 +38,8 @@ void DeviceRun::start(int place, const SystemList& list, int64_t version, const 
   DeviceAhead& ahead = ahead_[place];
   const SystemsView& systems = list.points();
   const int64_t pairs = ahead.search->pairs(), atoms = std::max(systems.atoms, room);
-  Capacity need{atoms, atoms, 0};
   const PointCapacity points{atoms, pairs, systems.count, true};
-  const bool grows = outgrown(need);
+  const bool grows = outgrown({atoms, atoms, 0});
   const bool changes = grows || !from_points_ || exchanged_ || !points_ ||
                        !points_->holds(points, buffers_->capacity().rows) ||
                        (!keeps_features_ && keeps_features(model_, request));
@@ -49,13 +48,27 @@ void DeviceRun::start(int place, const SystemList& list, int64_t version, const 
   } else {
     staged_.wait();  // its transfers come from the areas that are filled below; it has begun, or soon will
   }
+  ahead.pending = false;
+  try {
+    put(ahead, list, version, graph, room, request, grows);
+  } catch (...) {
+    synchronize();  // nothing of it is under way when the caller tries again
+    throw;
+  }
+}
+
+void DeviceRun::put(DeviceAhead& ahead, const SystemList& list, int64_t version, const GraphView& graph, int32_t room,
+                    const Request& request, bool grows) {
+  const SystemsView& systems = list.points();
+  const int64_t pairs = ahead.search->pairs(), atoms = std::max(systems.atoms, room);
   prepare_for(true, false);
   prepare_for(request);
   if (grows) {
+    Capacity need{atoms, atoms, 0};
     need.edges = expected_edges(pairs, model_.metadata.shown.r_max, list.grid().cutoff);
     make_buffers(need);
   }
-  fit_points(points);
+  fit_points({atoms, pairs, systems.count, true});
   list_version_ = -1;
   buffers_->upload_nodes(graph);
   points_->upload(systems, *ahead.search);
@@ -63,7 +76,6 @@ void DeviceRun::start(int place, const SystemList& list, int64_t version, const 
   list_version_ = version;
   void* const stream = ops::current_stream(model_.device.device);
   staged_.note(stream);
-  ahead.pending = true;  // from here on the device may read the search's tensors
   run(wants_gradient(request), {});
   hand_over_features(request, graph.n_local);
   const at::Tensor& virials = points_->virials();
@@ -76,6 +88,7 @@ void DeviceRun::start(int place, const SystemList& list, int64_t version, const 
   start_copy(ahead.results.narrow(0, results_.numel(), virials.numel()), virials.view({-1}));
   start_copy(ahead.found, points_->found_on_device());
   ahead.done.note(stream);
+  ahead.pending = true;
   ahead.capacity = buffers_->capacity();
 }
 

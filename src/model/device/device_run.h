@@ -70,6 +70,9 @@ class DeviceRun {
   /// Frees nothing: when a device is broken, torch's functions that free pinned memory throw, and destructors of
   /// tensors may not, so the process would end.
   void leave_behind();
+  /// The part of start() behind which nothing is in its way.
+  void put(DeviceAhead& ahead, const SystemList& list, int64_t version, const GraphView& graph, int32_t room,
+           const Request& request, bool grows);
   /// Says where the next step's edges come from, positions and a pair list or else an uploaded graph, and whether
   /// features are exchanged.
   void prepare_for(bool points, bool exchanged);

@@ -159,10 +159,11 @@ class Evaluator:
             for number in range(len(batches)):
                 assert upcoming is not None
                 packed, place = upcoming.result(), number % _PLACES
+                under_way = packed.prepared and self._start(packed, place, room, found)
                 follows = number + 1
                 if follows < len(batches):
                     upcoming = pool.submit(self._prepared, structures, batches[follows], follows % _PLACES, ahead)
-                if packed.prepared and self._start(packed, place, room, found):
+                if under_way:
                     started.append((place, packed))
                     finish(1)
                     continue
