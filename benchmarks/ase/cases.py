@@ -154,8 +154,9 @@ class Mace(Calculator):
         self.results = {"energy": 0.0, "forces": self.forces_of([self.atoms])}
 
 
-def old_release(given: str | None) -> dict[str, str] | None:
-    """Environment of another release: a checkout with a build, or a folder with lib and python; None without one."""
+def old_release(given: str | None) -> tuple[dict[str, str], Path] | None:
+    """Environment of another release and its folder, a checkout with a build or one with lib and python; None without
+    one."""
     for folder in filter(None, [given, os.environ.get("CLEBSCH_OLD"), common.ROOT / ".gpu/old"]):
         folder = Path(folder)
         libraries = [folder / "lib/libclebsch.so", folder / "build/lib/libclebsch.so"]
@@ -164,9 +165,10 @@ def old_release(given: str | None) -> dict[str, str] | None:
         package = next((path for path in packages if (path / "clebsch/ase.py").is_file()), None)
         if library and package:
             cache = str(Path(tempfile.gettempdir()) / f"clebsch-old-kernels-{os.getuid()}")
-            return os.environ | {
+            environment = os.environ | {
                 "CLEBSCH_LIBRARY": str(library.resolve()),
                 "CLEBSCH_CACHE_DIR": cache,
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(package.resolve()), os.environ.get("PYTHONPATH")])),
             }
+            return environment, folder
     return None

@@ -7,15 +7,12 @@
 #include "core/errors.h"
 #include "model/device/device_run.h"
 #include "model/run/compute_points.h"
+#include "model/run/compute_systems.h"
 #include "model/run/guarded.h"
 #include "model/run/host_graph.h"
 #include "model/run/impl.h"
 
 namespace clebsch {
-namespace {
-
-/// Bins a cutoff: narrow ones spare the CPU candidates, wide ones keep the lanes of a GPU's warps busy.
-constexpr int kHostBins = 2, kDeviceBins = 1;
 
 bool on_gpu(const Model::Impl& model) { return model.run && !model.device.device.is_cpu(); }
 
@@ -28,15 +25,26 @@ void check_types(const Model::Impl& model, const SystemsView& systems) {
   require_types_in_use(model, systems.types, systems.atoms);
 }
 
-/// The list of these systems becomes the model's.
-void take_list(Model::Impl& model, int threads) {
-  const SystemsView& systems = model.systems.points();
-  const PairGrid& grid = model.systems.grid();
+PairListView pairs_of_systems_list(const SystemList& list, const std::vector<int32_t>& layer_rows) {
+  const SystemsView& systems = list.points();
   PairListView pairs;
   pairs.n_local = pairs.n_rows = pairs.n_nodes = pairs.n_points = systems.atoms;
   pairs.n_systems = std::max(systems.count, 1);
   pairs.types = systems.types;
-  pairs.systems = systems.count > 1 ? grid.system_of.data() : nullptr;
+  pairs.systems = systems.count > 1 ? list.grid().system_of.data() : nullptr;
+  pairs.layer_rows = layer_rows.data();
+  pairs.n_layers = static_cast<int>(layer_rows.size());
+  return pairs;
+}
+
+namespace {
+
+/// The list of these systems becomes the model's.
+void take_list(Model::Impl& model, int threads) {
+  const SystemsView& systems = model.systems.points();
+  const PairGrid& grid = model.systems.grid();
+  model.pair_layer_rows.assign(model.metadata.shown.layers, systems.atoms);
+  PairListView pairs = pairs_of_systems_list(model.systems, model.pair_layer_rows);
   if (!on_gpu(model)) {
     find_pairs(grid, systems, threads, model.found);
     pairs.row_ptr = model.found.row_ptr.data();
@@ -46,14 +54,12 @@ void take_list(Model::Impl& model, int threads) {
     return;
   }
   check_types(model, systems);
-  model.pair_layer_rows.assign(model.metadata.shown.layers, systems.atoms);
-  pairs.layer_rows = model.pair_layer_rows.data();
-  pairs.n_layers = model.metadata.shown.layers;
   model.pairs = pairs;
   ++model.pairs_version;
 }
 
-/// Energies and, where they were asked for, virials of the systems, from those of their atoms.
+}  // namespace
+
 void sum_systems(const SystemsView& systems, bool virials, Result& result) {
   const std::size_t count = static_cast<std::size_t>(systems.count);
   result.system_energies.resize(count);
@@ -75,8 +81,6 @@ void sum_systems(const SystemsView& systems, bool virials, Result& result) {
     }
   }
 }
-
-}  // namespace
 
 void Model::compute(const SystemsView& systems, const SystemsOptions& options, const Request& wanted, Result& result) {
   Impl& model = *impl_;

@@ -276,6 +276,18 @@ class Model {
   /// does.
   void compute(const SystemsView& systems, const SystemsOptions& options, const Request& request, Result& result);
 
+  /// compute() of several systems in three calls, so that a GPU need not wait for the host between two batches. Each
+  /// batch has a place, 0 to kAhead - 1, from prepare_systems() to finish_systems(). prepare_systems() makes its list,
+  /// without a skin; another thread may call it for one place while others are started or finished. start_systems()
+  /// hands the GPU the work, behind that of a batch that was started before, and does not wait. finish_systems() waits
+  /// for the results, of energies, forces and virials alone, and returns the systems, which are valid until the place
+  /// is prepared again. At most two batches are started and not finished. Other calls may come in between. Throw Error
+  /// as compute() does; the place is free then. On the CPU finish_systems() does all the work.
+  static constexpr int kAhead = 3;
+  void prepare_systems(int place, const SystemsView& systems);
+  void start_systems(int place, int32_t room, const Request& request);
+  const SystemsView& finish_systems(int place, Request& request, Result& result);
+
   /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model
   /// must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. The arrays keep their
   /// addresses as long as graphs fit, and grow by 1.3 when one does not. `stream` is the caller's cudaStream_t (null:

@@ -247,6 +247,25 @@ class PythonModel : public torch::CustomClassHolder {
     return results_of_systems(systems, request, result_);
   }
 
+  /// compute_systems() in three calls (Model::prepare_systems), of the place of a batch.
+  void prepare_systems(int64_t place, const at::Tensor& positions, const at::Tensor& cells, const at::Tensor& periodic,
+                       const at::Tensor& starts, const at::Tensor& types) {
+    model_->prepare_systems(static_cast<int>(place), view_of_systems(positions, cells, periodic, starts, types));
+  }
+
+  void start_systems(int64_t place, int64_t room, bool forces, bool virial) {
+    require(room >= 0 && room < (int64_t{1} << 31), "start_systems: expected room for 0 to 2^31 atoms, got {}", room);
+    Request request{forces, virial, false, false, {}};
+    request.system_virials = virial;
+    model_->start_systems(static_cast<int>(place), static_cast<int32_t>(room), request);
+  }
+
+  Values finish_systems(int64_t place) {
+    Request request;
+    const SystemsView& systems = model_->finish_systems(static_cast<int>(place), request, result_);
+    return results_of_systems(systems, request, result_);
+  }
+
   /// compute_systems() of one system for callers to whom a microsecond counts: a single tensor (8 + k N), [messages,
   /// energy, virial, atomic energies, forces with `gradients`, grades with `graded`], virial in the order of
   /// compute_systems.
@@ -387,7 +406,10 @@ const auto kRegistration =
         .def("set_neighbours", &PythonModel::set_neighbours)
         .def("compute_positions", &PythonModel::compute_positions)
         .def("step_of_system", &PythonModel::step_of_system)
-        .def("compute_systems", &PythonModel::compute_systems);
+        .def("compute_systems", &PythonModel::compute_systems)
+        .def("prepare_systems", &PythonModel::prepare_systems)
+        .def("start_systems", &PythonModel::start_systems)
+        .def("finish_systems", &PythonModel::finish_systems);
 
 }  // namespace
 }  // namespace clebsch

@@ -109,6 +109,86 @@ def test_many_batches_share_one_recording():
     assert evaluator.model.last_run["captures"] == before
 
 
+def crystals(count: int, stretch: float = 1.0) -> list:
+    made = []
+    for k in range(count):
+        structure = diamond(2, seed=k)
+        cell = [structure.length * stretch * (1 + 0.0002 * k)] * 3
+        made.append(Atoms("C64", structure.positions, cell=[structure.length] * 3, pbc=True))
+        made[-1].set_cell(cell, scale_atoms=True)
+    return made
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_batches_ahead_as_batches_that_wait(recorded, within, monkeypatch):
+    """The same batches, the next one started before results of the last are read: equal, call after call."""
+    import clebsch
+
+    evaluator = clebsch.Evaluator(model_path(needs("nequip-S")), "cuda", "float64", max_atoms=640, cuda_graph=recorded)
+    made = crystals(63) + structures(9)[:10]
+    monkeypatch.setenv("CLEBSCH_BATCHES", "together")
+    expected = evaluator(made)
+    monkeypatch.setenv("CLEBSCH_BATCHES", "ahead")
+    for _ in range(4):
+        results = evaluator(made)
+        within({"energy": float(np.abs(results.energies - expected.energies).max()),
+                "forces": largest_error(results.forces, expected.forces),
+                "stress": largest_error([np.nan_to_num(results.stresses)], [np.nan_to_num(expected.stresses)])},
+               {"energy": 1e-8, "forces": 1e-8, "stress": 1e-8})  # fmt: skip
+
+
+def test_denser_batches_than_the_ones_before(within):
+    """More edges than the buffers have room for while the next batch is under way: both are computed again."""
+    import clebsch
+
+    path = model_path(needs("nequip-S"))
+    evaluator = clebsch.Evaluator(path, "cuda", "float64", max_atoms=640)
+    evaluator(crystals(40, 1.4))
+    made = crystals(20, 1.4) + crystals(20, 0.95)
+    expected = clebsch.evaluate(made, path, "cpu", dtype="float64")
+    for _ in range(3):
+        results = evaluator(made)
+        within({"energy": float(np.abs(results.energies - expected.energies).max()) / 64,
+                "forces": largest_error(results.forces, expected.forces)},
+               {"energy": 1e-9, "forces": 1e-8})  # fmt: skip
+
+
+def test_energies_alone_have_a_recording_of_their_own(within):
+    """In turn with steps with forces, whose results stay right."""
+    import clebsch
+
+    evaluator = clebsch.Evaluator(model_path(needs("nequip-S")), "cuda", "float64", max_atoms=640)
+    made = crystals(40)
+    expected = evaluator(made)
+    for _ in range(3):
+        alone = evaluator(made, forces=False, stress=False)
+        whole = evaluator(made)
+        within({"alone": float(np.abs(alone.energies - expected.energies).max()),
+                "forces": largest_error(whole.forces, expected.forces)}, {"alone": 1e-9, "forces": 1e-8})  # fmt: skip
+    assert evaluator.model.last_run["replayed"] and evaluator.model.last_run["captures"] == 2
+    one = clebsch.Evaluator(model_path("nequip-S"), "cuda", "float64")
+    for _ in range(4):  # one batch of one structure, outputs of the step that was replayed
+        energies = one(made[:1], forces=False, stress=False).energies
+        forces = one(made[:1]).forces
+        within({"alone": abs(float(energies[0] - expected.energies[0])),
+                "forces": largest_error(forces, expected.forces[:1])}, {"alone": 1e-9, "forces": 1e-8})  # fmt: skip
+
+
+def test_structures_that_fail_among_batches_that_follow():
+    import clebsch
+    from clebsch.errors import ClebschError
+
+    evaluator = clebsch.Evaluator(model_path(needs("nequip-S")), "cuda", "float32", max_atoms=640)
+    made = crystals(40)
+    expected = evaluator(made)
+    for wrong in (3, 17, 39):
+        made[wrong].positions[5, 1] = np.inf
+        with pytest.raises(ClebschError, match=rf"structure {wrong}: expected finite positions.*atom 5"):
+            evaluator(made)
+        made[wrong] = crystals(40)[wrong]
+    np.testing.assert_allclose(evaluator(made).energies, expected.energies, rtol=1e-6)
+
+
 @pytest.mark.sanitize
 def test_small_batches_without_recording(within):
     import clebsch

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from ase import Atoms
 
 import cases
 import clebsch
 import structures
-from clebsch.batch import _batches
+from clebsch.batch import _batches, _filled, _Packed
 from clebsch.errors import ClebschError
 
 pytestmark = pytest.mark.usefixtures("needs_library")
@@ -27,8 +28,15 @@ def mixed() -> list[Atoms]:
     return [*made, far, Atoms("OH", [[0, 0, 0], [900.0, 0, 0]])]
 
 
+@pytest.fixture(params=["together", "ahead"])
+def batches(request, monkeypatch) -> str:
+    """Batches one by one, and as on a GPU: the next is started before results of the last are fetched."""
+    monkeypatch.setenv("CLEBSCH_BATCHES", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("max_atoms", [1, 20, 1000])
-def test_as_the_calculator(max_atoms, exported):
+def test_as_the_calculator(max_atoms, exported, batches):
     from clebsch.ase import ClebschCalculator
 
     all_of_them = mixed()
@@ -70,7 +78,7 @@ def test_stress_by_finite_differences(exported):
     np.testing.assert_allclose(results.stresses[0], expected, rtol=0, atol=2e-6 * np.abs(expected).max())
 
 
-def test_what_is_asked_for(exported):
+def test_what_is_asked_for(exported, batches):
     evaluator = clebsch.Evaluator(exported(CASE), "cpu", max_atoms=30)
     chosen = mixed()[:3]
     whole, energies = evaluator(chosen), clebsch.evaluate(chosen, evaluator, forces=False, stress=False)
@@ -93,7 +101,7 @@ def test_no_structures_for_a_model_that_is_not_loaded(exported, monkeypatch):
     assert len(none) == 0 and none.atomic_energies == [] and none.stresses.shape == (0, 6)
 
 
-def test_errors_name_the_structure(exported):
+def test_errors_name_the_structure(exported, batches):
     chosen = mixed()
     chosen[4].positions[0, 1] = np.inf
     with pytest.raises(ClebschError, match=r"structure 4: expected finite positions.*atom 0"):
@@ -122,6 +130,81 @@ def test_memory_that_runs_out_halves_the_batch(exported, monkeypatch):
     results = evaluator(chosen)
     assert max(sizes) > 40
     np.testing.assert_allclose(results.energies, expected.energies, rtol=1e-12)
+
+
+@pytest.mark.parametrize("call", ["prepare_systems", "start_systems", "finish_systems"])
+def test_memory_that_runs_out_ahead(call, exported, monkeypatch):
+    """Whichever call fails, that batch is computed in parts and the others as they are, all in their places."""
+    monkeypatch.setenv("CLEBSCH_BATCHES", "ahead")
+    evaluator = clebsch.Evaluator(exported(CASE), "cpu", dtype="float64", max_atoms=40)
+    chosen = mixed()
+    expected, told = evaluator(chosen), []
+    work, calls, computed = getattr(evaluator.model, call), [], []
+    together = evaluator.model.compute_systems
+
+    def sometimes(place, *rest, **options):
+        calls.append(place)
+        if len(calls) % 2 == 0:
+            if call == "finish_systems":
+                work(place)
+            raise ClebschError("out of memory")
+        return work(place, *rest, **options)
+
+    def short_of_memory(positions, cells, *rest, **options):
+        computed.append(len(cells))
+        if len(cells) > 1:
+            raise ClebschError("out of memory")
+        return together(positions, cells, *rest, **options)
+
+    monkeypatch.setattr(evaluator.model, call, sometimes)
+    monkeypatch.setattr(evaluator.model, "compute_systems", short_of_memory)
+    results = evaluator(chosen, progress=lambda what, done, total: told.append(done))
+    assert len(calls) >= 3 and set(calls) <= {0, 1, 2} and max(computed) > 1
+    assert told == sorted(told) and told[-1] == len(chosen)
+    np.testing.assert_allclose(results.energies, expected.energies, rtol=1e-12)
+    for got, wanted in zip(results.forces, expected.forces, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12 * max(1.0, np.abs(wanted).max(initial=0)))
+
+
+def test_places_are_used_in_order(exported):
+    """What the three calls refuse; a place that failed is free."""
+    model = clebsch.Evaluator(exported(CASE), "cpu", dtype="float64").model
+    chosen = mixed()[:2]
+    arrays = _Packed.of(chosen, [0, 1])
+    types = torch.zeros(len(arrays.positions), dtype=torch.int32)
+    given = (*map(torch.from_numpy, (arrays.positions, arrays.cells, arrays.periodic, arrays.starts)), types)
+    for call in (lambda: model.start_systems(0), lambda: model.finish_systems(0)):
+        with pytest.raises(ClebschError, match="expected the call that comes before it"):
+            call()
+    with pytest.raises(ClebschError, match="expected a place of 0 to 2, got 3"):
+        model.prepare_systems(3, *given)
+    with pytest.raises(ClebschError, match="expected types of 0 to 2, got 7 at atom 0"):
+        model.prepare_systems(0, *given[:4], types + 7)
+    with pytest.raises(ClebschError, match="the call that comes before it"):
+        model.start_systems(0)
+    expected = model.compute_systems(*given, skin=0.0)
+    model.prepare_systems(1, *given)
+    model.start_systems(1)
+    model.prepare_systems(0, *given)
+    model.start_systems(0, virial=False)
+    for place in (1, 0):
+        got = model.finish_systems(place)
+        assert ("virials" in got) == (place == 1)
+        for name in set(got) & {"energies", "forces", "virials"}:
+            torch.testing.assert_close(got[name], expected[name], rtol=1e-12, atol=1e-12)
+
+
+def test_batches_are_of_equal_sizes():
+    assert [len(batch) for batch in _batches([64] * 1000, 16384)] == [250] * 4
+    assert [len(batch) for batch in _batches([64] * 257, 16384)] == [129, 128]
+    rng = np.random.default_rng(1)
+    for most, largest in ((1000, 60), (500, 400), (300, 500)):
+        sizes = rng.integers(0, largest, 300).tolist()
+        made = _batches(sizes, most)
+        totals = [sum(sizes[k] for k in batch) for batch in made]
+        assert sorted(k for batch in made for k in batch) == list(range(300))
+        assert all(total <= most or len(batch) == 1 for total, batch in zip(totals, made, strict=True))
+        assert len(made) <= len(_filled(np.argsort(-np.array(sizes), kind="stable").tolist(), sizes, most))
 
 
 def test_batches_are_full_and_alike():

@@ -97,6 +97,45 @@ TEST_P(OfSystems, ListsOfOtherKindsInTurn) {
   expect_as_alone(none, true);
 }
 
+TEST_P(OfSystems, PreparedAndStartedAhead) {
+  std::mt19937_64 random(17);
+  const Systems batches[] = {systems_of_all_kinds(random), systems_of_all_kinds(random), systems_of_all_kinds(random)};
+  Request request, told;
+  request.system_virials = true;
+  Result expected[3], got;
+  for (int k = 0; k < 3; ++k) plain_->compute(batches[k].view(), {0.0, 0}, request, expected[k]);
+  const auto finish = [&](int k) {
+    SCOPED_TRACE(k);
+    const SystemsView& systems = model_->finish_systems(k, told, got);
+    EXPECT_EQ(systems.count, batches[k].view().count);
+    expect_same(got.system_energies, expected[k].system_energies, "energies");
+    expect_same(got.forces, expected[k].forces, "forces");
+    expect_same(got.system_virials, expected[k].system_virials, "virials");
+  };
+  for (int round = 0; round < 2; ++round) {
+    model_->prepare_systems(0, batches[0].view());
+    model_->start_systems(0, 300, request);
+    model_->prepare_systems(1, batches[1].view());
+    model_->start_systems(1, 300, request);
+    finish(0);
+    model_->prepare_systems(2, batches[2].view());
+    expect_as_alone(batches[0], true);  // another call in between
+    model_->start_systems(2, 0, request);
+    finish(1);
+    finish(2);
+  }
+  EXPECT_THROW(model_->finish_systems(2, told, got), Error);
+  EXPECT_THROW(model_->start_systems(2, 0, request), Error);
+  EXPECT_THROW(model_->prepare_systems(3, batches[0].view()), Error);
+  Systems wrong = batches[0];
+  wrong.types[3] = 9;
+  EXPECT_THROW(model_->prepare_systems(0, wrong.view()), Error);
+  EXPECT_THROW(model_->start_systems(0, 0, request), Error);
+  model_->prepare_systems(0, batches[0].view());
+  request.outputs = {"atomic_energy"};
+  EXPECT_THROW(model_->start_systems(0, 0, request), Error);
+}
+
 TEST_P(OfSystems, WhatFailsLeavesNoList) {
   std::mt19937_64 random(5);
   const Systems systems = systems_of_all_kinds(random);

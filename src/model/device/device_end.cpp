@@ -10,18 +10,28 @@ DeviceRun::~DeviceRun() {
     synchronize();
     release();
     search_.reset();
+    for (DeviceAhead& ahead : ahead_) {
+      ahead.search.reset();
+      ahead.results = ahead.found = at::Tensor();
+    }
   } catch (...) {  // a broken device has nothing left to wait for
     leave_behind();
   }
 }
 
 void DeviceRun::leave_behind() {
-  static_cast<void>(last_.release());
+  for (std::shared_ptr<Evaluation>* kept : {&last_, &recorded_[0], &recorded_[1]})
+    static_cast<void>(new std::shared_ptr<Evaluation>(std::move(*kept)));
   static_cast<void>(segments_.release());
   static_cast<void>(graph_.release());
   static_cast<void>(buffers_.release());
   static_cast<void>(points_.release());
   static_cast<void>(search_.release());
+  for (DeviceAhead& ahead : ahead_) {
+    static_cast<void>(ahead.search.release());
+    static_cast<void>(ahead.results.unsafeReleaseTensorImpl());
+    static_cast<void>(ahead.found.unsafeReleaseTensorImpl());
+  }
   for (at::Tensor* tensor : {&results_, &staged_results_, &extra_, &staged_extra_, &staged_grades_})
     static_cast<void>(tensor->unsafeReleaseTensorImpl());
 }

@@ -26,16 +26,16 @@ namespace {
 /// How many graphs in a row must be far below the capacities before the buffers shrink.
 constexpr int kSmallSteps = 8;
 
-double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
 bool allowed_by_environment() {
   const char* text = std::getenv("CLEBSCH_CUDA_GRAPH");
   return (!text || std::strcmp(text, "0") != 0) && !ops::checks_device_indices();
 }
 
 }  // namespace
+
+double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
 
 DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
     : model_(model), deterministic_(deterministic), wants_graph_(cuda_graph && allowed_by_environment()) {
@@ -60,11 +60,12 @@ bool DeviceRun::outgrown(const Capacity& need) {
 
 void DeviceRun::forget_recording() {
   last_.reset();  // it lives in the recording's memory, as do features
+  for (auto& recorded : recorded_) recorded.reset();
   model_.features = model_.grades = at::Tensor();
   features_marked_ = false;
   graph_.reset();
   if (segments_) segments_->forget();
-  warm_steps_ = 0;
+  warm_steps_[0] = warm_steps_[1] = 0;
 }
 
 void DeviceRun::prepare_for(bool points, bool exchanged) {
@@ -78,7 +79,8 @@ void DeviceRun::prepare_for(bool points, bool exchanged) {
 void DeviceRun::make_buffers(const Capacity& need) {
   const Capacity capacity = grown(buffers_ ? buffers_->capacity() : Capacity{}, need);
   const c10::Device device = model_.device.device;
-  const bool recorded = (graph_ && graph_->recorded()) || (segments_ && segments_->recorded() > 0);
+  const bool recorded =
+      (graph_ && (graph_->recorded(0) || graph_->recorded(1))) || (segments_ && segments_->recorded() > 0);
   release();  // before the new ones are made
   const auto in_use = std::find(model_.in_use.begin(), model_.in_use.end(), true);
   auto buffers = std::make_unique<DeviceBuffers>(device, capacity, model_.metadata.shown.layers,
@@ -131,7 +133,7 @@ void DeviceRun::evaluate(bool gradients) {
   at::Tensor edge_vec = b.edge_vec().detach();
   edge_vec.requires_grad_(gradients);
   last_.reset();
-  auto made = std::make_unique<Evaluation>();
+  auto made = std::make_shared<Evaluation>();
   made->outputs = keeps_features_
                       ? run_layers(model_, edge_vec, b.types(), b.graph_list(deterministic_), made->features)
                       : run_forward(model_, edge_vec, b.types(), b.graph_list(deterministic_));
@@ -199,11 +201,13 @@ void DeviceRun::sum_on_device(const at::Tensor& gradient, double* forces, double
 #endif
 }
 
-void DeviceRun::try_to_record() {
+void DeviceRun::try_to_record(bool gradients) {
   std::string reason;
   try {
     last_.reset();
-    graph_->record(*stream_, [&] { evaluate(true); });
+    graph_->record(
+        *stream_, [&] { evaluate(gradients); }, gradients);
+    recorded_[gradients] = last_;
     ++report_.captures;
     return;
   } catch (const c10::OutOfMemoryError&) {
@@ -216,6 +220,7 @@ void DeviceRun::try_to_record() {
 }
 
 void DeviceRun::give_up_recording(const std::string& reason) {
+  for (auto& recorded : recorded_) recorded.reset();
   graph_.reset();
   wants_graph_ = false;
   model_.messages.push_back("steps are not recorded as a CUDA graph, which makes small systems slower: " + reason);
@@ -239,7 +244,7 @@ void DeviceRun::run_segments(bool gradients, const Exchanging& with) {
   segments_->run(*buffers_, deterministic_, ends, with, gradients);
   report_.replayed = segments_->replayed();
   report_.captures += segments_->recorded() - before;
-  last_ = std::make_unique<Evaluation>();
+  last_ = std::make_shared<Evaluation>();
   last_->outputs.insert("atomic_energy", results_.narrow(0, 9, buffers_->capacity().rows));
   if (gradients) last_->gradient = segments_->gradient();
   if (keeps_features_) last_->features = segments_->features();
@@ -255,9 +260,10 @@ void DeviceRun::run_whole(bool gradients) {
       give_up_recording(reason);
     }
   }
-  if (gradients && graph_ && !graph_->recorded() && warm_steps_ >= kWarmSteps) try_to_record();
-  if (graph_ && graph_->recorded()) {
-    graph_->replay(*stream_);
+  if (graph_ && !graph_->recorded(gradients) && warm_steps_[gradients] >= kWarmSteps) try_to_record(gradients);
+  if (graph_ && graph_->recorded(gradients)) {
+    graph_->replay(*stream_, gradients);
+    last_ = recorded_[gradients];
     report_.replayed = true;
   } else if (graph_) {
     // The steps before a recording use its memory pool as well, so that the recording reuses what they free.
@@ -265,7 +271,7 @@ void DeviceRun::run_whole(bool gradients) {
   } else {
     evaluate(gradients);
   }
-  if (gradients) ++warm_steps_;
+  ++warm_steps_[gradients];
 }
 
 void DeviceRun::extra_virials(const Request& request) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "model/device/cuda_graph.h"
+#include "model/device/device_ahead.h"
 #include "model/device/device_buffers.h"
 #include "model/device/device_segments.h"
 #include "model/device/pair_search.h"
@@ -34,6 +35,12 @@ class DeviceRun {
   /// step's update(). graph as above, `room` as SystemsOptions says.
   void compute(const SystemList& list, int64_t version, const GraphView& graph, int32_t room, const Request& request,
                Result& result);
+  /// As Model::prepare_systems(), start_systems() and finish_systems(), of a list that is ready. finish() returns false
+  /// when there were more edges than room: the results are then those of no systems.
+  void prepare(int place, const SystemList& list);
+  void start(int place, const SystemList& list, int64_t version, const GraphView& graph, int32_t room,
+             const Request& request);
+  bool finish(int place, const SystemList& list, const Request& request, Result& result);
   /// As Model::reserve and Model::compute_reserved.
   DeviceGraph reserve(const Capacity& need, void* stream);
   DeviceResult compute_reserved(int32_t rows, const Request& request, void* stream, Result& result,
@@ -63,6 +70,9 @@ class DeviceRun {
   /// Frees nothing: when a device is broken, torch's functions that free pinned memory throw, and destructors of
   /// tensors may not, so the process would end.
   void leave_behind();
+  /// The part of start() behind which nothing is in its way.
+  void put(DeviceAhead& ahead, const SystemList& list, int64_t version, const GraphView& graph, int32_t room,
+           const Request& request, bool grows);
   /// Says where the next step's edges come from, positions and a pair list or else an uploaded graph, and whether
   /// features are exchanged.
   void prepare_for(bool points, bool exchanged);
@@ -90,7 +100,7 @@ class DeviceRun {
   void run(bool gradients, const Exchanging& with);
   void run_whole(bool gradients);
   void run_segments(bool gradients, const Exchanging& with);
-  void try_to_record();
+  void try_to_record(bool gradients);
   void give_up_recording(const std::string& reason);
   void extra_virials(const Request& request);
   void order_streams(void* stream, bool before);
@@ -108,6 +118,7 @@ class DeviceRun {
   std::optional<c10::Stream> stream_;  ///< all work; none on the CPU
 #ifdef CLEBSCH_HAS_CUDA
   cuda::StreamOrder order_, features_order_, grades_order_;
+  cuda::StreamMark staged_;  ///< the transfers to the device of the last start()
 #endif
   std::optional<c10::Stream> grades_stream_;  ///< of grades alone; made when they are first wanted
   std::unique_ptr<DeviceBuffers> buffers_;
@@ -119,12 +130,15 @@ class DeviceRun {
   int64_t searched_ = -1;             ///< of the list in search_
   std::unique_ptr<CudaGraph> graph_;  ///< of a step without exchanges
   std::unique_ptr<DeviceSegments> segments_;  ///< steps with exchanges; made with the first
-  std::unique_ptr<Evaluation> last_;
-  at::Tensor results_, staged_results_;  ///< fp64: virial (9), energies (N), forces (M,3)
-  at::Tensor extra_, staged_extra_;      ///< fp64: atom virials (M,6), centroid virials (M,9)
-  at::Tensor staged_grades_;             ///< fp64 (N); made when they are first wanted
-  int warm_steps_ = 0;                   ///< with these buffers
-  int small_steps_ = 0;                  ///< graphs in a row that were far below the capacities
+  std::shared_ptr<Evaluation> last_;
+  std::shared_ptr<Evaluation> recorded_[2];  ///< what replays without and with gradients leave
+  DeviceAhead ahead_[Model::kAhead];
+  std::optional<c10::Stream> search_stream_;  ///< of prepare(); made when it is first called
+  at::Tensor results_, staged_results_;       ///< fp64: virial (9), energies (N), forces (M,3)
+  at::Tensor extra_, staged_extra_;           ///< fp64: atom virials (M,6), centroid virials (M,9)
+  at::Tensor staged_grades_;                  ///< fp64 (N); made when they are first wanted
+  int warm_steps_[2] = {0, 0};                ///< with these buffers, without and with gradients
+  int small_steps_ = 0;                       ///< graphs in a row that were far below the capacities
   RunReport report_;
 };
 

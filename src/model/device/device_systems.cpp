@@ -7,16 +7,11 @@
 #include "model/device/device_scope.h"
 
 namespace clebsch {
-namespace {
 
-/// Edges among the pairs of a list that reaches farther than the cutoff: as many as a uniform density has, and some
-/// more.
 int64_t expected_edges(int64_t pairs, double cutoff, double reach) {
   const double part = std::min(1.0, 1.2 * std::pow(cutoff / reach, 3));
   return static_cast<int64_t>(std::ceil(part * static_cast<double>(pairs)));
 }
-
-}  // namespace
 
 void DeviceRun::fit_points(const PointCapacity& need) {
   const int64_t rows = buffers_->capacity().rows;

@@ -113,6 +113,7 @@ void PointBuffers::upload(const SystemsView& systems) {
   double* staged = staged_positions_.mutable_data_ptr<double>();
   std::copy_n(systems.cells, 9 * int64_t{systems.count}, staged);
   std::copy_n(systems.positions, 3 * int64_t{systems.atoms}, staged + 3 * cells);
+  if (capacity_.systems > 1) start_copy(positions_, staged_positions_);
 }
 
 void PointBuffers::fetch() {
@@ -126,7 +127,7 @@ void PointBuffers::find_edges(const DeviceBuffers& graph, int threads) {
     return;
   }
 #ifdef CLEBSCH_HAS_CUDA
-  start_copy(positions_, staged_positions_);
+  if (capacity_.systems == 1) start_copy(positions_, staged_positions_);
   cuda::EdgeFinderOperands o;
   o.pair_ptr = pair_ptr_.const_data_ptr<int32_t>();
   o.neighbours = pairs_.const_data_ptr<int32_t>();

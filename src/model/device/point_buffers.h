@@ -29,7 +29,8 @@ class PointBuffers {
   const PointCapacity& capacity() const { return capacity_; }
   /// Copy into the staging areas and start the transfers on torch's current stream, those of positions with the next
   /// find_edges(); the last ones must have ended. On the CPU nothing is copied: list and points must live until the
-  /// step is done.
+  /// step is done. Positions of several systems are not transferred by the recorded step but before it, so that the
+  /// host can tell when the staging area is free again.
   void upload(const PairListView& list);
   void upload(const PairListView& list, const PointsView& points);
   /// The same of systems on a GPU: the pairs of a search, which writes them here, then positions and cells.
@@ -42,6 +43,8 @@ class PointBuffers {
   void fetch();
   /// Edges, valid after a synchronisation. More than the graph has room for: the rows beyond were cut off.
   int64_t found() const { return *staged_found_.const_data_ptr<int32_t>(); }
+
+  const at::Tensor& found_on_device() const { return found_; }
 
   /// (systems + 1) the first row of each system, and (systems, 6) for what its virial will be; undefined for one
   /// system.

@@ -2,6 +2,7 @@
 // The state of a loaded model; load.cpp makes it, compute.cpp runs it.
 #include <torch/csrc/jit/api/module.h>
 
+#include <array>
 #include <optional>
 
 #include "core/system_list.h"
@@ -9,6 +10,7 @@
 #include "model/file/metadata.h"
 #include "model/run/choose_device.h"
 #include "model/run/radial_tables.h"
+#include "model/run/systems_ahead.h"
 
 namespace clebsch {
 
@@ -40,10 +42,11 @@ struct Model::Impl {
   PairListView pairs;                 ///< of set_neighbours()
   int64_t pairs_version = 0;          ///< counts lists; 0: none yet
   SystemList systems;                 ///< of compute() of systems
-  FoundPairs found;                   ///< its pairs, on the CPU
-  int64_t systems_version = -1;       ///< `pairs_version` of its list; -1: there is none
-  int64_t lists = 0;                  ///< how many there were
-  std::vector<double> covariance;     ///< of training features; empty: no grade
+  std::array<SystemsAhead, Model::kAhead> ahead;  ///< of prepare_systems()
+  FoundPairs found;                               ///< its pairs, on the CPU
+  int64_t systems_version = -1;                   ///< `pairs_version` of its list; -1: there is none
+  int64_t lists = 0;                              ///< how many there were
+  std::vector<double> covariance;                 ///< of training features; empty: no grade
   // Buffers of compute(), kept between calls.
   std::vector<int32_t> col_ptr, col_edge, col_counts, receivers, layer_rows, pair_layer_rows, row_ptr, senders;
   std::vector<double> edge_vec;

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,8 @@ from .runtime import Model
 _ATOMS_ON_GPU, _ATOMS_ON_CPU = 16384, 512
 #: A step is recorded when so many batches replay it; a recording costs about as much as it saves a large batch in all.
 _RECORDED_BATCHES = 8
+#: Batches at a time: one that a GPU computes, one that waits behind it, one that a thread prepares.
+_PLACES = 3
 
 
 @dataclass
@@ -67,6 +71,7 @@ class _Packed:
     cells: NDArray[np.float64]
     periodic: NDArray[np.bool_]
     starts: NDArray[np.int32]
+    prepared: bool = False  #: Model.prepare_systems has been called for it
 
     @classmethod
     def of(cls, structures: Sequence[Atoms], indices: Sequence[int]) -> _Packed:
@@ -81,6 +86,11 @@ class _Packed:
             np.array([atoms.pbc for atoms in chosen], dtype=bool),
             starts,
         )
+
+    def tensors(self, elements: ElementModel) -> tuple[torch.Tensor, ...]:
+        """positions, cells, periodic, starts and types as Model.compute_systems takes them."""
+        arrays = (self.positions, self.cells, self.periodic, self.starts)
+        return (*map(torch.from_numpy, arrays), elements.types_of(self.numbers))
 
 
 class Evaluator:
@@ -133,35 +143,84 @@ class Evaluator:
         most = self._max_atoms or (_ATOMS_ON_CPU if self.model.device == "cpu" else _ATOMS_ON_GPU)
         batches = _batches([len(atoms) for atoms in structures], most)
         room = max(sum(len(structures[k]) for k in batch) for batch in batches)
-        done = 0
-        # One thread packs the next batch while the model, outside of Python, computes this one.
+        room = room if len(batches) > 1 else 0
+        ahead = self._works_ahead() and not outputs
+        started: deque[tuple[int, _Packed]] = deque()
+
+        def finish(count: int) -> None:
+            """Fetches results until at most `count` batches are under way."""
+            while len(started) > count:
+                self._finish(structures, *started.popleft(), found)
+                watch("structures evaluated", found.done, len(structures))
+
+        # One thread packs the next batch and, for a GPU, makes its list, while the model, outside of Python, computes.
         with ThreadPoolExecutor(max_workers=1) as pool:
-            upcoming: Future[_Packed] | None = pool.submit(_Packed.of, structures, batches[0])
-            for number, batch in enumerate(batches):
+            upcoming: Future[_Packed] | None = pool.submit(self._prepared, structures, batches[0], 0, ahead)
+            for number in range(len(batches)):
                 assert upcoming is not None
-                packed = upcoming.result()
-                more = number + 1 < len(batches)
-                upcoming = pool.submit(_Packed.of, structures, batches[number + 1]) if more else None
-                self._run(structures, packed, room if len(batches) > 1 else 0, found)
-                done += len(batch)
-                watch("structures evaluated", done, len(structures))
+                packed, place = upcoming.result(), number % _PLACES
+                under_way = packed.prepared and self._start(packed, place, room, found)
+                follows = number + 1
+                if follows < len(batches):
+                    upcoming = pool.submit(self._prepared, structures, batches[follows], follows % _PLACES, ahead)
+                if under_way:
+                    started.append((place, packed))
+                    finish(1)
+                    continue
+                finish(0)
+                self._run(structures, packed, room, found)
+                watch("structures evaluated", found.done, len(structures))
+            finish(0)
         return found.evaluation()
+
+    def _works_ahead(self) -> bool:
+        """On a GPU; CLEBSCH_BATCHES=together in the environment waits for each batch, CLEBSCH_BATCHES=ahead does not
+        wait on the CPU either, where there is nothing to be gained."""
+        return os.environ.get("CLEBSCH_BATCHES") != "together" and (
+            self.model.device != "cpu" or os.environ.get("CLEBSCH_BATCHES") == "ahead"
+        )
+
+    def _prepared(self, structures: Sequence[Atoms], batch: Sequence[int], place: int, ahead: bool) -> _Packed:
+        """A batch's arrays and, `ahead`, its list, unless that fails: _run then finds which structure it was."""
+        packed = _Packed.of(structures, batch)
+        if ahead and len(batch) > 1:
+            with suppress(ClebschError):
+                self.model.prepare_systems(place, *packed.tensors(self._elements))
+                packed.prepared = True
+        return packed
+
+    def _start(self, packed: _Packed, place: int, room: int, found: _Collected) -> bool:
+        """Whether the model has begun with the batch."""
+        try:
+            self.model.start_systems(
+                place, room=room, forces=found.forces is not None, virial=found.stresses is not None
+            )
+        except ClebschError:
+            return False
+        return True
+
+    def _finish(self, structures: Sequence[Atoms], place: int, packed: _Packed, found: _Collected) -> None:
+        """Results of a batch that was started; where it fails, it is computed again, in parts."""
+        try:
+            result = self.model.finish_systems(place)
+        except ClebschError:
+            self._run(structures, packed, 0, found)
+            return
+        found.take(packed, result)
 
     def _load(self, structures: Sequence[Atoms], progress: Progress) -> None:
         """Loads the model for all elements at once, instead of again and again."""
-        numbers = np.unique(np.concatenate([atoms.arrays["numbers"] for atoms in structures]))
-        self._elements.types_of(numbers, progress)
+        numbers = np.concatenate([atoms.arrays["numbers"] for atoms in structures])
+        usual = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < 1000
+        # Counting is several times faster than sorting.
+        self._elements.types_of(np.flatnonzero(np.bincount(numbers)) if usual else np.unique(numbers), progress)
 
     def _run(self, structures: Sequence[Atoms], packed: _Packed, room: int, found: _Collected) -> None:
         """A batch; where it fails, its halves: one that asks for too much memory runs in parts, and an error names the
         structure that it is about."""
         try:
             result = self.model.compute_systems(
-                torch.from_numpy(packed.positions),
-                torch.from_numpy(packed.cells),
-                torch.from_numpy(packed.periodic),
-                torch.from_numpy(packed.starts),
-                self._elements.types_of(packed.numbers),
+                *packed.tensors(self._elements),
                 skin=0.0,
                 room=room,
                 forces=found.forces is not None,
@@ -182,6 +241,7 @@ class _Collected:
     """Results of batches, put in their places."""
 
     def __init__(self, count: int, forces: bool, stress: bool, outputs: Sequence[str] = ()) -> None:
+        self.done = 0
         self.energies = np.zeros(count)
         self.atomic: list[Any] = [None] * count
         self.forces: list[Any] | None = [None] * count if forces else None
@@ -189,6 +249,7 @@ class _Collected:
         self.outputs: dict[str, list[Any]] = {name: [None] * count for name in outputs}
 
     def take(self, packed: _Packed, result: dict[str, torch.Tensor]) -> None:
+        self.done += len(packed.indices)
         self.energies[packed.indices] = result["energies"].numpy()
         bounds = packed.starts.tolist()
         per_atom = [(result["atomic_energy"], self.atomic), (result.get("forces"), self.forces)]
@@ -209,10 +270,27 @@ class _Collected:
 
 
 def _batches(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Indices in batches of at most `most` atoms, or one structure; sizes fall, so that alike are together."""
+    """Indices in batches of at most `most` atoms, or one structure; sizes fall, so that alike are together.
+
+    As few batches as that takes, and of nearly as many atoms each where that is possible: a GPU computes as many rows
+    for the last one as for the others.
+    """
+    order = np.argsort(-np.asarray(sizes, dtype=np.int64), kind="stable").tolist()
+    batches = _filled(order, sizes, most)
+    if len(batches) < 2:
+        return batches
+    even = -(-sum(sizes) // len(batches))
+    # With room for one structure more than the average, every batch has more than the average, so there are not more.
+    for limit in (even, even + max(sizes)):
+        if limit < most and len(evened := _filled(order, sizes, limit)) <= len(batches):
+            return evened
+    return batches
+
+
+def _filled(order: Sequence[int], sizes: Sequence[int], most: int) -> list[list[int]]:
     batches: list[list[int]] = []
     atoms = 0
-    for index in np.argsort(-np.asarray(sizes, dtype=np.int64), kind="stable").tolist():
+    for index in order:
         if not batches or atoms + sizes[index] > most:
             batches.append([])
             atoms = 0

@@ -271,6 +271,32 @@ class Model:
             )
         )
 
+    def prepare_systems(
+        self, place: int, positions: Tensor, cells: Tensor, periodic: Tensor, starts: Tensor, types: Tensor
+    ) -> None:
+        """compute_systems of several systems in three calls, so that a GPU has the next batch when it ends one.
+
+        place: 0, 1 or 2, the batch's until finish_systems. This call makes the list, without a skin; another thread may
+        make it while other batches are started or finished.
+        """
+        try:
+            self._model.prepare_systems(place, positions, cells, periodic, starts, types)
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+
+    def start_systems(self, place: int, *, room: int = 0, forces: bool = True, virial: bool = True) -> None:
+        """Hands a prepared batch to the GPU, behind one that it may be computing, and does not wait."""
+        try:
+            self._model.start_systems(place, room, forces, virial)
+        except RuntimeError as error:
+            raise ClebschError(_message(error)) from None
+        finally:
+            self._tell()
+
+    def finish_systems(self, place: int) -> dict[str, Tensor]:
+        """Waits for the results of a started batch: energy, atomic_energy, energies and, as asked, forces, virials."""
+        return self._step(lambda: self._model.finish_systems(place))
+
     def step_of_system(
         self,
         positions: Tensor,
