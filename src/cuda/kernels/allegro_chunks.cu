@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(kAllegroChunkThreads) allegro_plan(
   }
 }
 
-/// The edges of every row of the tables counted. Blocks take kAllegroCountEdges edges. Neighbours of a crystal fall into
-/// few rows, which would have all edges of the chunk wait for the same few counters: a block counts its own first.
+/// The edges of every row of the tables counted. Blocks take kAllegroCountEdges edges. Neighbours of a crystal fall
+/// into few rows, which would have all edges of the chunk wait for the same few counters: a block counts its own first.
 extern "C" __global__ void __launch_bounds__(kAllegroChunkThreads) allegro_count(AllegroSortArguments a) {
   __shared__ int of_block[kAllegroCountBins];
   const AllegroChunk part = *a.chunk;
