@@ -37,7 +37,7 @@ def main() -> int:
     failed = 0
     for label, sizes in SIZES.items():
         for edges in sizes:
-            for dense in ("tiles", "tf32x3", "tf32x3,bands=1"):
+            for dense in ("tiles", "tf32x3", "tf32x3,split=0", "tf32x3,depth=16"):
                 try:
                     text = measure(name, label, f"edges={edges},dense={dense}")
                 except Exception as error:

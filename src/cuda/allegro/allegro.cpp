@@ -19,7 +19,7 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_ALLEGRO";
 struct Plan {
   AllegroChunks chunks;
   std::optional<DenseMath> dense;
-  RowsTiling rows;
+  RowsChoice rows;
 
   /// 3xTF32 where the device can: as accurate and faster (docs/developers/kernels.md).
   DenseMath dense_on(const DeviceLimits& limits) const {
@@ -41,19 +41,16 @@ Plan plan_from_environment() {
       continue;
     }
     // For tuning of tf32x3.
-    const auto rows = [&](const char* name, int& to, int least, int most) {
+    const auto rows = [&](const char* name, std::optional<int>& to, int one, int other) {
       if (item.name != name) return false;
-      require(item.value >= least && item.value <= most, "{}: expected {} = {} to {}, got '{}'", kVariable, name, least,
-              most, item.text);
+      require(item.value == one || item.value == other, "{}: expected {} = {} or {}, got '{}'", kVariable, name, one,
+              other, item.text);
       to = item.value;
       return true;
     };
-    if (rows("bands", plan.rows.bands, 1, 2) || rows("stages", plan.rows.stages, 2, 6) ||
-        rows("warps", plan.rows.warps, 1, 32))
-      continue;
+    if (rows("depth", plan.rows.depth, 16, 32) || rows("split", plan.rows.split, 0, 1)) continue;
     require((item.name == "edges" || item.name == "longest") && item.value >= 1 && item.value <= 1 << 24,
-            "{}: expected edges or longest = 1 to {}, dense, bands, stages or warps, got '{}'", kVariable, 1 << 24,
-            item.text);
+            "{}: expected edges or longest = 1 to {}, dense, depth or split, got '{}'", kVariable, 1 << 24, item.text);
     (item.name == "edges" ? plan.chunks.edges : plan.chunks.longest) = item.value;
   }
   return plan;
@@ -127,13 +124,13 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
   // Energies and gradients come from the same kernels.
   const auto problem = cached_allegro_problem(call.problem);
   const Plan plan = plan_from_environment();
+  const RowsTiling rows = rows_tiling(AllegroDense(*problem, AllegroLayout(*problem)), plan.rows, limits);
   return {{fmt::format("allegro_energy {}", scalar_name(call.scalar)), call.problem,
-           [problem, scalar = call.scalar, math = plan.dense_on(limits), rows = plan.rows,
-            limits](const CubinCache& cache) {
+           [problem, scalar = call.scalar, math = plan.dense_on(limits), rows, limits](const CubinCache& cache) {
              CompiledAllegro made = compile_allegro(*problem, scalar, math, rows, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
-             if (made.rows) parts.push_back({std::move(*made.rows), "", rows.most_threads(), 1});
+             if (made.rows) parts.push_back({std::move(*made.rows), "", 32 * kRowsMostWarps, 1});
              if (made.dense) parts.push_back({std::move(*made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
              parts.push_back({compile_fixed("allegro_chunks", limits.arch, cache), "", kAllegroChunkThreads, 1});
@@ -157,7 +154,7 @@ AllegroEnergy::AllegroEnergy(std::shared_ptr<const AllegroProblem> problem, Scal
   const Plan plan = plan_from_environment();
   chunks_ = plan.chunks;
   math_ = plan.dense_on(limits_);
-  rows_ = plan.rows;
+  rows_ = rows_tiling(dense_, plan.rows, limits_);
 }
 
 std::vector<std::optional<KernelOf<AllegroRowsArguments>>> AllegroEnergy::rows_kernels(const Kernel& kernel,
@@ -230,7 +227,7 @@ void AllegroEnergy::run(const AllegroOperands& operands, const AllegroChunks& ch
   const int64_t row_blocks = std::min<int64_t>(o.rows, 2 * ceil_div(o.rows, count));
   const DenseTiling tiling = dense_tiling(scalar_, math_);
   AllegroWork all{work, capacity, table, 0};
-  const bool few = few_rows(capacity, rows_, limits_);
+  const bool few = few_rows(capacity, limits_);
   const auto& by_rows = few ? kernels.few_rows : kernels.rows;
   const int pack = dense_pack(dense_, scalar_);
   const auto dense = [&](const std::vector<int>& calls) {

@@ -9,15 +9,22 @@
 
 namespace clebsch::cuda {
 
-/// How a warp works; for tuning.
+/// How a warp works.
 struct RowsTiling {
-  int bands = 2;   ///< 16 rows each, of a warp's tile
-  int stages = 3;  ///< slabs of x that a warp has room for
-  int warps = 0;   ///< a block; 0: as many as fit, fewer for few rows
+  int depth = 32;     ///< columns of a slab of x, 16 or 32
+  bool split = true;  ///< the weight is kept as big and small numbers of tf32
 
-  /// Threads of a block at most: what the registers of a multiprocessor are for.
-  int most_threads() const { return 32 * (warps > 0 ? warps : bands == 2 ? 12 : 16); }
+  int stages() const { return depth == 32 ? 2 : 3; }  ///< slabs that a warp has room for
 };
+/// What was asked for instead, for tuning.
+struct RowsChoice {
+  std::optional<int> depth, split;
+};
+
+constexpr int kRowsMostWarps = 16;  ///< of a block, with 128 registers a thread
+
+/// The first way of those for much shared memory and for little with which all calls have blocks of most warps.
+RowsTiling rows_tiling(const AllegroDense& dense, const RowsChoice& choice, const DeviceLimits& limits);
 
 /// Launch of a call.
 struct RowsLaunch {
@@ -27,12 +34,12 @@ struct RowsLaunch {
   unsigned shared = 0;      ///< bytes a block
 };
 
-/// For `capacity` rows; few: blocks of few warps and few columns, so that few rows fill a device too. Nothing where no
-/// block's shared memory holds the weights of 64 columns.
+/// For `capacity` rows; few: blocks of fewer warps and few columns, so that few rows fill a device too. Nothing where
+/// no block's shared memory holds the weights of 64 columns.
 std::optional<RowsLaunch> rows_launch(const DenseCall& call, int pack, int64_t capacity, bool few,
                                       const RowsTiling& tiling, const DeviceLimits& limits);
 /// Whether so many rows are few: fewer than eight warps' tiles a multiprocessor.
-bool few_rows(int64_t capacity, const RowsTiling& tiling, const DeviceLimits& limits);
+bool few_rows(int64_t capacity, const DeviceLimits& limits);
 /// Whether rows_launch has a launch for every call.
 bool rows_fit(const AllegroDense& dense, const RowsTiling& tiling, const DeviceLimits& limits);
 
