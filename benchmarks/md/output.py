@@ -16,6 +16,8 @@ TARGETS = {
     "md_mace_m_500_ms": ("mace-M", 512, "step_ms", "ms"),
     "md_overhead_8000_percent": ("mace-M", 8000, "overhead_percent", "%"),
 }
+#: Atoms from which on a run says how many fit on a GPU.
+LARGE = 500000
 
 
 def line(point: dict) -> str:
@@ -59,8 +61,8 @@ def named(points: list[dict], gpu: bool) -> list[dict]:
                 best = min(peers, key=lambda q: q["step_ms"], default=None)
                 peer = best and {"name": best["style"], "version": best["version"], "value": best[key]}
                 out.append(p | {"name": name, "value": p[key], "unit": unit, "peer": peer})
-    if good:
-        largest = max(good, key=lambda p: p["atoms"])
+    largest = max(good, key=lambda p: p["atoms"], default=None)
+    if largest and largest["atoms"] >= LARGE:
         out.append(largest | {"name": "md_max_atoms", "value": largest["atoms"], "unit": "atoms", "peer": None})
     return out
 
