@@ -27,6 +27,7 @@ void DeviceRun::prepare(int place, const SystemList& list) {
   DeviceAhead& ahead = ahead_[place];
   if (ahead.pending) ahead.done.wait();  // somebody gave up between start() and finish()
   ahead.pending = false;
+  search_stream_->synchronize();  // a count that failed may have left transfers under way
   if (!ahead.search) ahead.search = std::make_unique<PairSearch>(device);
   ahead.search->count(list.grid(), list.points());
   search_stream_->synchronize();
