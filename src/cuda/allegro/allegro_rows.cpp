@@ -81,6 +81,15 @@ RowsTiling rows_tiling(const AllegroDense& dense, const RowsChoice& choice, cons
   return tiling;
 }
 
+int rows_shared(const AllegroProblem& problem, const RowsTiling& tiling, const DeviceLimits& limits) {
+  const AllegroDense dense(problem, AllegroLayout(problem));
+  const int pack = dense_pack(dense, Scalar::f32);
+  unsigned most = 0;
+  for (const DenseCall& call : dense.calls)
+    if (const auto launch = rows_launch(call, pack, 1, false, tiling, limits)) most = std::max(most, launch->shared);
+  return static_cast<int>(most);
+}
+
 std::string allegro_rows_source(const AllegroProblem& problem, const RowsTiling& tiling) {
   const AllegroLayout layout(problem);
   const AllegroDense dense(problem, layout);
