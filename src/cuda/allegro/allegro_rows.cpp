@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "cuda/emit/tf32_product.h"
+#include "cuda/kernels/allegro_rows.h"
 #include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 namespace {
 
-constexpr int kRows = 16, kTile = 64, kHalf = 32;  // as in kernels/allegro_rows.cuh
+constexpr int kRows = kAllegroTileRows, kTile = kAllegroTileColumns, kHalf = kAllegroHalfTile;
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
@@ -16,7 +17,7 @@ bool adds(const DenseCall& call) {
   return std::any_of(call.out.begin(), call.out.end(), [](const EdgeColumns& c) { return c.add; });
 }
 
-/// Bytes of shared memory that a block takes.
+/// Bytes of shared memory that a block takes: what allegro_dense in kernels/allegro_rows.cuh places there.
 int64_t shared_bytes(const DenseCall& call, int pack, int warps, int part, const RowsTiling& tiling) {
   constexpr int64_t kNumber = 4, kPlace = 16;
   int64_t steps = 0;

@@ -22,9 +22,9 @@
 
 using namespace clebsch::cuda;
 
-constexpr int kRows = 16, kSlab = kRows * kDepth;
+constexpr int kRows = kAllegroTileRows, kSlab = kRows * kDepth;
 /// Columns whose sums a warp has in registers, and those that it multiplies at a time.
-constexpr int kTile = 64, kHalf = 32;
+constexpr int kTile = kAllegroTileColumns, kHalf = kAllegroHalfTile;
 /// Numbers in shared memory of 8 x 16 of the weight, and of what a warp's results are added to or times.
 constexpr int kGroup = kSplit ? 256 : 128, kBefore = kRows * kTile;
 
