@@ -130,7 +130,7 @@ def page(rows: list[dict], archs: list[int], nvrtc: str, command: str) -> str:
         "a multiprocessor holds over those that it could (`src/cuda/plan/occupancy`). Several kernels of a model may",
         "share a line: it shows the one that spills most, then holds least. Spills are bytes of stores plus loads a",
         "thread. Small kernels beside these (sums of parts, counting, grouping) are counted, and not shown.",
-        "Allegro's launches ask for more shared memory, which is not in these numbers.",
+        "Shared memory is with what launches ask for beside what kernels declare, of several the most.",
         "The test `CudaCompile` asks of a subset, in fp32 on sm_80, sm_90 and sm_120, that nothing spills and that at",
         "least 12.5% are held.",
         "",

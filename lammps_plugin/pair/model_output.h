@@ -11,8 +11,8 @@ namespace clebsch_lammps {
 /// A named output of the last step where it lies, until the next step.
 struct ModelOutput {
   clebsch::OutputKind kind = clebsch::OutputKind::unknown;
-  std::int64_t rows = 0;   ///< of an output an atom at least the owned nodes, which come first; else 1
-  std::int64_t count = 0;  ///< of numbers, the same of each row
+  std::int64_t rows = 0;   ///< of a per-atom output those of owned nodes, which come first, or more; else 1
+  std::int64_t count = 0;  ///< numbers of all rows, of each row as many
   const double* values = nullptr;
 };
 

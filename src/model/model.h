@@ -281,8 +281,9 @@ class Model {
   /// without a skin; another thread may call it for one place while others are started or finished. start_systems()
   /// hands the GPU the work, behind that of a batch that was started before, and does not wait. finish_systems() waits
   /// for the results, of energies, forces and virials alone, and returns the systems, which are valid until the place
-  /// is prepared again. At most two batches are started and not finished. Other calls may come in between. Throw Error
-  /// as compute() does; the place is free then. On the CPU finish_systems() does all the work.
+  /// is prepared again; `request` becomes what was started with. room: SystemsOptions::room. At most two batches are
+  /// started and not finished. Other calls may come in between. Throw Error as compute() does, and for a place that the
+  /// call before it has not reached; after an error the place is free. On the CPU finish_systems() does all the work.
   static constexpr int kAhead = 3;
   void prepare_systems(int place, const SystemsView& systems);
   void start_systems(int place, int32_t room, const Request& request);

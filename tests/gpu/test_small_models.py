@@ -53,6 +53,8 @@ MODELS = {
     "allegro fp64": ("small-allegro", "float64", {}, {}),
     "allegro wide 3xTF32": ("allegro-l2", "float32", {ALLEGRO: "dense=tf32x3"}, {}),
     "allegro wide fp32": ("allegro-l2", "float32", {ALLEGRO: "dense=fp32"}, {}),
+    "allegro tiles": ("allegro-l2", "float32", {ALLEGRO: "dense=tiles"}, {}),
+    "allegro short slabs": ("allegro-l2", "float32", {ALLEGRO: "depth=16,split=0"}, {}),
     "allegro chunks": ("small-allegro", "float32", {ALLEGRO: "edges=64,longest=256"}, {}),
 }
 #: Relative error of splines against the pieces that the CPU reads in float64: both are tables of one function.
@@ -200,3 +202,28 @@ def test_rows_of_an_exchange(dtype) -> None:
     for width in (3, 2, 8):
         assert all(copied(dtype, width, "cuda", rows=150).values())
         assert added(dtype, width, "cuda", rows=150)
+
+
+@pytest.mark.parametrize("by_type", [False, True])
+def test_maps_of_many_nodes(by_type, device, within) -> None:
+    """Blocks that walk through several column tiles, which a map has from a block a multiprocessor on: 4,300 nodes are
+    34 groups of rows, with five tiles forward and four back."""
+    text, nodes, types = "linear in=40x0e+4x1o out=72x0e+4x1o", 4300, 2
+    random = torch.Generator().manual_seed(1)
+    x, grad = torch.randn(nodes, 52, generator=random), torch.randn(nodes, 84, generator=random)
+    weight = torch.randn((types, 2896) if by_type else (2896,), generator=random)
+    type_of = torch.randint(0, types, (nodes,), generator=random, dtype=torch.int32)
+    empty = torch.zeros(0, dtype=torch.int32)
+    graph = [empty] * 5 + [torch.tensor([nodes - 40], dtype=torch.int32), empty]  # the last rows are none
+
+    def results(where: str, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        rows, weights = x.to(where, dtype).requires_grad_(), weight.to(where, dtype)
+        there = [one.to(where) for one in graph]
+        if by_type:
+            out = torch.ops.clebsch.species_linear(rows, weights, type_of.to(where), there, 0, text)
+        else:
+            out = torch.ops.clebsch.linear(rows, weights, there, 0, text)
+        return out.detach().cpu(), torch.autograd.grad(out, rows, grad.to(where, dtype))[0].cpu()
+
+    pairs = zip(results(device, torch.float32), results("cpu", torch.float64), strict=True)
+    within({name: relative(*pair) for name, pair in zip(("out", "gradient"), pairs, strict=True)}, 1e-6)

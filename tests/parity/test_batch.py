@@ -10,7 +10,7 @@ from ase import Atoms
 import cases
 import clebsch
 import structures
-from clebsch.batch import _batches, _filled, _Packed
+from clebsch.batch import _batches, _filled, _in_turn, _Packed
 from clebsch.errors import ClebschError
 
 pytestmark = pytest.mark.usefixtures("needs_library")
@@ -166,6 +166,33 @@ def test_memory_that_runs_out_ahead(call, exported, monkeypatch):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12 * max(1.0, np.abs(wanted).max(initial=0)))
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_call_that_is_given_up(error, exported, batches):
+    """Batches that are under way then do not disturb the next call, whose batches have the same places."""
+    evaluator = clebsch.Evaluator(exported(CASE), "cpu", dtype="float64", max_atoms=20)
+    chosen = mixed()
+    expected = evaluator(chosen)
+    for most in (0, len(chosen) // 2):
+
+        def stop(what, done, total, most=most):
+            if what == "structures evaluated" and done > most:
+                raise error
+
+        with pytest.raises(error):
+            evaluator(chosen[::-1], progress=stop)
+        results = evaluator(chosen)
+        np.testing.assert_allclose(results.energies, expected.energies, rtol=1e-12)
+        for got, wanted in zip(results.forces, expected.forces, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12 * max(1.0, np.abs(wanted).max(initial=0)))
+
+
+def test_unknown_ways_are_refused(exported, monkeypatch):
+    evaluator = clebsch.Evaluator(exported(CASE), "cpu")
+    monkeypatch.setenv("CLEBSCH_BATCHES", "behind")
+    with pytest.raises(ClebschError, match="CLEBSCH_BATCHES: expected together or ahead, got 'behind'"):
+        evaluator(mixed())
+
+
 def test_places_are_used_in_order(exported):
     """What the three calls refuse; a place that failed is free."""
     model = clebsch.Evaluator(exported(CASE), "cpu", dtype="float64").model
@@ -205,6 +232,15 @@ def test_batches_are_of_equal_sizes():
         assert sorted(k for batch in made for k in batch) == list(range(300))
         assert all(total <= most or len(batch) == 1 for total, batch in zip(totals, made, strict=True))
         assert len(made) <= len(_filled(np.argsort(-np.array(sizes), kind="stable").tolist(), sizes, most))
+
+
+def test_large_structures_come_last_and_want_no_room():
+    sizes = [30, 900, 40, 20, 150, 0]
+    assert _in_turn(_batches(sizes, 100), sizes, 100) == ([[2, 0, 3, 5], [1], [4]], 0)
+    sizes += [50, 60]
+    made, room = _in_turn(_batches(sizes, 100), sizes, 100)
+    assert made[-2:] == [[1], [4]] and room == max(sum(sizes[k] for k in batch) for batch in made[:-2]) <= 100
+    assert _in_turn([[0], [1]], [8, 8], 4) == ([[0], [1]], 0)
 
 
 def test_batches_are_full_and_alike():

@@ -130,7 +130,8 @@ std::vector<KernelJob> allegro_jobs(const OpCall& call, const DeviceLimits& limi
              CompiledAllegro made = compile_allegro(*problem, scalar, math, rows, limits, cache);
              std::vector<CompiledPart> parts;
              for (Cubin& product : made.products) parts.push_back({std::move(product), "", kAllegroThreads, 1});
-             if (made.rows) parts.push_back({std::move(*made.rows), "", 32 * kRowsMostWarps, 1});
+             const int shared = rows_shared(*problem, rows, limits);
+             if (made.rows) parts.push_back({std::move(*made.rows), "", 32 * kRowsMostWarps, 1, shared});
              if (made.dense) parts.push_back({std::move(*made.dense), "", dense_tiling(scalar, math).threads(), 1});
              parts.push_back({std::move(made.edges), "", kAllegroThreads, 1});
              parts.push_back({compile_fixed("allegro_chunks", limits.arch, cache), "", kAllegroChunkThreads, 1});

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "cuda/emit/tf32_product.h"
+#include "cuda/kernels/allegro_rows.h"
 #include "cuda/kernels/embedded_source.h"
 
 namespace clebsch::cuda {
 namespace {
 
-constexpr int kRows = 16, kTile = 64, kHalf = 32;  // as in kernels/allegro_rows.cuh
+constexpr int kRows = kAllegroTileRows, kTile = kAllegroTileColumns, kHalf = kAllegroHalfTile;
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
@@ -16,7 +17,7 @@ bool adds(const DenseCall& call) {
   return std::any_of(call.out.begin(), call.out.end(), [](const EdgeColumns& c) { return c.add; });
 }
 
-/// Bytes of shared memory that a block takes.
+/// Bytes of shared memory that a block takes: what allegro_dense in kernels/allegro_rows.cuh places there.
 int64_t shared_bytes(const DenseCall& call, int pack, int warps, int part, const RowsTiling& tiling) {
   constexpr int64_t kNumber = 4, kPlace = 16;
   int64_t steps = 0;
@@ -79,6 +80,15 @@ RowsTiling rows_tiling(const AllegroDense& dense, const RowsChoice& choice, cons
     if (fits) break;
   }
   return tiling;
+}
+
+int rows_shared(const AllegroProblem& problem, const RowsTiling& tiling, const DeviceLimits& limits) {
+  const AllegroDense dense(problem, AllegroLayout(problem));
+  const int pack = dense_pack(dense, Scalar::f32);
+  unsigned most = 0;
+  for (const DenseCall& call : dense.calls)
+    if (const auto launch = rows_launch(call, pack, 1, false, tiling, limits)) most = std::max(most, launch->shared);
+  return static_cast<int>(most);
 }
 
 std::string allegro_rows_source(const AllegroProblem& problem, const RowsTiling& tiling) {

@@ -43,7 +43,11 @@ bool few_rows(int64_t capacity, const DeviceLimits& limits);
 /// Whether rows_launch has a launch for every call.
 bool rows_fit(const AllegroDense& dense, const RowsTiling& tiling, const DeviceLimits& limits);
 
-/// Every sum runs over its inputs in an order of its own, always the same.
+/// Bytes of shared memory that the launch of a call for many rows asks for at most; 0: no call has one.
+int rows_shared(const AllegroProblem& problem, const RowsTiling& tiling, const DeviceLimits& limits);
+
+/// The kernel of AllegroRowsArguments, for every call. Every sum runs over its inputs in an order of its own, always
+/// the same.
 std::string allegro_rows_source(const AllegroProblem& problem, const RowsTiling& tiling);
 
 /// Numbers that one access of global memory moves: as many as divide every width and place.

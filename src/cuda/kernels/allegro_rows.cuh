@@ -18,20 +18,17 @@
 // operands agree: a lane takes k = 2 t and 2 t + 1 of eight, and has four columns that follow each other of the 16 that
 // two fragments make.
 #include "cuda/kernels/allegro_rows.h"
+#include "cuda/kernels/tf32_products.cuh"
 
 using namespace clebsch::cuda;
 
-constexpr int kRows = 16, kSlab = kRows * kDepth;
+constexpr int kRows = kAllegroTileRows, kSlab = kRows * kDepth;
 /// Columns whose sums a warp has in registers, and those that it multiplies at a time.
-constexpr int kTile = 64, kHalf = 32;
+constexpr int kTile = kAllegroTileColumns, kHalf = kAllegroHalfTile;
 /// Numbers in shared memory of 8 x 16 of the weight, and of what a warp's results are added to or times.
 constexpr int kGroup = kSplit ? 256 : 128, kBefore = kRows * kTile;
 
-template <int kNumbers>
-struct __align__(kNumbers * sizeof(real)) Numbers {
-  real v[kNumbers];
-};
-using Move = Numbers<kMove>;
+using Move = Pack<kMove>;
 
 /// End of a call some of whose results are added to what is there.
 constexpr int kAdded = kTimesSlope + 1;
@@ -49,33 +46,6 @@ struct __align__(16) Columns {
   }
 };
 
-/// multiply_add as the first of a sum: c is overwritten, and no instruction clears it.
-__device__ __forceinline__ void multiply(real (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  c[0] = c[1] = c[2] = c[3] = 0;
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, "
-      "%10, %10};"
-      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
-}
-
-/// Begins a copy of kBytes to shared memory, of which the first `bytes` are read and the others zeros. Four numbers
-/// pass the first cache by: no other warp of the multiprocessor reads them.
-template <int kBytes>
-__device__ __forceinline__ void copy_later(real* to, const real* from, int bytes) {
-  if (kBytes == 16) {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "l"(from), "n"(kBytes), "r"(bytes)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "l"(from), "n"(kBytes), "r"(bytes)
-        : "memory");
-  }
-}
-
 /// x / (1 + exp(-x)) and its slope, each with an error of about two last bits: 1 + exp(-x) may become infinite, whose
 /// reciprocal is zero.
 __device__ __forceinline__ real silu(real v, real& slope) {
@@ -92,12 +62,6 @@ __device__ __forceinline__ real silu(real v, real& slope) {
   const real gate = reciprocal(real(1) + power(v * real(-1.4426950408889634)));
   slope = gate * fma(v, real(1) - gate, real(1));
   return v * gate;
-}
-
-/// Place of number k of a row in a slab: eights of rows change places, so that 16 lanes, which read two numbers of four
-/// rows each, meet every bank once.
-__device__ __forceinline__ int turned(int row, int k) {
-  return row * kDepth + (k ^ (kDepth == 32 ? row & 3 : row >> 1 & 1) * 8);
 }
 
 /// The weight as fragments: [eight of k][16 columns][big, small][lane][four numbers: two of k for each of two
@@ -149,8 +113,8 @@ __device__ __forceinline__ void multiply_slab(real (&sum)[2][4][4], const real* 
 #pragma unroll 1
   for (int eight = 0; eight < kDepth / 8; ++eight, w_of_lane += groups * kGroup) {
     const real* const x = slab + turned(g, eight * 8 + 2 * t);
-    const Numbers<2> upper = *reinterpret_cast<const Numbers<2>*>(x);
-    const Numbers<2> lower = *reinterpret_cast<const Numbers<2>*>(x + 8 * kDepth);
+    const Pack<2> upper = *reinterpret_cast<const Pack<2>*>(x);
+    const Pack<2> lower = *reinterpret_cast<const Pack<2>*>(x + 8 * kDepth);
     unsigned big[4], small[4];
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
@@ -163,8 +127,8 @@ __device__ __forceinline__ void multiply_slab(real (&sum)[2][4][4], const real* 
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         const real* const from = w_of_lane + (half * 2 + pair) * kGroup;
-        const Numbers<4> w = *reinterpret_cast<const Numbers<4>*>(from);
-        const Numbers<4> rest = kSplit ? *reinterpret_cast<const Numbers<4>*>(from + 128) : Numbers<4>();
+        const Pack<4> w = *reinterpret_cast<const Pack<4>*>(from);
+        const Pack<4> rest = kSplit ? *reinterpret_cast<const Pack<4>*>(from + 128) : Pack<4>();
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           unsigned &b = big_w[pair * 2 + v / 2][v % 2], &s = small_w[pair * 2 + v / 2][v % 2];
@@ -233,8 +197,9 @@ __device__ __forceinline__ void fetch_before(const Results& to, real* before, in
   each_result(lane, tile, to.rows, first, to.columns, [&](int piece, unsigned c, int row, bool is) {
     const Columns from = kEnd == kTimesSlope ? slopes : to.targets[c / kMove];
     const bool read = is && (kEnd == kTimesSlope || from.info);
-    copy_later<kMove * sizeof(real)>(before + before_place(piece, lane), from.row(row) + (kEnd == kTimesSlope ? c : 0),
-                                     read ? kMove * static_cast<int>(sizeof(real)) : 0);
+    copy_bytes_later<kMove * sizeof(real), true>(before + before_place(piece, lane),
+                                                 from.row(row) + (kEnd == kTimesSlope ? c : 0),
+                                                 read ? kMove * static_cast<int>(sizeof(real)) : 0);
   });
 }
 
@@ -330,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(kMostThreads, 1) allegro_dense(Alle
         // Rows beyond the last one are that one again: they are not stored.
         const int row = min(next_tile * kRows + r + i * kDown, rows - 1);
         const int to = kDown % 4 == 0 ? turned(r, k) + i * kDown * kDepth : turned(r + i * kDown, k);
-        copy_later<kWide * kBytes>(slab + to, from.row(row), bytes);
+        copy_bytes_later<kWide * kBytes, true>(slab + to, from.row(row), bytes);
       }
       if (++next_step == step_count) {
         next_step = 0;

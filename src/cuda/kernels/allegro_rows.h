@@ -4,6 +4,9 @@
 
 namespace clebsch::cuda {
 
+/// Rows and columns of a warp's tile, and columns that it multiplies at a time.
+constexpr int kAllegroTileRows = 16, kAllegroTileColumns = 64, kAllegroHalfTile = 32;
+
 /// Device pointers.
 struct AllegroRowsArguments {
   float* work = nullptr;  ///< AllegroLayout::numbers of each edge

@@ -17,18 +17,10 @@
 // the fastest index, else the same k of the lane's column in every fragment.
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
-#include "cuda/kernels/node_products.cuh"
 #include "cuda/kernels/node_rows.cuh"
+#include "cuda/kernels/tf32_products.cuh"
 
 using namespace clebsch::cuda;
-
-template <int kBytes>
-__device__ __forceinline__ void copy_bytes_later(real* to, const real* from, int bytes) {
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "n"(kBytes), "r"(bytes)
-      : "memory");
-}
 
 /// Begins a copy of four numbers, or of one, to shared memory; beyond the first `count` of them they are zeros.
 __device__ __forceinline__ void copy_later(real* to, const real* from, int count, bool four) {
@@ -37,12 +29,6 @@ __device__ __forceinline__ void copy_later(real* to, const real* from, int count
   } else {
     copy_bytes_later<sizeof(real)>(to, from, count * static_cast<int>(sizeof(real)));
   }
-}
-
-/// Rows of kDepth numbers lie in shared memory with their eights turned, so that 16 lanes, which read two numbers of
-/// four rows each, meet every bank once. The place of number k of a row.
-__device__ __forceinline__ int turned(int row, int k) {
-  return row * kDepth + (k ^ (kDepth == 16 ? row >> 1 & 1 : row & 3) * 8);
 }
 
 /// Grid: (groups of kRows rows, column tiles).

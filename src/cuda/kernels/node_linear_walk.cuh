@@ -14,8 +14,8 @@
 // next one in their column c, so that a lane's results are four columns that follow each other.
 #include "cuda/kernels/int64.cuh"
 #include "cuda/kernels/node_linear.h"
-#include "cuda/kernels/node_products.cuh"
 #include "cuda/kernels/node_rows.cuh"
+#include "cuda/kernels/tf32_products.cuh"
 
 using namespace clebsch::cuda;
 
@@ -23,10 +23,6 @@ constexpr int kFragments = kWarpColumns / 8, kBands = kWarpRows / 16;
 // Rows of k with four numbers more than columns: lanes of two neighbouring k read without conflicts.
 constexpr int kWeightRow = kColumns + 4;
 constexpr int kNumbersX = kRows * kDepth, kNumbersW = kWeightByRow ? kColumns * kDepth : kDepth * kWeightRow;
-
-/// The place of number k of a row of x; rows have their eights turned, so that 16 lanes, which read two numbers of four
-/// rows each, meet every bank once.
-__device__ __forceinline__ int place_of_x(int row, int k) { return row * kDepth + (k ^ (row & 3) * 8); }
 
 /// The place of the weight of number k and a column. Lanes read every second column.
 __device__ __forceinline__ int place_of_weight(int k, int column) {
@@ -81,8 +77,8 @@ __device__ __forceinline__ void add_products(const real* xs, const real* ws, int
 #pragma unroll
     for (int m = 0; m < kUsed; ++m) {
       const int row = first_row + m * 16 + g;
-      const Pack<2> upper = *reinterpret_cast<const Pack<2>*>(xs + place_of_x(row, k));
-      const Pack<2> lower = *reinterpret_cast<const Pack<2>*>(xs + place_of_x(row + 8, k));
+      const Pack<2> upper = *reinterpret_cast<const Pack<2>*>(xs + turned(row, k));
+      const Pack<2> lower = *reinterpret_cast<const Pack<2>*>(xs + turned(row + 8, k));
       unsigned big[4], small[4];
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
@@ -163,12 +159,12 @@ struct Copies {
       if (k_of_x() < left) {
 #pragma unroll
         for (int i = 0; i < kOfX; ++i) {
-          copy_x_later(xs + place_of_x(threadIdx.x / kOfRow, k_of_x()) + i * kRowsApart * kDepth,
+          copy_x_later(xs + turned(threadIdx.x / kOfRow, k_of_x()) + i * kRowsApart * kDepth,
                        next_x + static_cast<int64>(rows[i]) * kInRow);
         }
       } else if (kTail && k_of_x() < used) {
 #pragma unroll
-        for (int i = 0; i < kOfX; ++i) clear(xs + place_of_x(threadIdx.x / kOfRow, k_of_x()) + i * kRowsApart * kDepth);
+        for (int i = 0; i < kOfX; ++i) clear(xs + turned(threadIdx.x / kOfRow, k_of_x()) + i * kRowsApart * kDepth);
       }
 #pragma unroll
       for (int i = 0; i < kOfWeight; ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// The rows of a block of a linear map of nodes: for node_linear.cuh, node_linear_few.cuh and node_linear_tf32.cuh, of
+// The rows of a block of a linear map of nodes: for node_linear.cuh and its variants _few, _tf32 and _walk, of
 // whose names it uses kRows and kThreads.
 #include "cuda/kernels/node_linear.h"
 

@@ -27,6 +27,7 @@ void DeviceRun::prepare(int place, const SystemList& list) {
   DeviceAhead& ahead = ahead_[place];
   if (ahead.pending) ahead.done.wait();  // somebody gave up between start() and finish()
   ahead.pending = false;
+  search_stream_->synchronize();  // a count that failed may have left transfers under way
   if (!ahead.search) ahead.search = std::make_unique<PairSearch>(device);
   ahead.search->count(list.grid(), list.points());
   search_stream_->synchronize();
@@ -101,12 +102,13 @@ bool DeviceRun::finish(int place, const SystemList& list, const Request& request
   ahead.pending = false;
   if (*ahead.found.const_data_ptr<int32_t>() > ahead.capacity.edges) return false;
   const SystemsView& systems = list.points();
-  const double* values = ahead.results.const_data_ptr<double>();
+  const double* values = ahead.results.const_data_ptr<double>();  // as DeviceRun::results_, then virials of systems
   read_energies(model_, values + 9, systems.atoms, result);
   const double* forces = values + 9 + ahead.capacity.rows;
   result.forces.assign(forces, forces + (request.forces ? 3 * int64_t{systems.atoms} : 0));
   require_finite_forces(model_, result.forces);
   std::fill(std::begin(result.virial), std::end(result.virial), 0.0);
+  if (request.virial) std::copy_n(values, 9, result.virial);
   result.atom_virial.clear();
   result.centroid_virial.clear();
   result.outputs.clear();

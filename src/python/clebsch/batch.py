@@ -141,9 +141,8 @@ class Evaluator:
             return found.evaluation()
         self._load(structures, watch)
         most = self._max_atoms or (_ATOMS_ON_CPU if self.model.device == "cpu" else _ATOMS_ON_GPU)
-        batches = _batches([len(atoms) for atoms in structures], most)
-        room = max(sum(len(structures[k]) for k in batch) for batch in batches)
-        room = room if len(batches) > 1 else 0
+        sizes = [len(atoms) for atoms in structures]
+        batches, room = _in_turn(_batches(sizes, most), sizes, most)
         ahead = self._works_ahead() and not outputs
         started: deque[tuple[int, _Packed]] = deque()
 
@@ -176,9 +175,10 @@ class Evaluator:
     def _works_ahead(self) -> bool:
         """On a GPU; CLEBSCH_BATCHES=together in the environment waits for each batch, CLEBSCH_BATCHES=ahead does not
         wait on the CPU either, where there is nothing to be gained."""
-        return os.environ.get("CLEBSCH_BATCHES") != "together" and (
-            self.model.device != "cpu" or os.environ.get("CLEBSCH_BATCHES") == "ahead"
-        )
+        how = os.environ.get("CLEBSCH_BATCHES", "")
+        if how not in ("", "together", "ahead"):
+            raise ClebschError(f"CLEBSCH_BATCHES: expected together or ahead, got {how!r}")
+        return how == "ahead" or (how == "" and self.model.device != "cpu")
 
     def _prepared(self, structures: Sequence[Atoms], batch: Sequence[int], place: int, ahead: bool) -> _Packed:
         """A batch's arrays and, `ahead`, its list, unless that fails: _run then finds which structure it was."""
@@ -285,6 +285,17 @@ def _batches(sizes: Sequence[int], most: int) -> list[list[int]]:
         if limit < most and len(evened := _filled(order, sizes, limit)) <= len(batches):
             return evened
     return batches
+
+
+def _in_turn(batches: list[list[int]], sizes: Sequence[int], most: int) -> tuple[list[list[int]], int]:
+    """The batches with structures of more than `most` atoms last, and the atoms that buffers are to have room for from
+    the start. A GPU computes as many rows as its buffers have, so one such structure would slow down all other batches.
+    """
+    totals = [sum(sizes[index] for index in batch) for batch in batches]
+    usual = [batch for batch, total in zip(batches, totals, strict=True) if total <= most]
+    large = [batch for batch, total in zip(batches, totals, strict=True) if total > most]
+    room = max((total for total in totals if total <= most), default=0)
+    return usual + large, room if len(usual) > 1 else 0
 
 
 def _filled(order: Sequence[int], sizes: Sequence[int], most: int) -> list[list[int]]:
