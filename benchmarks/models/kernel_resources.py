@@ -4,7 +4,7 @@
 
 Kernels of the models in models/ (as `clebsch compile` makes them, fp32 and a fixed order) and of problems of the size
 of MACE M and NequIP M (LISTED, as build/bin/kernel_report makes them). --write puts the table into
-docs/developers/kernel_resources.md. Ends with status 1 when a kernel was refused, or spills in fp32.
+docs/developers/kernel_resources.md. Ends with status 1 when a kernel was refused, or spills more than `allowed` says.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ def worst(rows: list[dict]) -> dict[str, dict[int, dict]]:
     return table
 
 
+def allowed(row: dict) -> int:
+    """Bytes that a kernel may spill: any in fp64; squares of grades a few, for a third block a multiprocessor."""
+    if row["kernel"].endswith("double"):
+        return 1 << 30
+    return 64 if row.get("entry", "").startswith("squares_") else 0
+
+
 def badness(row: dict) -> tuple:
     return (bool(row["error"]), row.get("spill_bytes", 0), -(row.get("occupancy") or 1.0), row.get("registers", 0))
 
@@ -171,7 +178,7 @@ def main() -> int:
     if options.write:
         PAGE.write_text(text)
     print(text)
-    bad = [r for r in rows if r["error"] or (r["spill_bytes"] and not r["kernel"].endswith("double"))]
+    bad = [r for r in rows if r["error"] or r["spill_bytes"] > allowed(r)]
     for row in bad:
         what = row["error"] or f"{row['spill_bytes']} B spilled in fp32"
         print(f"sm_{row['arch']} {row['of']} {row['kernel']} {row.get('entry', '')}: {what}")

@@ -305,10 +305,10 @@ TEST(AllegroRows, LaunchesFollowTheDevice) {
   const AllegroDense dense(*problem, AllegroLayout(*problem));
   const int pack = dense_pack(dense, Scalar::f32);
   EXPECT_EQ(pack, 4);
-  for (const int arch : {80, 86, 90, 120}) {
+  for (const int arch : {80, 86, 90, 100, 120}) {
     const DeviceLimits limits = limits_of_architecture(arch);
     const RowsTiling tiling = rows_tiling(dense, {}, limits);
-    EXPECT_EQ(tiling.split, arch == 90) << arch;
+    EXPECT_EQ(tiling.split, arch == 90 || arch == 100) << arch;
     EXPECT_EQ(tiling.depth, arch == 90 ? 32 : 16) << arch;
     ASSERT_TRUE(rows_fit(dense, tiling, limits)) << arch;
     for (const DenseCall& call : dense.calls) {
@@ -322,7 +322,7 @@ TEST(AllegroRows, LaunchesFollowTheDevice) {
         const bool reads = call.times_slope || call.out.front().add;
         if (!few) {
           EXPECT_EQ(launch.parts, 1);
-          EXPECT_EQ(launch.warps, kRowsMostWarps / (arch == 80 || arch == 90 || !reads ? 1 : 2));
+          EXPECT_EQ(launch.warps, kRowsMostWarps / (arch == 80 || tiling.split || !reads ? 1 : 2));
         }
         EXPECT_EQ(rows_launch(call, pack, 1, few, tiling, limits)->blocks, 1);
       }
