@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from .errors import ClebschError
 from .progress import Progress, silent
 from .runtime import Model
 
+_log = logging.getLogger("clebsch")
 #: Atoms of a batch where nobody says how many: a GPU is busy, and memory stays small (about 2 GB for a large model); a
 #: CPU has no use for more than fit its caches.
 _ATOMS_ON_GPU, _ATOMS_ON_CPU = 16384, 512
@@ -195,7 +197,8 @@ class Evaluator:
             self.model.start_systems(
                 place, room=room, forces=found.forces is not None, virial=found.stresses is not None
             )
-        except ClebschError:
+        except ClebschError as error:
+            _log.debug("a batch is computed by itself, as it could not begin: %s", error)
             return False
         return True
 
@@ -203,7 +206,8 @@ class Evaluator:
         """Results of a batch that was started; where it fails, it is computed again, in parts."""
         try:
             result = self.model.finish_systems(place)
-        except ClebschError:
+        except ClebschError as error:
+            _log.debug("a batch is computed again by itself: %s", error)
             self._run(structures, packed, 0, found)
             return
         found.take(packed, result)
