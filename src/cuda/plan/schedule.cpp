@@ -50,18 +50,22 @@ int default_stages(const Schedule& schedule, int blocks) {
 
 /// The ring takes only the shared memory that the blocks which fit without it leave over.
 template <typename F>
-void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
+void plan_ring(const Problem& problem, const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
                Schedule& schedule) {
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
   const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
   if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
   schedule.stages = stages;
+  // The operands of the double backward pass are twice as many: static shared memory would seldom hold them.
+  const bool dynamic = schedule.pass == Pass::double_backward;
   const auto fits = [&] {
-    return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+    return shared() <= (dynamic ? limits.dynamic_shared_per_block : limits.shared_per_block) && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
   };
   while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
   if (schedule.stages < 2) schedule.stages = 0;
+  if (schedule.stages > 0 && dynamic)
+    schedule.ring_bytes = schedule.warps() * ring_numbers(problem, schedule) * scalar_bytes(schedule.scalar);
   if (schedule.stages > 0) schedule.prefetch = false;
   if (schedule.stages > 0 && options.ahead < 0) schedule.ahead = 0;
 }
@@ -117,7 +121,7 @@ int operand_lines(const Problem& problem, const Schedule& schedule) {
     }
     most = std::max(most, lines);
   }
-  return most;
+  return schedule.pass == Pass::double_backward ? 2 * most : most;
 }
 
 int ring_numbers(const Problem& problem, const Schedule& schedule) {
@@ -243,7 +247,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
-  plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));

@@ -33,7 +33,9 @@ struct ScheduleOptions {
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
   int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
-  int integers = -1;  ///< 0: with a table in fp32, dX in a fixed order by slabs, not by sums of integers
+  /// In fp32, dX in a fixed order: 0 by slabs, not by sums of integers; 1, of a double backward pass always by integers
+  /// (cuda/emit/window_sums.h), even where receivers have few edges.
+  int integers = -1;
   /// With a table's pieces: 1 (in fp32 unless told otherwise), backward their own coefficients by Horner's scheme; 2,
   /// forward too; 0, neither.
   int horner = -1;
@@ -84,6 +86,7 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
+  int ring_bytes = 0;   ///< where the ring is in dynamic shared memory (double backward pass): of a block
   bool adds = false;    ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;  ///< see ScheduleOptions
   bool horner = false;  ///< with a table: its pieces' own six coefficients, not the knots at their ends
@@ -134,7 +137,8 @@ struct ReceiverParts {
 };
 ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 
-/// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
+/// Lines of 32 numbers, one a lane, of an edge's x and W, and in the double backward pass of what arrives for their
+/// gradients: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);
