@@ -53,11 +53,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
     write_ring_start(w_, context_, kind);
-    write_tile_loop(w_, context_);
-    if (wanted_.from_harmonics) {
-      w_.line("fill_rows(from_rows, from_harmonics, first, count, lane);");
-      w_.line("__syncwarp();");
-    }
+    write_tile_loop(w_, context_, wanted_.from_harmonics);
     write_edge_loop(w_, context_, kind, operands_);
     read_incoming(kind);
     if (outputs_.harmonics) {

@@ -8,9 +8,9 @@ void write_conv_head(SourceWriter& w, const EmitContext& context, const EdgeOper
                      const std::string& title) {
   const Schedule& schedule = context.schedule;
   write_head(w, context, "tensor_product_conv, " + title);
+  write_ring_functions(w, schedule);
   operands.functions(w);
   w.blank();
-  write_ring_functions(w, schedule);
   if (schedule.pass != Pass::forward && schedule.units_per_launch() > 1) write_group_barrier(w, schedule);
 }
 

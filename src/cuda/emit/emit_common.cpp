@@ -120,13 +120,15 @@ void write_operand_loads(SourceWriter& w, const EmitContext& context, const Unit
   w.line("}}");
 }
 
-void write_tile_loop(SourceWriter& w, const EmitContext& context) {
+void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both) {
   const int rows = context.schedule.edges_per_tile;
   w.line("for (int first = begin; first < end; first += {}) {{", rows);
   w.line("const int count = min({}, end - first);", rows);
   w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
   w.line("__syncwarp();");
-  w.text("fill_rows(rows, harmonics, first, count, lane);");
+  w.text(both && context.schedule.copies ? "fill_both(rows, from_rows, harmonics, from_harmonics, first, count, lane);"
+              : "fill_rows(rows, harmonics, first, count, lane);");
+  if (both && !context.schedule.copies) w.text("fill_rows(from_rows, from_harmonics, first, count, lane);");
   w.line("__syncwarp();");
 }
 
@@ -167,7 +169,7 @@ void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKi
 }  // namespace
 
 void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
-  if (schedule.stages == 0) return;
+  if (schedule.stages == 0 && !schedule.copies) return;
   const int bytes = scalar_bytes(schedule.scalar);
   if (schedule.ring_bytes > 0) w.text("extern __shared__ vector16 all_rings[];");
   w.text(
@@ -189,6 +191,7 @@ void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
   w.text("__device__ __forceinline__ void end_group() {");
   w.text("asm volatile(\"cp.async.commit_group;\" ::: \"memory\");");
   w.text("}");
+  if (schedule.stages == 0) return w.blank();
   w.text("// Until all groups but those of the edges ahead have arrived.");
   w.text("__device__ __forceinline__ void await_group() {");
   w.line("asm volatile(\"cp.async.wait_group {};\" ::: \"memory\");", schedule.stages - 1);

@@ -56,7 +56,8 @@ void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKin
 /// all of them at once, for which registers would not last.
 void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile);
 /// The loop over tiles of edges up to where rows and senders are at hand; opens one brace.
-void write_tile_loop(SourceWriter& w, const EmitContext& context);
+/// `both`: with the harmonics' incoming gradients, in from_rows.
+void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both = false);
 /// "const bool on2 = channel + 64 < 80;" for the ragged tiles.
 void write_masks(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
 /// "on2 ? value : 0" where the tile is ragged, else the value.

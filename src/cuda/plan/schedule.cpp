@@ -218,6 +218,11 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
     const bool apart = code > most_code * launches && (launches == 1 || twice);
     schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
+    if (twice && options.launches > 0 && schedule.units.size() % static_cast<size_t>(options.launches) == 0) {
+      schedule.launches = options.launches;
+      std::stable_sort(schedule.units.begin(), schedule.units.end(),
+                       [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
+    }
   }
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
@@ -248,6 +253,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));

@@ -23,6 +23,8 @@ constexpr Name kNames[] = {
     {"ahead", &ScheduleOptions::ahead},
     {"hoist", &ScheduleOptions::hoist},
     {"registers", &ScheduleOptions::registers},
+    {"launches", &ScheduleOptions::launches},
+    {"copies", &ScheduleOptions::copies},
     {"stages", &ScheduleOptions::stages},
     {"spline", &ScheduleOptions::spline},
     {"integers", &ScheduleOptions::integers},
@@ -44,8 +46,8 @@ ScheduleOptions parse_schedule_options(const std::string& source, const std::str
     const Name* found =
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return item.name == n.name; });
     require(found != std::end(kNames),
-            "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, stages, spline, "
-            "integers, horner, lanes, projection or turned, got '{}'",
+            "{}: expected units, receivers, blocks, prefetch, tile, code, ahead, hoist, registers, launches, copies, "
+            "stages, spline, integers, horner, lanes, projection or turned, got '{}'",
             source, item.name);
     options.*found->option = item.value;
   }

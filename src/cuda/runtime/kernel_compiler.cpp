@@ -99,6 +99,8 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
       options.stages = 0;
     } else if (schedule.lanes) {
       options.lanes = 0;
+    } else if (schedule.copies) {
+      options.copies = 0;
     } else if (!all && schedule.min_blocks > 1) {
       options.min_blocks = schedule.min_blocks - 1;
     } else if (!all && schedule.receivers_per_block > 1) {
