@@ -112,11 +112,11 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
     }
   };
   // Which sums of dX a call takes depends on its graph.
-  DoubleBackwardOutputs exact = twice ? std::get<DoubleBackwardOutputs>(pass) : DoubleBackwardOutputs{};
-  exact.edges.windows = true;
-  const bool either = twice && sums_in_windows(exact.edges, call.scalar, options);
+  DoubleBackwardOutputs windows = twice ? std::get<DoubleBackwardOutputs>(pass) : DoubleBackwardOutputs{};
+  windows.edges.windows = true;
+  const bool either = twice && sums_in_windows(windows.edges, call.scalar, options);
   if (!either || options.integers < 0) add(pass, label);
-  if (either) add(exact, label + " windows");
+  if (either) add(windows, label + " windows");
   return jobs;
 }
 

@@ -209,7 +209,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   write_conv_head(w, context, operands, "derivative of the backward pass: dg, dX, dY and dW in one pass");
   const bool windows = outputs.edges.windows;
   require(!windows || (outputs.edges.x && outputs.edges.deterministic && scalar == Scalar::f32),
-          "cuda convolution: exact sums are for dX in a fixed order, in fp32");
+          "cuda convolution: sums in windows are for dX in a fixed order, in fp32");
   if (windows) write_window_terms(w, problem.in1.dim());
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));

@@ -12,10 +12,7 @@ void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
     w_.line("real* target = grad_x + static_cast<int64>(first + e) * {} + channel;",
             problem_.in1.dim() * max_input_parts(problem_, context_.schedule));
   } else if (outputs_.windows) {
-    w_.text("const int from = __shfl_sync(0xffffffffu, sender, e);");
-    w_.line("unsigned long long* target = grad_x + static_cast<int64>(from) * {} + channel;",
-            kWindows * problem_.in1.dim());
-    mark_bad_terms(tile, t);
+    begin_terms(tile, t);
   } else {
     w_.line("real* target = grad_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
             problem_.in1.dim());
@@ -28,7 +25,7 @@ void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
       const int64_t offset = part * problem_.in1.dim() + layout.offset + i * layout.stride + 32 * tile.slice;
       write_masked(w_, context_, kind, t,
                    fmt::format(fmt::runtime(outputs_.by_edge() ? "__stcs(target + {}, d{});"
-                                            : outputs_.windows ? "add_term(target + {}, d{});"
+                                            : outputs_.windows ? "add_term(target + {}, d{}, quanta);"
                                                                : "atomicAdd(target + {}, d{});"),
                                offset, input_name(t, block, i)));
     }
@@ -36,13 +33,24 @@ void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
   w_.line("}}");
 }
 
-void GradientEmitter::mark_bad_terms(const Tile& tile, int t) {
+void GradientEmitter::begin_terms(const Tile& tile, int t) {
   std::string size;
   for (int block : tile_inputs(problem_, tile)) {
     for (int i = 0; i < problem_.in1[block].ir.dim(); ++i)
       size += fmt::format("{}fabsf(d{})", size.empty() ? "" : " + ", input_name(t, block, i));
   }
-  w_.line("if (!({} < __uint_as_float(0x7f800000u))) bad[from] = 1;", size);
+  // The size first: with the sender first, kernels of large problems spill.
+  w_.line("const real size = {};", size);
+  w_.text("const unsigned window = window_of(size);");
+  w_.text("const real quanta = quanta_in_one(window);");
+  // Read again by units of large problems, for which registers just do not last (7net: four bytes); else it costs them.
+  const Schedule& schedule = context_.schedule;
+  w_.text(schedule.launches > 1 && schedule.units_per_launch() == 1
+              ? "const int from = *const_cast<const volatile int*>(senders + first + e);"
+              : "const int from = __shfl_sync(0xffffffffu, sender, e);");
+  w_.line("unsigned long long* const target =\n    in_window(grad_x + static_cast<int64>(from) * {} + channel, window);",
+          kWindows * problem_.in1.dim());
+  w_.text("if (!(size < __uint_as_float(0x7f800000u))) bad[from] = 1;");
 }
 
 void GradientEmitter::store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value) {

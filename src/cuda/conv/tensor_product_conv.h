@@ -33,7 +33,7 @@ std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem);
 /// with uvw paths, and for those so large that the compiler would take minutes (shorter ones are compiled in seconds).
 bool fuses_double_backward(const Problem& problem, Scalar scalar);
 
-/// Whether dX of a double backward pass may be exact sums (BackwardOutputs::windows).
+/// Whether dX of a double backward pass may be sums of integers (BackwardOutputs::windows).
 bool sums_in_windows(const BackwardOutputs& outputs, Scalar scalar, const ScheduleOptions& options);
 
 /// What a pass of a part is launched from.
@@ -98,7 +98,7 @@ class TensorProductConv {
   const Variant& variant(int index, size_t part) const;
   /// The launches over which the units of a schedule are spread.
   void launch_units(const Variant& kernels, int64_t rows, int64_t splits, ConvArguments arguments, Stream stream) const;
-  /// The choice of sums of dX: exact ones in fp32 where receivers have many edges.
+  /// The choice of sums of dX: integers in fp32 where receivers have many edges.
   DoubleBackwardOutputs with_sums(DoubleBackwardOutputs wanted, const ConvOperands& operands) const;
   /// Rows (E, parts * in1.dim()) of a deterministic grad_x to their senders.
   void sum_by_sender(const Variant& kernels, const ConvOperands& operands, const void* rows, void* grad_x,

@@ -63,7 +63,7 @@ struct SumPartsArguments {
 /// Threads a block of all.
 constexpr int kReductionThreads = 128;
 
-/// sum_by_sender and sum_parts, beside a convolution's kernel of this schedule; with exact sums (window_sums.h)
+/// sum_by_sender and sum_parts, beside a convolution's kernel of this schedule; with sums in windows (window_sums.h)
 /// sum_windows instead of sum_by_sender.
 std::string reductions_source(const Problem& problem, const Schedule& schedule, bool windows = false);
 /// sum_slab and sum_parts, beside an interaction's.

@@ -14,12 +14,16 @@ void write_quanta(SourceWriter& w) {
 }  // namespace
 
 void write_window_terms(SourceWriter& w, int64_t width) {
-  w.text("// Exact sums in any order: a term goes to the window of its exponent, as an integer (cuda/emit/window_sums.h).");
+  w.text("// Sums that are the same bits in any order: terms go to a window as integers (cuda/emit/window_sums.h).");
   write_quanta(w);
-  w.text("__device__ __forceinline__ void add_term(unsigned long long* target, real value) {");
-  w.text("const unsigned window = __float_as_uint(value) & 0x78000000u;");
-  w.line("atomicAdd(target + (window >> 27) * {}, ", width);
-  w.text("static_cast<unsigned long long>(__float2ll_rn(value * quanta_in_one(window))));");
+  w.text("__device__ __forceinline__ unsigned window_of(real size) {");
+  w.text("return __float_as_uint(size) & 0x78000000u;");
+  w.text("}");
+  w.text("__device__ __forceinline__ unsigned long long* in_window(unsigned long long* first, unsigned window) {");
+  w.line("return first + (window >> 27) * {};", width);
+  w.text("}");
+  w.text("__device__ __forceinline__ void add_term(unsigned long long* target, real value, real quanta) {");
+  w.text("atomicAdd(target, static_cast<unsigned long long>(__float2ll_rn(value * quanta)));");
   w.text("}");
   w.blank();
 }
