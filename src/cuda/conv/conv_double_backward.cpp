@@ -200,6 +200,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
                                          const DeviceLimits& limits, const ScheduleOptions& options) {
   KernelSource kernel{"conv_double_backward", "",
                       make_schedule(problem, Pass::double_backward, scalar, limits, options)};
+  kernel.schedule.keeps_sender = outputs.edges.windows && options.sender != 0;
   const Schedule& schedule = kernel.schedule;
   EmitContext context(problem, schedule);
   context.ring_from_x = schedule.stages > 0 && outputs.from_x;

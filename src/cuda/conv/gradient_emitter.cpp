@@ -43,13 +43,11 @@ void GradientEmitter::begin_terms(const Tile& tile, int t) {
   w_.line("const real size = {};", size);
   w_.text("const unsigned window = window_of(size);");
   w_.text("const real quanta = quanta_in_one(window);");
-  // Read again by units of large problems, for which registers just do not last (7net: four bytes); else it costs them.
-  const Schedule& schedule = context_.schedule;
-  w_.text(schedule.launches > 1 && schedule.units_per_launch() == 1
-              ? "const int from = *const_cast<const volatile int*>(senders + first + e);"
-              : "const int from = __shfl_sync(0xffffffffu, sender, e);");
-  w_.line("unsigned long long* const target =\n    in_window(grad_x + static_cast<int64>(from) * {} + channel, window);",
-          kWindows * problem_.in1.dim());
+  w_.text(context_.schedule.keeps_sender ? "const int from = __shfl_sync(0xffffffffu, sender, e);"
+                                         : "const int from = *const_cast<const volatile int*>(senders + first + e);");
+  w_.line(
+      "unsigned long long* const target =\n    in_window(grad_x + static_cast<int64>(from) * {} + channel, window);",
+      kWindows * problem_.in1.dim());
   w_.text("if (!(size < __uint_as_float(0x7f800000u))) bad[from] = 1;");
 }
 

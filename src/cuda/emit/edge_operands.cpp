@@ -44,7 +44,8 @@ void EdgeOperands::fill_both(SourceWriter& w) const {
   const std::string place = row == columns ? "i" : fmt::format("i / {0} * {1} + i % {0}", columns, row);
   w.text("// The same of two arrays. The copies pass the registers by, so that all of them are under way at a time.");
   w.text(
-      "__device__ __forceinline__ void fill_both(real* rows, real* from_rows, const real* __restrict__ harmonics, const "
+      "__device__ __forceinline__ void fill_both(real* rows, real* from_rows, const real* __restrict__ harmonics, "
+      "const "
       "real* __restrict__ from_harmonics, int first, int count, int lane) {");
   w.line("const real* ys = harmonics + static_cast<int64>(first) * {};", columns);
   w.line("const real* bs = from_harmonics + static_cast<int64>(first) * {};", columns);

@@ -127,7 +127,7 @@ void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both) {
   w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
   w.line("__syncwarp();");
   w.text(both && context.schedule.copies ? "fill_both(rows, from_rows, harmonics, from_harmonics, first, count, lane);"
-              : "fill_rows(rows, harmonics, first, count, lane);");
+                                         : "fill_rows(rows, harmonics, first, count, lane);");
   if (both && !context.schedule.copies) w.text("fill_rows(from_rows, from_harmonics, first, count, lane);");
   w.line("__syncwarp();");
 }

@@ -34,7 +34,8 @@ struct SumWindowsArguments {
 /// Bytes of the sums and, behind them, the marks of (nodes, width). To be zero before the first term.
 constexpr int64_t window_bytes(int64_t nodes, int64_t width) { return nodes * (kWindows * width * 8 + 4); }
 
-/// window_of(size), quanta_in_one(window), in_window(place in the first window, window), add_term(place, value, quanta).
+/// window_of(size), quanta_in_one(window), in_window(place in the first window, window), add_term(place, value,
+/// quanta).
 void write_window_terms(SourceWriter& w, int64_t width);
 /// The kernel sum_windows for sums to which every edge of a node has added `terms` terms at most. Uses `real`, `int64`.
 void write_sum_windows(SourceWriter& w, int64_t width, int terms);

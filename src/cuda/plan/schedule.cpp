@@ -50,8 +50,8 @@ int default_stages(const Schedule& schedule, int blocks) {
 
 /// The ring takes only the shared memory that the blocks which fit without it leave over.
 template <typename F>
-void plan_ring(const Problem& problem, const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
-               Schedule& schedule) {
+void plan_ring(const Problem& problem, const DeviceLimits& limits, const ScheduleOptions& options, int blocks,
+               const F& shared, Schedule& schedule) {
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
   const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
@@ -60,7 +60,8 @@ void plan_ring(const Problem& problem, const DeviceLimits& limits, const Schedul
   // The operands of the double backward pass are twice as many: static shared memory would seldom hold them.
   const bool dynamic = schedule.pass == Pass::double_backward;
   const auto fits = [&] {
-    return shared() <= (dynamic ? limits.dynamic_shared_per_block : limits.shared_per_block) && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+    return shared() <= (dynamic ? limits.dynamic_shared_per_block : limits.shared_per_block) &&
+           blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
   };
   while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
   if (schedule.stages < 2) schedule.stages = 0;
