@@ -65,8 +65,8 @@ const TensorProductConv::Variant& TensorProductConv::variant(int index, size_t p
     const CompiledConv made =
         compile_conv(parts_[part], scalar_, pass_of(index), limits_, options_, CubinCache::standard());
     const bool windows = index >= 16 && double_backward_of(index).edges.windows;
-    const std::vector<Kernel> loaded =
-        load_module(made.sums.code, {windows ? "sum_windows" : "sum_by_sender", "sum_parts"});
+    const std::vector<Kernel> loaded = windows ? load_module(made.sums.code, {"sum_windows", "sum_parts"})
+                                               : load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
     Kernel main = load_module(made.main.code, {made.entry}).front();
     if (made.schedule.ring_bytes > 0) main.take_shared_memory(static_cast<unsigned>(made.schedule.ring_bytes));
     auto* const result = new Variant{made.schedule, std::move(main), {}, loaded[1], {}};
