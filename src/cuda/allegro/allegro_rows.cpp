@@ -67,9 +67,10 @@ RowsTiling rows_tiling(const AllegroDense& dense, const RowsChoice& choice, cons
   const int pack = dense_pack(dense, Scalar::f32);
   // Slabs of 32 columns where none of them would be beyond an array, and where their code spills nothing: for compute
   // capability 10.x ptxas puts 28 bytes aside.
-  const bool deep = limits.arch / 10 != 10 && std::all_of(dense.calls.begin(), dense.calls.end(), [](const DenseCall& call) {
-    return std::all_of(call.in.begin(), call.in.end(), [](const EdgeColumns& c) { return c.width % 32 == 0; });
-  });
+  const bool deep =
+      limits.arch / 10 != 10 && std::all_of(dense.calls.begin(), dense.calls.end(), [](const DenseCall& call) {
+        return std::all_of(call.in.begin(), call.in.end(), [](const EdgeColumns& c) { return c.width % 32 == 0; });
+      });
   RowsTiling tiling;
   for (const RowsTiling& way : {RowsTiling{32, true}, RowsTiling{32, false}, RowsTiling{16, false}}) {
     tiling.depth = choice.depth.value_or(deep ? way.depth : 16);
