@@ -4,13 +4,13 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/custom_class.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/errors.h"
 #include "core/problem/named_problems.h"
 #include "model/keep_plan.h"
 #include "model/model.h"
+#include "model/python_options.h"
 #include "model/python_progress.h"
 #include "model/python_rows.h"
 #include "model/python_systems.h"
@@ -22,67 +22,17 @@ namespace {
 using Options = c10::Dict<std::string, std::string>;
 using Watcher = c10::optional<c10::intrusive_ptr<PythonProgress>>;
 
-template <typename T>
-T parse_count(const std::string& key, const std::string& text) {
-  T value{};
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(result.ec == std::errc() && result.ptr == text.data() + text.size() && text.front() != '-',
-          "model options: expected '{}' to be a non-negative integer, got '{}'", key, text);
-  return value;
-}
-
-bool parse_choice(const std::string& key, const std::string& text, const char* yes, const char* no) {
-  require(text == yes || text == no, "model options: expected '{}' to be {} or {}, got '{}'", key, yes, no, text);
-  return text == yes;
-}
-
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
-    const auto comma = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return names;
-}
-
-LoadOptions parse_options(const Options& options, const Watcher& watcher) {
-  LoadOptions result;
+/// Those of Model::load, with a bar of progress.
+LoadOptions load_options(const Options& options, const Watcher& watcher) {
+  LoadOptions result = parse_options(options);
   result.progress = PythonProgress::writer(watcher);
-  for (const auto& item : options) {
-    const std::string key = item.key(), value = item.value();
-    if (key == "dtype") {
-      result.dtype = parse_choice(key, value, "float32", "float64") ? Dtype::float32 : Dtype::float64;
-    } else if (key == "radial") {
-      result.radial = parse_choice(key, value, "table", "exact") ? RadialMode::table : RadialMode::exact;
-    } else if (key == "table_pieces") {
-      result.table_pieces = parse_count<int>(key, value);
-    } else if (key == "table_budget_bytes") {
-      result.table_budget_bytes = parse_count<std::size_t>(key, value);
-    } else if (key == "types_in_use") {
-      result.types_in_use = split_names(value);
-    } else if (key == "deterministic") {
-      result.deterministic = parse_choice(key, value, "yes", "no");
-    } else if (key == "threads") {
-      result.threads = parse_count<int>(key, value);
-    } else if (key == "device") {
-      result.device = value;
-    } else if (key == "cuda_graph") {
-      result.cuda_graph = parse_choice(key, value, "yes", "no");
-    } else {
-      fail(
-          "model options: expected dtype, radial, table_pieces, table_budget_bytes, types_in_use, deterministic, "
-          "threads, device or cuda_graph, got '{}'",
-          key);
-    }
-  }
   return result;
 }
 
 class PythonModel : public torch::CustomClassHolder {
  public:
   PythonModel(const std::string& path, const Options& options, const Watcher& watcher)
-      : model_(Model::load(path, parse_options(options, watcher))) {}
+      : model_(Model::load(path, load_options(options, watcher))) {}
 
   std::string metadata() const { return model_->metadata().json; }
   std::string dtype() const { return model_->dtype() == Dtype::float64 ? "float64" : "float32"; }

@@ -2,7 +2,6 @@
 // A batch of systems on a GPU between prepare_systems() and finish_systems().
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <memory>
 
 #include "model/device/device_buffers.h"
@@ -23,11 +22,5 @@ struct DeviceAhead {
   cuda::StreamMark done;
 #endif
 };
-
-/// Edges among the pairs of a list that reaches farther than the cutoff: as many as a uniform density has, and some
-/// more.
-int64_t expected_edges(int64_t pairs, double cutoff, double reach);
-
-double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to);
 
 }  // namespace clebsch

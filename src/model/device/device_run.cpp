@@ -33,10 +33,6 @@ bool allowed_by_environment() {
 
 }  // namespace
 
-double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
 DeviceRun::DeviceRun(Model::Impl& model, bool deterministic, bool cuda_graph)
     : model_(model), deterministic_(deterministic), wants_graph_(cuda_graph && allowed_by_environment()) {
   const c10::Device device = model.device.device;

@@ -19,6 +19,10 @@
 
 namespace clebsch {
 
+inline double milliseconds(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
 class DeviceRun {
  public:
   /// deterministic: gradients by sender are summed in edge order, else by atomics. cuda_graph: replay recorded steps.

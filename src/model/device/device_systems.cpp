@@ -1,17 +1,11 @@
 // Points on a device, and a step of systems on a GPU: pairs are searched there when the list is new.
 #include <algorithm>
-#include <cmath>
 
 #include "core/errors.h"
 #include "model/device/device_run.h"
 #include "model/device/device_scope.h"
 
 namespace clebsch {
-
-int64_t expected_edges(int64_t pairs, double cutoff, double reach) {
-  const double part = std::min(1.0, 1.2 * std::pow(cutoff / reach, 3));
-  return static_cast<int64_t>(std::ceil(part * static_cast<double>(pairs)));
-}
 
 void DeviceRun::fit_points(const PointCapacity& need) {
   const int64_t rows = buffers_->capacity().rows;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/errors.h"
@@ -118,5 +119,10 @@ void PairSearch::fill(int32_t* neighbours, int32_t* shifts) const {
 void PairSearch::count(const PairGrid&, const SystemsView&) { fail("pairs: this build has no GPU backend"); }
 void PairSearch::fill(int32_t*, int32_t*) const { fail("pairs: this build has no GPU backend"); }
 #endif
+
+int64_t expected_edges(int64_t pairs, double cutoff, double reach) {
+  const double part = std::min(1.0, 1.2 * std::pow(cutoff / reach, 3));
+  return static_cast<int64_t>(std::ceil(part * static_cast<double>(pairs)));
+}
 
 }  // namespace clebsch

@@ -34,4 +34,8 @@ class PairSearch {
   at::Tensor pair_ptr_, total_, staged_total_;
 };
 
+/// Edges among the pairs of a list that reaches farther than the cutoff (both Angstrom): as many as a uniform density
+/// has, and some more.
+int64_t expected_edges(int64_t pairs, double cutoff, double reach);
+
 }  // namespace clebsch
