@@ -1,5 +1,9 @@
 #include "multilinear/triangle/device_gradients.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
@@ -19,6 +23,12 @@ bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return has_warpgroups(limits) && shape.out % 64 == 0;
 }
 
+/// Until they are measured: letters of kernels whose former ones are taken (output, input, weights).
+bool former(char letter) {
+  static const char* const given = std::getenv("CLEBSCH_TRIANGLE_FORMER");
+  return given && std::strchr(given, letter);
+}
+
 /// Whether sums of weights have a kernel of their own, that makes gradients of projections again.
 bool sums_by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128;
@@ -34,6 +44,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   if (of_weights) requests.push_back({kWeightGradients, composed_source(kWeightGradients, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
+  const bool three_of_input = of_weights && !former('i');
+  if (three_of_input) requests[2] = {kInputThree, composed_source(kInputThree, problem)};
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
   const auto folds = cuda::load_module(cubins[0].code, {"pack_images", "fold_matrices", "fold_norms"});
@@ -50,7 +62,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
        output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   take(kernels->input,
-       input_gradients_bytes(d, hidden, out,
+       three_of_input ? kInputThreeBytes : input_gradients_bytes(d, hidden, out,
                              warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
@@ -130,6 +142,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const int64_t tiles = all_rows / 64;
   const int64_t groups =
       std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
+  const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const Slots output_slots(pass, true, blocks_of(rows), 2 * out),
       input_slots(pass, true, own_sums ? groups * kGradientParts : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
@@ -160,7 +173,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.gate_parts = static_cast<float*>(pass.reals(groups * out * d));
     a.output_parts = static_cast<float*>(pass.reals(groups * out * hidden));
     pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
-    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+    if (former('i')) {
+      pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+    } else {
+      pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
+    }
   } else {
     a.x_normal = parts;
     a.grad_projections = parts + rows * d * 2;

@@ -21,4 +21,7 @@ std::vector<std::string> gradient_sources(bool warpgroups);
 /// That for sums of weights by warpgroups, for d, hidden and out of 128.
 constexpr const char* kWeightGradients = "weight_gradients_warpgroups";
 
+/// For the same widths, in the place of output_gradients_warpgroups and input_gradients_warpgroups.
+constexpr const char* kInputThree = "input_gradients_three";
+
 }  // namespace clebsch::triangle

@@ -145,6 +145,13 @@ void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long
 }
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+/// Addresses of shared memory as instructions have them.
+inline void copy_later(unsigned to, const void* from, size_t bytes) {
+  copy_later(__start_emulated_shared + to, from, bytes);
+}
+inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
+  load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
+}
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);
 }

@@ -10,21 +10,42 @@
 template <int kColumns, int kRows>
 struct WarpgroupImage {
   static constexpr int kBlock = 128 * kRows;  // bytes of 64 columns
-  unsigned image;                             ///< its address in shared memory, a multiple of 1024
+  unsigned long long straight, turned;        ///< descriptions of the image from its first row on
 
-  /// sums of 64 places from `row` of the image on = rows times the image's transpose.
-  __device__ __forceinline__ void multiply(float (&sums)[32], const unsigned (&x)[kColumns / 16][4], int row) const {
+  /// Of an address in shared memory, a multiple of 1024.
+  __device__ __forceinline__ explicit WarpgroupImage(unsigned image)
+      : straight(matrix_at(image, 16)), turned(matrix_at(image, kBlock)) {}
+
+  /// A part that begins some bytes on: in units of 16 they are added to the address, which stays below 2^18.
+  static __device__ __forceinline__ unsigned long long later(unsigned long long matrix, int bytes) {
+    return matrix + static_cast<unsigned>(bytes >> 4);
+  }
+  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 128.
+  template <int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kCount], const unsigned (&x)[kColumns / 16][4],
+                                           int row) const {
 #pragma unroll
     for (int s = 0; s < kColumns / 16; ++s) {
-      multiply_group(sums, x[s], matrix_at(image + s / 4 * kBlock + row * 128 + s % 4 * 32, 16), s > 0 ? 1 : 0);
+      multiply_group(sums, x[s], later(straight, s / 4 * kBlock + row * 128 + s % 4 * 32), s > 0 ? 1 : 0);
     }
   }
   /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
   __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4],
                                                   int row) const {
-    multiply_values(sums, step, matrix_at(image + row * 128, kBlock));
+    multiply_values(sums, step, later(turned, row * 128));
   }
 };
+
+/// copy16 and load_turned with addresses in shared memory, which take one register each.
+__device__ __forceinline__ void copy16_to(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
 
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
 template <int kColumns>
@@ -66,6 +87,34 @@ template <int kCount>
 __device__ __forceinline__ const float (&tiles_of(const float (&sums)[kCount]))[kCount / 4][4] {
   return reinterpret_cast<const float(&)[kCount / 4][4]>(sums);
 }
+
+/// Entries of the mask for rows g and g + 8 of a tile: read one tile ahead, and not looked at before they are there.
+struct Masks {
+  unsigned read_[2], kept[2];  ///< kept: all ones or zeros, of bytes
+  float number[2];
+
+  __device__ __forceinline__ void read(const void* mask, long long row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (CLEBSCH_MASK == 1) read_[h] = __ldg(static_cast<const unsigned char*>(mask) + row + 8 * h);
+      if (CLEBSCH_MASK == 2) read_[h] = __float_as_uint(__ldg(static_cast<const float*>(mask) + row + 8 * h));
+    }
+  }
+  /// What was read becomes this tile's.
+  __device__ __forceinline__ void take() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (CLEBSCH_MASK == 1) kept[h] = read_[h] != 0 ? ~0u : 0u;
+      if (CLEBSCH_MASK == 2) number[h] = __uint_as_float(read_[h]);
+    }
+  }
+  __device__ __forceinline__ unsigned keep(unsigned pair, int h) const {
+    return CLEBSCH_MASK == 1 ? pair & kept[h] : pair;
+  }
+  __device__ __forceinline__ bool is_zero(int h) const {
+    return CLEBSCH_MASK == 1 ? kept[h] == 0 : CLEBSCH_MASK == 2 ? number[h] == 0.0f : false;
+  }
+};
 
 /// The beginning of shared memory that is a multiple of 1024.
 __device__ __forceinline__ uint4* aligned_memory(uint4* memory) {

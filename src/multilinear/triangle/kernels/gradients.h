@@ -42,6 +42,13 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
   return bytes_of_x == 2 && input_gradients_bytes(d, hidden, out, true) <= kMostOfHopper;
 }
 
+/// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
+constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
+/// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
+constexpr int kThreeRing = 4;
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
+static_assert(kInputThreeBytes <= kMostOfHopper, "weights and what is on its way");
+
 struct GradientArguments {
   Shape shape;
   Weights weights;
