@@ -44,7 +44,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   if (of_weights) requests.push_back({kWeightGradients, composed_source(kWeightGradients, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
-  const bool three_of_input = of_weights && !former('i');
+  const bool three_of_input = of_weights && !former('i'), three_of_output = of_weights && !former('o');
+  if (three_of_output) requests[1] = {kOutputThree, composed_source(kOutputThree, problem)};
   if (three_of_input) requests[2] = {kInputThree, composed_source(kInputThree, problem)};
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
@@ -59,7 +60,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   };
   kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
   take(kernels->output,
-       output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+       three_of_output ? kOutputThreeBytes : output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   take(kernels->input,
        three_of_input ? kInputThreeBytes : input_gradients_bytes(d, hidden, out,
@@ -143,7 +144,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const int64_t groups =
       std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
-  const Slots output_slots(pass, true, blocks_of(rows), 2 * out),
+  const bool three_of_output = own_sums && !former('o');
+  const Slots output_slots(pass, true, three_of_output ? groups : blocks_of(rows), 2 * out),
       input_slots(pass, true, own_sums ? groups * kGradientParts : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
@@ -154,7 +156,12 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.x_rows = parts + rows * (hidden + out) * 2;
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch(kernels->output, blocks_of(rows), 1, a);
+    if (three_of_output) {
+      a.stored_slots = a.output_slots;
+      pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
+    } else {
+      pass.launch(kernels->output, blocks_of(rows), 1, a);
+    }
   } else {
     pass.for_chunks([&] {
       chunk();

@@ -14,8 +14,8 @@ constexpr int kGradientRing = 4;
 /// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of what is stored, and parts of
 /// a group of one block of each kind; of what is stored a group has one part each.
 constexpr int kGradientKinds = 5, kGradientParts = 2;
-/// Bytes of shared memory of a block of it: three times two tiles of 64 rows for each part.
-constexpr int kWeightGradientsBytes = 1024 + kGradientParts * 3 * 2 * 64 * 128 * 2;
+/// Bytes of shared memory of a block of it: for each part thirteen blocks of 64 rows and columns.
+constexpr int kWeightGradientsBytes = 1024 + kGradientParts * 13 * 64 * 64 * 2;
 
 constexpr int kMostOfHopper = 227 * 1024;  ///< bytes of shared memory that a block can have, of what warpgroups need
 
@@ -47,7 +47,10 @@ constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps 
 /// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
 constexpr int kThreeRing = 4;
 constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
-static_assert(kInputThreeBytes <= kMostOfHopper, "weights and what is on its way");
+/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient, biases.
+constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * 3 * kGradientRows * 128 * 2 + 2 * 128 * 4;
+static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper,
+              "weights and what is on its way");
 
 struct GradientArguments {
   Shape shape;
@@ -87,6 +90,8 @@ struct GradientArguments {
   // Sums over rows, a slot a block, set by the first chunk.
   float* output_slots = nullptr;  ///< (blocks, 2 out): of grad_projected, grad_gates
   float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
+  /// As output_slots, a slot a group of blocks of weight_gradients_warpgroups.cu, which makes them unless this is null.
+  float* stored_slots = nullptr;
   bool first = true;
 };
 

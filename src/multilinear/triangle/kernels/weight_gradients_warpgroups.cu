@@ -14,10 +14,10 @@ constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 constexpr int kTileBytes = 2 * kBlockOfRows, kRowsStride = kTileBytes + kBlockOfRows, kGradientsAt = 2 * kRowsStride,
               kLinesAt = kGradientsAt + kTileBytes, kLinesBytes = 64 * 2 * kRows, kOwn = kLinesAt + 2 * kLinesBytes;
 constexpr int kImageBytes = 2 * 128 * 128;
-// What a warpgroup of the fifth kind has: tiles of both operands, two of three on their way.
-constexpr int kTilesOnTheirWay = 2, kPairBytes = 2 * kTileBytes;
-static_assert(kGradientParts * (kTilesOnTheirWay + 1) * kPairBytes + 1024 == kWeightGradientsBytes,
-              "the fifth kind's tiles");
+// What a warpgroup of the fifth kind has: three tiles of both operands, two of them on their way, and columns of ones. A
+// tile's two blocks of 64 columns, and the ones as the third, lie at equal distances, other ones for each tile.
+constexpr int kTilesOnTheirWay = 2, kStoredBlocks = 13, kStoredOnes = kStoredBlocks - 1;
+static_assert(kGradientParts * kStoredBlocks * kBlockOfRows + 1024 == kWeightGradientsBytes, "the fifth kind's tiles");
 static_assert(kImageBytes + kGradientParts * kOwn + 1024 <= kWeightGradientsBytes, "the other kinds'");
 
 /// The 16 bytes `chunk` of a row of 128 bytes.
@@ -33,10 +33,11 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[64], unsigned gradie
 }
 
 /// sums (64, 136) += gradients (64 rows, 64 columns)^T rows (64 rows, 136 columns).
-__device__ __forceinline__ void multiply_rows(float (&sums)[68], unsigned gradients, unsigned rows) {
+__device__ __forceinline__ void multiply_rows(float (&sums)[68], unsigned gradients, unsigned rows,
+                                              int across = kBlockOfRows) {
 #pragma unroll
   for (int step = 0; step < kRows / 16; ++step) {
-    multiply_wide(sums, matrix_at(gradients + 2048 * step, kBlockOfRows), matrix_at(rows + 2048 * step, kBlockOfRows));
+    multiply_wide(sums, matrix_at(gradients + 2048 * step, kBlockOfRows), matrix_at(rows + 2048 * step, across));
   }
 }
 
@@ -61,30 +62,54 @@ __device__ __forceinline__ void meet_warpgroup() {
   asm volatile("bar.sync %0, 128;" ::"r"(1 + static_cast<int>(threadIdx.x) / 128) : "memory");
 }
 
-/// Rows of 128 columns that lie as those of two matrices.
-__device__ __forceinline__ void fetch_matrix(char* to, const void* tensor, long long tile) {
+/// Rows of 128 columns that lie as those of two matrices, `across` bytes from each other.
+__device__ __forceinline__ void fetch_matrix(char* to, const void* tensor, long long tile, int across = kBlockOfRows) {
   const int thread = threadIdx.x % 128;
   const uint4* from = static_cast<const uint4*>(tensor) + tile * (kRows * kD / 8) + thread;
 #pragma unroll
   for (int q = 0; q < 8; ++q) {
     const int vector = thread + 128 * q, of_tile = vector / 16, chunk = vector % 16;
-    copy16(to + chunk / 8 * kBlockOfRows + chunk_at(of_tile, chunk % 8), from + 128 * q);
+    copy16(to + chunk / 8 * across + chunk_at(of_tile, chunk % 8), from + 128 * q);
   }
 }
 
-/// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part.
+/// Where the blocks of a tile of the fifth kind lie: rows at the ones less once and twice `across`, gradients.
+struct StoredTile {
+  int rows, across, low, high;
+  __device__ __forceinline__ explicit StoredTile(int buffer) {
+    const int distance = buffer == 0 ? 1 : buffer + 2;  // 1, 3, 4
+    across = distance * kBlockOfRows;
+    rows = (kStoredOnes - 2 * distance) * kBlockOfRows;
+    low = (buffer == 0 ? 0 : buffer == 1 ? 2 : 5) * kBlockOfRows;
+    high = (buffer == 0 ? 1 : buffer == 1 ? 3 : 7) * kBlockOfRows;
+  }
+};
+
+/// Blocks of columns of ones: what they are multiplied with is summed.
+__device__ __forceinline__ void write_ones(char* to) {
+  const unsigned ones = pack2(1.0f, 1.0f);
+  for (int vector = threadIdx.x % 128; vector < kBlockOfRows / 16; vector += 128) {
+    reinterpret_cast<uint4*>(to)[vector] = make_uint4(ones, ones, ones, ones);
+  }
+}
+
+/// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part,
+/// and of `gradients` alone to `of_ones` unless that is null; `swapped`: gradients have neighbouring columns swapped,
+/// rows have not.
 __device__ void sum_stored(char* own, const void* gradients, const void* rows, long long first, long long step,
-                           long long tiles, float* to, bool swap_columns) {
-  float low_sums[64], high_sums[64];
+                           long long tiles, float* to, float* of_ones, bool swapped) {
+  float low_sums[68], high_sums[68];
   clear(low_sums);
   clear(high_sums);
   const auto fetch = [&](int buffer, long long tile) {
     if (tile < tiles) {
-      fetch_matrix(own + buffer * kPairBytes, rows, tile);
-      fetch_matrix(own + buffer * kPairBytes + kTileBytes, gradients, tile);
+      const StoredTile at(buffer);
+      fetch_matrix(own + at.rows, rows, tile, at.across);
+      fetch_matrix(own + at.low, gradients, tile, at.high - at.low);
     }
     end_copies();
   };
+  write_ones(own + kStoredOnes * kBlockOfRows);
 #pragma unroll
   for (int ahead = 0; ahead < kTilesOnTheirWay; ++ahead) fetch(ahead, first + ahead * step);
   int buffer = 0;
@@ -94,10 +119,11 @@ __device__ void sum_stored(char* own, const void* gradients, const void* rows, l
     await_copies<kTilesOnTheirWay - 1>();
     fence_copies();
     meet_warpgroup();  // this tile is there, and nobody reads the last one's any more
-    const unsigned here = shared_address(own + buffer * kPairBytes);
+    const StoredTile tile(buffer);
+    const unsigned here = shared_address(own);
     begin_products();
-    multiply_rows(low_sums, here + kTileBytes, here);
-    multiply_rows(high_sums, here + kTileBytes + kBlockOfRows, here);
+    multiply_rows(low_sums, here + tile.low, here + tile.rows, tile.across);
+    multiply_rows(high_sums, here + tile.high, here + tile.rows, tile.across);
     end_products();
     fetch(buffer == 0 ? kTilesOnTheirWay : buffer - 1, at + kTilesOnTheirWay * step);
     buffer = buffer == kTilesOnTheirWay ? 0 : buffer + 1;
@@ -106,8 +132,15 @@ __device__ void sum_stored(char* own, const void* gradients, const void* rows, l
   hold(low_sums);
   hold(high_sums);
   await_copies<0>();
-  write_part(to, low_sums, 0, false, swap_columns);
-  write_part(to, high_sums, 64, false, swap_columns);
+  write_part(to, low_sums, 0, false, !swapped);
+  write_part(to, high_sums, 64, false, !swapped);
+  if (!of_ones || threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
+    of_ones[swapped ? row ^ 1 : row] = low_sums[64 + 2 * h];
+    of_ones[64 + (swapped ? row ^ 1 : row)] = high_sums[64 + 2 * h];
+  }
 }
 
 /// Grid: groups of kGradientKinds blocks.
@@ -119,12 +152,14 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
             groups = gridDim.x / kGradientKinds;
   const long long square = a.shape.n * a.shape.n, tiles = a.shape.batch * square / kRows;
   if (kind == kGradientKinds - 1) {
-    char* const own = memory + warp / 4 * (kTilesOnTheirWay + 1) * kPairBytes;
+    char* const own = memory + warp / 4 * kStoredBlocks * kBlockOfRows;
     const long long part = static_cast<long long>(group) * kOut * kD;
+    float* const slot = a.stored_slots ? a.stored_slots + group * 2 * kOut : nullptr;
     if (warp < 4) {
-      sum_stored(own, a.grad_gates, a.x_rows, group, groups, tiles, a.gate_parts + part, true);
+      sum_stored(own, a.grad_gates, a.x_rows, group, groups, tiles, a.gate_parts + part, slot ? slot + kOut : nullptr,
+                 false);
     } else {  // both are stored with neighbouring columns swapped
-      sum_stored(own, a.grad_projected, a.o_normal, group, groups, tiles, a.output_parts + part, false);
+      sum_stored(own, a.grad_projected, a.o_normal, group, groups, tiles, a.output_parts + part, slot, true);
     }
     return;
   }
@@ -169,12 +204,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) weight_gradien
     reinterpret_cast<unsigned*>(memory)[(block * 1024 + row * 8 + (chunk ^ row % 8)) * 4 + j] =
         from[4 * vector + chunk % 4];
   }
-  // Columns of ones beside rows of x: what they are multiplied with is summed.
-  for (int vector = thread; vector < kBlockOfRows / 16; vector += 128) {
-    const unsigned ones = pack2(1.0f, 1.0f);
-    reinterpret_cast<uint4*>(own + kTileBytes)[vector] = make_uint4(ones, ones, ones, ones);
-    reinterpret_cast<uint4*>(own + kRowsStride + kTileBytes)[vector] = make_uint4(ones, ones, ones, ones);
-  }
+  write_ones(own + kTileBytes);  // beside rows of x
+  write_ones(own + kRowsStride + kTileBytes);
   fetch_lines(at, 0);
   fetch_rows(at, 0);
   if (at < tiles) read_mask(at);
