@@ -239,7 +239,8 @@ TEST(EmulatedTriangleBackward, SeveralChunks) {
 TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
   for (const Case& c : {Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, false},
                         Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, true},
-                        Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false}}) {
+                        Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false},
+                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
     Problem p(c);
     for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
       if (static_cast<const unsigned char*>(p.device.mask)[row]) continue;

@@ -38,6 +38,9 @@ TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   // A few numbers outside of the products.
   compile(gradient_sources(true), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 48);
   compile(gradient_sources(true), {kFloat16, kHalf, kNoMask, 64, 64, 64, false}, 90, 48);
+  compile({kOutputThree, kInputThree}, {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 96);
+  compile({kOutputThree, kInputThree}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 96);
+  compile({kOutputThree, kInputThree}, {kFloat32, kBrain, kNoMask, 128, 128, 128, false}, 90, 96);
   compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 16);
 }
 

@@ -47,6 +47,17 @@ __device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from)
                : "memory");
 }
 
+/// threadIdx.x % 32, read again: what follows from it is computed where it is used, rather than once and kept.
+__device__ __forceinline__ int lane_again() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+/// Bytes of a vector of planes, exclusive or, to that of the channel that is sixteen on: four places on, where vectors are
+/// exchanged the other way.
+constexpr int kSixteenOn = 128 ^ 16;
+
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
 template <int kColumns>
 __device__ __forceinline__ int row_vector(int row, int chunk) {
@@ -99,6 +110,11 @@ struct Masks {
       if (CLEBSCH_MASK == 1) read_[h] = __ldg(static_cast<const unsigned char*>(mask) + row + 8 * h);
       if (CLEBSCH_MASK == 2) read_[h] = __float_as_uint(__ldg(static_cast<const float*>(mask) + row + 8 * h));
     }
+  }
+  /// Asks for what is read of a tile to be in the L2 cache.
+  __device__ __forceinline__ static void ask_for(const void* mask, long long row) {
+    if (CLEBSCH_MASK == 0) return;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(mask) + row * (CLEBSCH_MASK == 1 ? 1 : 4)));
   }
   /// What was read becomes this tile's.
   __device__ __forceinline__ void take() {

@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned sh
 
 /// Sixteen bytes to shared memory, asynchronously.
 __device__ __forceinline__ void copy16(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from)
                : "memory");
 }

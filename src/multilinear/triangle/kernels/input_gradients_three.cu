@@ -86,14 +86,13 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` counts from the first of left.
   const auto planes_of = [&](int tile) {
-    const unsigned row = static_cast<unsigned>(tile) * 64 + 16 * (warp % 4), batch = row / square;
+    const unsigned row = static_cast<unsigned>(tile) * 64 + 16 * (warp % 4), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
            static_cast<long long>(lane / 2) * square + 8 * (lane % 2);
   };
   const unsigned slot_here = shared_address(ring + plane_vector(place_of(lane / 2), lane % 2));
   const unsigned read_here = shared_address(ring + plane_vector(8 * (lane / 16) + lane % 8, lane / 8 % 2));
-  // A slot has 32 channels of 16 rows; sixteen channels on are four places on, whose vectors are exchanged.
-  constexpr unsigned kSlot = 1024, kSixteenOn = 128 ^ 16;
+  constexpr unsigned kSlot = 1024;  // 32 channels of 16 rows
   long long planes = planes_of(at < tiles ? at : 0);
   const auto fetch = [&](bool there, int of_tile) {
     if (there) {

@@ -9,11 +9,11 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and reg
 /// Rows of x and of the gradient are copied one tile ahead where they have 16 bits.
 constexpr bool kAhead = sizeof(number) == 2;
 constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8, kTile = kGradientRows * 128 / 8;  // vectors
-constexpr int kColumnTiles = kOut / 8;
+constexpr int kTileBytes = 16 * kTile, kColumnTiles = kOut / 8;
 
 /// Of four tiles of eight rows and channels, lane 8 i + r says where channel r of tile i begins.
 __device__ __forceinline__ void store_turned(unsigned here, const unsigned (&o)[kHidden / 16][4]) {
-  const int i = threadIdx.x % 32 / 8, r = threadIdx.x % 8;
+  const int lane = lane_again(), i = lane / 8, r = lane % 8;
 #pragma unroll
   for (int s = 0; s < kHidden / 16; ++s) {
     const unsigned to = here + 16 * plane_vector(8 * (i / 2) + r, i % 2) + 512 * s;
@@ -29,14 +29,20 @@ __device__ __forceinline__ float half_of(unsigned pair, int e) {
   return to_real(Half{static_cast<unsigned short>(e == 0 ? pair & 0xffffu : pair >> 16)});
 }
 
+// Where a lane's vectors of a tile lie, in bytes; all others are so many bytes on that it does not depend on the lane.
+/// Of channels: that of channel lane / 2, and with kSixteenOn of the sixteenth after it.
+__device__ __forceinline__ int channel_at(int lane) { return 16 * plane_vector(place_of(lane / 2), lane % 2); }
+/// Of rows: columns 8 t .. of row g, and with 64 those that are 32 on.
+__device__ __forceinline__ int row_at(int lane) { return 16 * row_vector<128>(lane / 4, lane % 4); }
+
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const WarpgroupImage<kD, kOut> gates{shared_address(memory)};
   const WarpgroupImage<kHidden, kOut> output{shared_address(memory + kImageIn)};
-  uint4* const of_o = memory + kImageIn + kImageOut + warp * 3 * kTile;  // channels; then rows of x, of the gradient
-  uint4 *const of_x = of_o + kTile, *const of_grad = of_x + kTile;
+  char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp * 3 * kTile);
+  char *const of_x = of_o + kTileBytes, *const of_grad = of_x + kTileBytes;
   // Halves of the gates' biases, then those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
   copy_images<kThreeThreads>(memory, a);
@@ -48,35 +54,36 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   const auto planes_of = [&](int tile) {
-    const unsigned row = row_of(tile), batch = row / square;
+    const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square);
   };
   // Copies come in three groups a tile, some of them empty: x, o, the gradient.
-  const auto fetch_x = [&](bool there, unsigned row) {
-    if (kAhead && there) fetch_rows<kD>(of_x, a.x, row);
+  const auto fetch_rows_of = [&](bool there, char* to, const void* tensor, unsigned row) {
+    if (kAhead && there) {
+      const int own = lane_again();
+      const number* from = static_cast<const number*>(tensor) + static_cast<long long>(row) * 128 + 8 * own;
+      to += 16 * row_vector<128>(own / 16, own % 16);
+#pragma unroll
+      for (int q = 0; q < kGradientRows / 2; ++q) copy16(to + 512 * q, from + 256 * q);
+    }
     end_copies();
   };
-  const auto fetch_o = [&](bool there, long long planes) {
+  const auto fetch_o = [&](bool there, int tile) {
     if (there) {
-      const unsigned short* from = static_cast<const unsigned short*>(a.o) + planes;
+      const int own = lane_again(), channel = channel_at(own);
+      const unsigned short* from = static_cast<const unsigned short*>(a.o) + planes_of(tile) +
+                                   static_cast<long long>(own / 2) * square + 8 * (own % 2);
 #pragma unroll
-      for (int group = 0; group < kHidden / 32; ++group) {
-        fetch_planes(of_o + 64 * group, from + 32 * group * static_cast<long long>(square), square);
+      for (int q = 0; q < kHidden / 16; ++q, from += 16 * static_cast<long long>(square)) {
+        copy16(of_o + (q % 2 == 0 ? channel : channel ^ kSixteenOn) + 1024 * (q / 2), from);
       }
     }
     end_copies();
   };
-  const auto fetch_grad = [&](bool there, unsigned row) {
-    if (kAhead && there) fetch_rows<kOut>(of_grad, a.grad, row);
-    end_copies();
-  };
   const int begin = min(at, tiles - 1);
-  long long planes = planes_of(begin);
-  fetch_x(true, row_of(begin));
-  fetch_o(true, planes);
-  fetch_grad(true, row_of(begin));
-  Masks mask;
-  mask.read(a.mask, row_of(begin) + g);
+  fetch_rows_of(true, of_x, a.x, row_of(begin));
+  fetch_o(true, begin);
+  fetch_rows_of(true, of_grad, a.grad, row_of(begin));
   await_copies<0>();
   fence_copies();
   __syncthreads();
@@ -88,22 +95,26 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     constexpr int kEight = 8 * 128;
     const long long place = static_cast<long long>(row + g) * 128 + 8 * t;
     const bool next = at + step < tiles;
-    const long long planes_here = planes;
     unsigned o[kHidden / 16][4], open[kColumnTiles][2];  // of two columns of rows g, g + 8
     float inverse[2];
-    bool unsound = false;  // a row that has no norm
+    // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of them:
+    // which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
+    bool unsound = false;
+    unsigned of_gates = 0;
     {
       unsigned x[kD / 16][4];
-      mask.take();
+      Masks mask;  // there when rows of x are summed
+      mask.read(a.mask, row + g);
       await_copies<2>();
       __syncwarp();
+      const int read_at = row_at(lane_again());
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float of_row[kD / 32][8], sum = 0, squares = 0;
 #pragma unroll
         for (int u = 0; u < kD / 32; ++u) {
           if (kAhead) {
-            load8(reinterpret_cast<const number*>(of_x + row_vector<kD>(g + 8 * h, 4 * u + t)), of_row[u]);
+            load8(reinterpret_cast<const number*>(of_x + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h), of_row[u]);
           } else {
             load8(static_cast<const number*>(a.x) + place + kEight * h + 32 * u, of_row[u]);
           }
@@ -120,8 +131,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           }
         }
         float of_x_row = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
-        const bool no_norm = !(of_x_row > 0.0f && mean - mean == 0.0f), none = no_norm && mask.is_zero(h);
-        unsound |= no_norm && !none;
+        if (h == 0) mask.take();
+        const bool none = mask.is_zero(h) && !(of_x_row > 0.0f && mean - mean == 0.0f);
         if (none) of_x_row = 0.0f;
         a.x_inverse[row + g + 8 * h] = of_x_row;  // four lanes the same: a branch would part the warp
 #pragma unroll
@@ -138,8 +149,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         }
       }
       __syncwarp();
-      fetch_x(next, row + 64 * static_cast<unsigned>(step));
-      if (next) mask.read(a.mask, row + 64 * static_cast<unsigned>(step) + g);
+      fetch_rows_of(next, of_x, a.x, row + 64 * static_cast<unsigned>(step));
+      if (next) mask.ask_for(a.mask, row + 64 * static_cast<unsigned>(step));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float z[32];
@@ -157,20 +168,22 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           for (int h = 0; h < 2; ++h) {
             open[8 * half + n][h] = pack_halves(tanh_near(fmaf(0.5f, z[4 * n + 2 * h], bias.x)),
                                                 tanh_near(fmaf(0.5f, z[4 * n + 2 * h + 1], bias.y)));
+            of_gates |= open[8 * half + n][h];
           }
         }
       }
     }
+    unsound = __any_sync(0xffffffffu, (of_gates & 0x40004000u) != 0);
     await_copies<2>();
     __syncwarp();
     {
-      const unsigned from = shared_address(of_o + plane_vector(8 * (lane / 16) + lane % 8, lane / 8 % 2));
+      const int own = lane_again();
+      const unsigned from = shared_address(of_o + 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2));
 #pragma unroll
       for (int s = 0; s < kHidden / 16; ++s) load_turned_at(o[s], from + 512 * s);
     }
     __syncwarp();
-    if (next) planes = planes_of(at + step);
-    fetch_o(next, planes);
+    fetch_o(next, at + step);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sum = 0, squares = 0;
@@ -208,6 +221,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     unsigned projected[kOut / 16][4];  // its gradient
     await_copies<2>();
     __syncwarp();
+    const int read_at = row_at(lane_again());
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float y[32];
@@ -220,11 +234,12 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
 #pragma unroll
       for (int u = 2 * half; u < 2 * half + 2; ++u) {
         const float* of_bias = biases + kOut + 32 * u + 8 * t;
+        __syncwarp();  // what is read from here on is not read before: there are no registers for it
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const long long of_group = place + kEight * h + 32 * u;
           float given[8], of_y[8], of_z[8];
-          load8(kAhead ? reinterpret_cast<const number*>(of_grad + row_vector<kOut>(g + 8 * h, 4 * u + t))
+          load8(kAhead ? reinterpret_cast<const number*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h)
                        : static_cast<const number*>(a.grad) + of_group,
                 given);
 #pragma unroll
@@ -277,14 +292,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     __syncwarp();
     store_turned(shared_address(of_grad), o);
     __syncwarp();
-    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + planes_here +
-                         static_cast<long long>(lane / 2) * square + 8 * (lane % 2);
+    const int own = lane_again(), channel = channel_at(own);
+    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + planes_of(at) +
+                         static_cast<long long>(own / 2) * square + 8 * (own % 2);
 #pragma unroll
     for (int part = 0; part < kTile / 32; ++part, to += 16 * static_cast<long long>(square)) {
-      *reinterpret_cast<uint4*>(to) = of_grad[plane_vector(place_of(16 * part + lane / 2), lane % 2)];
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(
+          of_grad + (part % 2 == 0 ? channel : channel ^ kSixteenOn) + 1024 * (part / 2));
     }
     __syncwarp();
-    fetch_grad(next, row + 64 * static_cast<unsigned>(step));
+    fetch_rows_of(next, of_grad, a.grad, row + 64 * static_cast<unsigned>(step));
   }
   await_copies<0>();
 }
