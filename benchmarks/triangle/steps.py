@@ -1,7 +1,7 @@
 """Forward and backward of the triangle multiplicative update by kernels, as calls and as replays of a CUDA graph.
 
-`python benchmarks/triangle/steps.py` after gradients were checked against float64; bfloat16, widths of 128, gate after the
-projection, a mask, B = 1. About 20 s on an H200.
+`python benchmarks/triangle/steps.py` after gradients were checked against float64; bfloat16, widths of 128, gate after
+the projection, a mask, B = 1. About 20 s on an H200.
 """
 
 from __future__ import annotations

@@ -60,11 +60,15 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   };
   kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
   take(kernels->output,
-       three_of_output ? kOutputThreeBytes : output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+       three_of_output
+           ? kOutputThreeBytes
+           : output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
   take(kernels->input,
-       three_of_input ? kInputThreeBytes : input_gradients_bytes(d, hidden, out,
-                             warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
+       three_of_input
+           ? kInputThreeBytes
+           : input_gradients_bytes(d, hidden, out,
+                                   warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
     kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));

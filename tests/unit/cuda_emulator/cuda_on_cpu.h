@@ -128,8 +128,8 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
-/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or in
-/// shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or
+/// in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
 /// matrices in shared memory lie by rows of the inner index.
 void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
                         bool more, bool turned, bool brain, const char* shared, int line);

@@ -54,8 +54,8 @@ __device__ __forceinline__ int lane_again() {
   return lane;
 }
 
-/// Bytes of a vector of planes, exclusive or, to that of the channel that is sixteen on: four places on, where vectors are
-/// exchanged the other way.
+/// Bytes of a vector of planes, exclusive or, to that of the channel that is sixteen on: four places on, where vectors
+/// are exchanged the other way.
 constexpr int kSixteenOn = 128 ^ 16;
 
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.

@@ -47,7 +47,8 @@ constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps 
 /// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
 constexpr int kThreeRing = 4;
 constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
-/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient, biases.
+/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
+/// biases.
 constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * 3 * kGradientRows * 128 * 2 + 2 * 128 * 4;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper,
               "weights and what is on its way");

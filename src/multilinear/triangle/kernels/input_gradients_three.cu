@@ -22,8 +22,8 @@ __device__ __forceinline__ void load_operand(unsigned (&rows)[8][4], const void*
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
-      const uint4 all =
-          __ldg(reinterpret_cast<const uint4*>(static_cast<const operand*>(tensor) + static_cast<long long>(row + 8 * h) * 128 + 32 * u + 8 * t));
+      const uint4 all = __ldg(reinterpret_cast<const uint4*>(
+          static_cast<const operand*>(tensor) + static_cast<long long>(row + 8 * h) * 128 + 32 * u + 8 * t));
       pair_of(rows, u, 0, h) = all.x;
       pair_of(rows, u, 1, h) = all.y;
       pair_of(rows, u, 2, h) = all.z;
@@ -86,7 +86,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` counts from the first of left.
   const auto planes_of = [&](int tile) {
-    const unsigned row = static_cast<unsigned>(tile) * 64 + 16 * (warp % 4), batch = a.shape.batch == 1 ? 0 : row / square;
+    const unsigned row = static_cast<unsigned>(tile) * 64 + 16 * (warp % 4),
+                   batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
            static_cast<long long>(lane / 2) * square + 8 * (lane % 2);
   };

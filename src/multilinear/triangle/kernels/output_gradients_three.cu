@@ -1,7 +1,7 @@
 // As output_gradients_warpgroups.cu for d, hidden and out of 128, by three warpgroups: what one waits for is behind the
 // others' work. All columns are done at once, in turn: gates (kept as tanh of half their argument, in 16 bits), what is
-// projected, the gradient of o. So a thread has 64 sums at most beside one or two operands of 64 rows. Nothing is summed
-// over rows here (weight_gradients).
+// projected, the gradient of o. So a thread has 64 sums at most beside one or two operands of 64 rows. Nothing is
+// summed over rows here (weight_gradients).
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/output_gradients.cuh"
 
@@ -97,8 +97,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const bool next = at + step < tiles;
     unsigned o[kHidden / 16][4], open[kColumnTiles][2];  // of two columns of rows g, g + 8
     float inverse[2];
-    // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of them:
-    // which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
+    // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of
+    // them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
     bool unsound = false;
     unsigned of_gates = 0;
     {
@@ -162,8 +162,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         hold(z);
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-          const float2 bias =
-              *reinterpret_cast<const float2*>(biases + 64 * half + 32 * (n / 4) + 8 * t + 2 * (n % 4));
+          const float2 bias = *reinterpret_cast<const float2*>(biases + 64 * half + 32 * (n / 4) + 8 * t + 2 * (n % 4));
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             open[8 * half + n][h] = pack_halves(tanh_near(fmaf(0.5f, z[4 * n + 2 * h], bias.x)),

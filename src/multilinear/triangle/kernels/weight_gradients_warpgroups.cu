@@ -14,8 +14,8 @@ constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 constexpr int kTileBytes = 2 * kBlockOfRows, kRowsStride = kTileBytes + kBlockOfRows, kGradientsAt = 2 * kRowsStride,
               kLinesAt = kGradientsAt + kTileBytes, kLinesBytes = 64 * 2 * kRows, kOwn = kLinesAt + 2 * kLinesBytes;
 constexpr int kImageBytes = 2 * 128 * 128;
-// What a warpgroup of the fifth kind has: three tiles of both operands, two of them on their way, and columns of ones. A
-// tile's two blocks of 64 columns, and the ones as the third, lie at equal distances, other ones for each tile.
+// What a warpgroup of the fifth kind has: three tiles of both operands, two of them on their way, and columns of ones.
+// A tile's two blocks of 64 columns, and the ones as the third, lie at equal distances, other ones for each tile.
 constexpr int kTilesOnTheirWay = 2, kStoredBlocks = 13, kStoredOnes = kStoredBlocks - 1;
 static_assert(kGradientParts * kStoredBlocks * kBlockOfRows + 1024 == kWeightGradientsBytes, "the fifth kind's tiles");
 static_assert(kImageBytes + kGradientParts * kOwn + 1024 <= kWeightGradientsBytes, "the other kinds'");
