@@ -42,6 +42,8 @@ TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   compile({kOutputThree, kInputThree}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 96);
   compile({kOutputThree, kInputThree}, {kFloat32, kBrain, kNoMask, 128, 128, 128, false}, 90, 96);
   compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 16);
+  compile({kWeightThree}, {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 0);
+  compile({kWeightThree}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
 }
 
 TEST(TriangleGradients, WhatTheFusedKernelsTake) {

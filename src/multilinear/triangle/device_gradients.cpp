@@ -41,7 +41,8 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
     requests.push_back({name, composed_source(name, problem)});
   const bool of_weights = sums_by_warpgroups(shape, limits);
-  if (of_weights) requests.push_back({kWeightGradients, composed_source(kWeightGradients, problem)});
+  const char* const sums = former('w') ? kWeightGradients : kWeightThree;
+  if (of_weights) requests.push_back({sums, composed_source(sums, problem)});
   // What the pass asks for next is compiled at the same time.
   for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
   const bool three_of_input = of_weights && !former('i'), three_of_output = of_weights && !former('o');
@@ -71,7 +72,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
                                    warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
   if (of_weights) {
     kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
-    kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));
+    kernels->weights.take_shared_memory(static_cast<unsigned>(former('w') ? kWeightGradientsBytes : kWeightThreeBytes));
   }
   return kernels.release();
 }
@@ -145,19 +146,25 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
       inputs(pass, !own_sums, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  const int64_t groups =
-      std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
+  // Blocks of four kinds in groups, and those of what is stored; a fifth of the multiprocessors each.
+  const bool three_of_weights = own_sums && !former('w');
+  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors / (kWeightKinds + 1), (tiles + 1) / 2)),
+                stored_groups =
+                    three_of_weights
+                        ? std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2))
+                        : groups,
+                parts = three_of_weights ? groups : groups * kGradientParts;
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const bool three_of_output = own_sums && !former('o');
-  const Slots output_slots(pass, true, three_of_output ? groups : blocks_of(rows), 2 * out),
-      input_slots(pass, true, own_sums ? groups * kGradientParts : blocks_of(rows), 4 * hidden);
+  const Slots output_slots(pass, true, three_of_output ? stored_groups : blocks_of(rows), 2 * out),
+      input_slots(pass, true, own_sums ? parts : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const parts = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
-  a.o_normal = parts;
-  a.grad_projected = parts + rows * hidden * 2;
+  char* const stored = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
+  a.o_normal = stored;
+  a.grad_projected = stored + rows * hidden * 2;
   if (own_sums) {
-    a.x_rows = parts + rows * (hidden + out) * 2;
+    a.x_rows = stored + rows * (hidden + out) * 2;
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
     if (three_of_output) {
@@ -180,18 +187,23 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_left = grad_left;
   a.grad_right = grad_right;
   if (own_sums) {
-    a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(groups * out * d));
-    a.output_parts = static_cast<float*>(pass.reals(groups * out * hidden));
-    pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
+    a.input_parts = static_cast<float*>(pass.reals(parts * 4 * hidden * d));
+    a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
+    a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
+    a.weight_groups = static_cast<int>(groups);
+    if (three_of_weights) {
+      pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
+    } else {
+      pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
+    }
     if (former('i')) {
       pass.launch(kernels->input, blocks_of(a.rows), 1, a);
     } else {
       pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
     }
   } else {
-    a.x_normal = parts;
-    a.grad_projections = parts + rows * d * 2;
+    a.x_normal = stored;
+    a.grad_projections = stored + rows * d * 2;
     pass.for_chunks([&] {
       chunk();
       pass.launch(kernels->input, blocks_of(a.rows), 1, a);
@@ -218,9 +230,9 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     return static_cast<const float*>(to);
   };
   if (own_sums) {
-    fold.input_products = total_of_parts(a.input_parts, groups * kGradientParts, 4 * hidden * d);
-    fold.gate_products = total_of_parts(a.gate_parts, groups, out * d);
-    fold.output_products = total_of_parts(a.output_parts, groups, out * hidden);
+    fold.input_products = total_of_parts(a.input_parts, parts, 4 * hidden * d);
+    fold.gate_products = total_of_parts(a.gate_parts, stored_groups, out * d);
+    fold.output_products = total_of_parts(a.output_parts, stored_groups, out * hidden);
   } else {
     fold.input_products = total(inputs, 4 * hidden, d);
     fold.gate_products = total(gates, out, d);

@@ -22,6 +22,7 @@ std::vector<std::string> gradient_sources(bool warpgroups);
 constexpr const char* kWeightGradients = "weight_gradients_warpgroups";
 
 /// For the same widths, in the place of output_gradients_warpgroups and input_gradients_warpgroups.
-constexpr const char *kOutputThree = "output_gradients_three", *kInputThree = "input_gradients_three";
+constexpr const char *kOutputThree = "output_gradients_three", *kInputThree = "input_gradients_three",
+                     *kWeightThree = "weight_gradients_three";
 
 }  // namespace clebsch::triangle

@@ -50,6 +50,9 @@ constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing
 /// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
 /// biases.
 constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * 3 * kGradientRows * 128 * 2 + 2 * 128 * 4;
+/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 26 blocks of 64 rows
+/// and columns.
+constexpr int kWeightThreads = 512, kWeightKinds = 4, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 512;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
 
@@ -93,6 +96,7 @@ struct GradientArguments {
   float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
   /// As output_slots, a slot a group of blocks of weight_gradients_warpgroups.cu, which makes them unless this is null.
   float* stored_slots = nullptr;
+  int weight_groups = 0;  ///< of weight_gradients_three.cu: groups of kWeightKinds blocks
   bool first = true;
 };
 

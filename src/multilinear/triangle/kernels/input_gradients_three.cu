@@ -32,44 +32,10 @@ __device__ __forceinline__ void load_operand(unsigned (&rows)[8][4], const void*
   }
 }
 
-/// Of a warp's 16 rows and 32 channels: `planes` has the gradients of left or right as rows, sums the projections and
-/// then the gates; gives gradients of both as operands. Biases of 32 projections, and of their gates halved, in shared
-/// memory.
-__device__ __forceinline__ void step_gradients(const unsigned (&planes)[2][4], float scale, const Masks& mask,
-                                               const float (&sums)[32], const float* bias, float (&of_mask)[2],
-                                               unsigned (&of_z)[2][4], unsigned (&of_gate)[2][4]) {
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float2 of_value = *reinterpret_cast<const float2*>(bias + 2 * j),
-                 of_open = *reinterpret_cast<const float2*>(bias + 2 * kHidden + 2 * j);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const unsigned pair = mask.keep(planes[j / 2][2 * (j % 2) + h], h);
-      float z[2], gate[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float turned = tanh_near(fmaf(0.5f, sums[16 + 4 * j + 2 * h + e], e == 0 ? of_open.x : of_open.y));
-        const float value = sums[4 * j + 2 * h + e] + (e == 0 ? of_value.x : of_value.y);
-        const float open = fmaf(0.5f, turned, 0.5f), closed = fmaf(-0.5f, turned, 0.5f);
-        float grad = e == 0 ? low2(pair) : high2(pair);
-        if (kPrecision == kHalf) grad *= scale;
-        z[e] = grad * open;
-        if (CLEBSCH_MASK == 2) {
-          of_mask[h] += z[e] * value;
-          z[e] *= mask.number[h];
-        }
-        gate[e] = z[e] * value * closed;
-      }
-      pair_of(of_z, 0, j, h) = pack2(z[0], z[1]);
-      pair_of(of_gate, 0, j, h) = pack2(gate[0], gate[1]);
-    }
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   uint4* const ring = memory + kImage + warp * kRing * 64;
   // Biases of projections, halves of those of gates.
   float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeThreads / 32 * kRing * 64);
@@ -157,8 +123,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       __syncwarp();
       if (of_tile + kRing == kSteps && next) planes = planes_of(at + step);
       fetch(of_tile + kRing < kSteps || next, (of_tile + kRing) % kSteps);
-      step_gradients(of_planes, 32 * of_tile < kHidden ? a.left_scale : 1.0f, mask, sums, biases + 32 * of_tile + 8 * t,
-                     of_mask, of_z, of_gate);
+      step_gradients<2 * kHidden>(of_planes, 32 * of_tile < kHidden ? a.left_scale : 1.0f, mask, sums, 0, 16,
+                                  biases + 32 * of_tile + 8 * t, of_mask, of_z, of_gate);
     };
     const auto multiply = [&](int of_tile, const unsigned(&of_z)[2][4], const unsigned(&of_gate)[2][4]) {
 #pragma unroll

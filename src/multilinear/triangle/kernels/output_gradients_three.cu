@@ -38,7 +38,7 @@ __device__ __forceinline__ int row_at(int lane) { return 16 * row_vector<128>(la
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = warp_of_block(), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const WarpgroupImage<kD, kOut> gates{shared_address(memory)};
   const WarpgroupImage<kHidden, kOut> output{shared_address(memory + kImageIn)};
   char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp * 3 * kTile);
