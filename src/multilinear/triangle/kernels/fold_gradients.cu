@@ -2,6 +2,7 @@
 // normalised rows. With xn = x' w + b (x' normalised) a projection is x' (W diag(w))^T + (W b + bias): the kernels
 // multiply by the former. With P = dz^T x' and s = the sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over
 // rows of W and P's products, db = W^T s.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
 /// A row of p_in, g_in or g_out, and its bias.
@@ -26,36 +27,60 @@ __device__ __forceinline__ float output_product_at(const FoldArguments& a, int r
   return a.output_products[(row ^ 1) * kHidden + (column ^ 1)];
 }
 
+/// A row of an image by a warp, of weights of one type: reads of an unknown type would come one after the other.
+template <typename T>
+__device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bool of_input) {
+  const int lane = threadIdx.x % 32, channel = column_of(row), columns = of_input ? kD : kHidden;
+  const InputRow input(a.weights, of_input ? channel : 0);
+  const int of_matrix = of_input ? input.row : channel;
+  const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight) + of_matrix * columns;
+  const T* norm = static_cast<const T*>(of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight);
+  const T* norm_bias = static_cast<const T*>(of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias);
+  const T* bias = static_cast<const T*>(of_input ? input.bias : a.weights.p_out_bias);
+  operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
+  constexpr int kMost = (kD > kHidden ? kD : kHidden) / 32;
+  float weights[kMost], factors[kMost], biases[kMost];
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int column = lane + 32 * k;
+    const bool there = column < columns;
+    weights[k] = there ? to_real(matrix[column]) : 0.0f;
+    factors[k] = there && norm ? to_real(norm[column]) : 1.0f;
+    biases[k] = there && norm_bias ? to_real(norm_bias[column]) : 0.0f;
+  }
+  const float own = bias ? to_real(bias[of_matrix]) : 0.0f;
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int column = lane + 32 * k, place = place_of(column);
+    if (column >= columns) break;
+    const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
+    from_real(image[vector * 8 + place % 8], weights[k] * factors[k]);
+    sum += weights[k] * biases[k];
+  }
+  sum = sum_of_lanes<32>(sum);
+  if (lane == 0) (of_input ? a.input_bias : a.output_bias)[channel] = sum + own;
+}
+
 /// Images, a warp a row.
 extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArguments a) {
-  const int type = a.weights_number, lane = threadIdx.x % 32;
+  start_early();
   int row = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const bool of_input = row < kGradientWidths;
   if (!of_input) row -= kGradientWidths;
   if (row >= (of_input ? kGradientWidths : kOut)) return;
-  const int channel = column_of(row), columns = of_input ? kD : kHidden;
-  const InputRow input(a.weights, of_input ? channel : 0);
-  const void* matrix = of_input ? input.matrix : a.weights.p_out_weight;
-  const int of_matrix = of_input ? input.row : channel;
-  const void* norm = of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight;
-  const void* norm_bias = of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias;
-  operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
-  float sum = 0;
-  for (int column = lane; column < columns; column += 32) {
-    const float weight = number_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
-    const int place = place_of(column);
-    const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
-    from_real(image[vector * 8 + place % 8], weight * number_at(norm, type, column, 1));
-    sum += weight * number_at(norm_bias, type, column, 0);
+  if (a.weights_number == kFloat32) {
+    pack_row<float>(a, row, of_input);
+  } else if (a.weights_number == kFloat16) {
+    pack_row<Half>(a, row, of_input);
+  } else {
+    pack_row<Brain>(a, row, of_input);
   }
-  sum = sum_of_lanes<32>(sum);
-  if (lane != 0) return;
-  float* bias = of_input ? a.input_bias : a.output_bias;
-  bias[channel] = sum + number_at(of_input ? input.bias : a.weights.p_out_bias, type, of_matrix, 0);
 }
 
 /// Gradients of matrices and of their biases, one number a thread.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
+  start_early();
   int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   const float scale = a.scale ? *a.scale : 1.0f;
   const int type = a.weights_number;
@@ -89,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
 /// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
 /// turn.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
+  start_early();
   __shared__ float shared[2][kThreads];
   const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns, type = a.weights_number;
   const bool of_input = blockIdx.x < kD / kFoldColumns;

@@ -2,6 +2,7 @@
 // most of all, is behind the others' work. There are 168 registers a thread, so that a step has 32 channels of left or
 // right: 32 projections and their 32 gates are one product. Rows of x and gradients of gates go into registers at the
 // beginning of a tile; what output_gradients has normalised is read, and nothing is stored for sums (weight_gradients).
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and registers are counted for these widths");
@@ -197,4 +198,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     }
   }
   await_copies<0>();
+  // Nothing of weight_gradients, which may still run, was needed; but whoever waits for this kernel waits for both.
+  await_kernel_before();
 }

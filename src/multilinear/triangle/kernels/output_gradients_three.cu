@@ -2,6 +2,7 @@
 // others' work. All columns are done at once, in turn: gates (kept as tanh of half their argument, in 16 bits), what is
 // projected, the gradient of o. So a thread has 64 sums at most beside one or two operands of 64 rows. Nothing is
 // summed over rows here (weight_gradients).
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/output_gradients.cuh"
 
@@ -45,10 +46,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   char *const of_x = of_o + kTileBytes, *const of_grad = of_x + kTileBytes;
   // Halves of the gates' biases, then those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
-  copy_images<kThreeThreads>(memory, a);
-  for (int at = threadIdx.x; at < 2 * kOut; at += kThreeThreads) {
-    biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : a.output_bias[at - kOut];
-  }
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
@@ -84,6 +81,12 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   fetch_rows_of(true, of_x, a.x, row_of(begin));
   fetch_o(true, begin);
   fetch_rows_of(true, of_grad, a.grad, row_of(begin));
+  await_kernel_before();  // images and biases
+  copy_images<kThreeThreads>(memory, a);
+  end_copies();
+  for (int at = threadIdx.x; at < 2 * kOut; at += kThreeThreads) {
+    biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : a.output_bias[at - kOut];
+  }
   await_copies<0>();
   fence_copies();
   __syncthreads();

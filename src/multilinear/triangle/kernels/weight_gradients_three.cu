@@ -4,6 +4,7 @@
 // rows each, and a fourth multiplies them with rows of x. What one waits for is behind the others' work, and all tiles
 // are summed in their order. Other blocks sum what output_gradients has written: one of their warpgroups the gates'
 // gradients beside rows of x, another those of what is projected beside rows of o. gradients.cuh says how operands lie.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "four kinds of blocks, and those of what is stored");
@@ -295,6 +296,7 @@ __device__ void sum_made(const GradientArguments& a, const char* memory, int gro
 
 /// Grid: kWeightKinds blocks a group, then those of what is stored.
 extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients(GradientArguments a) {
+  start_early();
   extern __shared__ __align__(16) uint4 all_memory[];
   char* const memory = reinterpret_cast<char*>(aligned_memory(all_memory));
   const int warpgroup = warpgroup_of_block(), block = blockIdx.x;
