@@ -218,29 +218,23 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.weights = given.weights;
   fold.weights_number = given.weights_number;
   fold.scale = a.grad_scale ? a.grad_scale + 1 : nullptr;
-  Sums sums(kFloat32);
-  const auto total = [&](const auto& of, int64_t count, int64_t width) {
-    void* const to = pass.reals(count * width);
-    of.finish(sums, to, 0, count, nullptr);
-    return static_cast<const float*>(to);
-  };
-  const auto total_of_parts = [&](const float* of, int64_t many, int64_t count) {
-    void* const to = pass.reals(count);
-    sums.add(of, many, count, 0, count, nullptr, to);
-    return static_cast<const float*>(to);
+  const auto of_parts = [](const void* from, int64_t count) {
+    return PartsOfSum{static_cast<const float*>(from), static_cast<int>(count)};
   };
   if (own_sums) {
-    fold.input_products = total_of_parts(a.input_parts, parts, 4 * hidden * d);
-    fold.gate_products = total_of_parts(a.gate_parts, stored_groups, out * d);
-    fold.output_products = total_of_parts(a.output_parts, stored_groups, out * hidden);
+    fold.input_products = of_parts(a.input_parts, parts);
+    fold.gate_products = of_parts(a.gate_parts, stored_groups);
+    fold.output_products = of_parts(a.output_parts, stored_groups);
   } else {
-    fold.input_products = total(inputs, 4 * hidden, d);
-    fold.gate_products = total(gates, out, d);
-    fold.output_products = total(output, out, hidden);
+    fold.input_products = of_parts(inputs.parts(), inputs.count());
+    fold.gate_products = of_parts(gates.parts(), gates.count());
+    fold.output_products = of_parts(output.parts(), output.count());
   }
-  fold.input_sums = total(input_slots, 4 * hidden, 1);
-  fold.output_sums = total(output_slots, 2 * out, 1);
-  sums.launch(pass);
+  fold.input_sums = of_parts(input_slots.slots, input_slots.blocks);
+  fold.output_sums = of_parts(output_slots.slots, output_slots.blocks);
+  const int64_t numbers_of_weights = widths * d + out * hidden;
+  fold.products = static_cast<float*>(pass.reals(numbers_of_weights));
+  fold.sums = static_cast<float*>(pass.reals(widths + out));
   fold.gradients_number = given.gradients_number;
   fold.norm_in_weight = wanted.norm_in_weight;
   fold.norm_in_bias = wanted.norm_in_bias;
@@ -254,7 +248,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.p_out_bias = wanted.p_out_bias;
   fold.g_out_weight = wanted.g_out_weight;
   fold.g_out_bias = wanted.g_out_bias;
-  const int64_t numbers_of_weights = widths * d + out * hidden;
   pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
 }

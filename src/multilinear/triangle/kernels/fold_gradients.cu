@@ -18,15 +18,6 @@ struct InputRow {
   }
 };
 
-// Products of what store_eight<true> wrote have neighbours in each other's place.
-__device__ __forceinline__ float product_at(const FoldArguments& a, int row, int column) {
-  return row < 4 * kHidden ? a.input_products[(row ^ 1) * kD + (column ^ 1)]
-                           : a.gate_products[(row - 4 * kHidden) * kD + (column ^ 1)];
-}
-__device__ __forceinline__ float output_product_at(const FoldArguments& a, int row, int column) {
-  return a.output_products[(row ^ 1) * kHidden + (column ^ 1)];
-}
-
 /// A row of an image by a warp, of weights of one type: reads of an unknown type would come one after the other.
 template <typename T>
 __device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bool of_input) {
@@ -78,65 +69,73 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
   }
 }
 
-/// Gradients of matrices and of their biases, one number a thread.
-extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
-  start_early();
-  int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  const float scale = a.scale ? *a.scale : 1.0f;
-  const int type = a.weights_number;
-  if (at < kGradientWidths * kD) {
-    const int row = at / kD, column = at % kD;
-    const bool of_gates = row >= 4 * kHidden;
-    void* to = of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
-    void* bias = of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
-    const int of_matrix = of_gates ? row - 4 * kHidden : row % (2 * kHidden);
-    const float sum = of_gates ? a.output_sums[kOut + of_matrix] : a.input_sums[row];
-    if (bias && column == 0) set_number(bias, a.gradients_number, of_matrix, scale * sum);
-    if (!to) return;
-    const float product = product_at(a, row, column);
-    const float gradient = scale * (product * number_at(a.weights.norm_in_weight, type, column, 1) +
-                                    sum * number_at(a.weights.norm_in_bias, type, column, 0));
-    set_number(to, a.gradients_number, of_matrix * kD + column, gradient);
-    return;
+__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at) {
+  float sum = 0;
+#pragma unroll 8
+  for (int part = 0; part < of.count; ++part) sum += of.parts[static_cast<long long>(part) * width + at];
+  return sum;
+}
+/// The same of one number, by a warp.
+__device__ __forceinline__ float sum_of_parts_by_warp(const PartsOfSum& of, int width, int at) {
+  float sum = 0;
+  for (int part = threadIdx.x % 32; part < of.count; part += 32) {
+    sum += of.parts[static_cast<long long>(part) * width + at];
   }
-  at -= kGradientWidths * kD;
-  if (at >= kOut * kHidden) return;
-  const int row = at / kHidden, column = at % kHidden;
-  const float sum = a.output_sums[row];
-  if (a.p_out_bias && column == 0) set_number(a.p_out_bias, a.gradients_number, row, scale * sum);
-  if (!a.p_out_weight) return;
-  const float gradient =
-      scale * (output_product_at(a, row, column) * number_at(a.weights.norm_out_weight, type, column, 1) +
-               sum * number_at(a.weights.norm_out_bias, type, column, 0));
-  set_number(a.p_out_weight, a.gradients_number, at, gradient);
+  return sum_of_lanes<32>(sum);
 }
 
-/// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
-/// turn.
-extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
+/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
   start_early();
-  __shared__ float shared[2][kThreads];
-  const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns, type = a.weights_number;
+  constexpr int kOfInput = kGradientWidths * kD / 32, kOfOutput = kOut * kHidden / 32;
+  int warp = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const int lane = threadIdx.x % 32, type = a.weights_number;
+  if (warp >= kOfInput + kOfOutput) return;
+  const float scale = a.scale ? *a.scale : 1.0f;
+  const bool of_input = warp < kOfInput;
+  if (!of_input) warp -= kOfInput;
+  const int columns = of_input ? kD : kHidden, row = warp / (columns / 32), column = warp % (columns / 32) * 32 + lane;
+  const bool of_gates = of_input && row >= 4 * kHidden;
+  const InputRow input(a.weights, of_input ? row : 0);
+  const int of_matrix = of_input ? input.row : row;
+  const void* norm = of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight;
+  const void* norm_bias = of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias;
+  void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
+  void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
+  const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
+  // Products of what store_eight<true> wrote have neighbours in each other's place.
+  const float product = !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1))
+                        : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
+                                   : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
+  const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
+                    : of_gates ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, kOut + of_matrix)
+                               : sum_of_parts_by_warp(a.input_sums, 4 * kHidden, row);
+  const int of_all = of_input ? row : kGradientWidths + row;
+  a.products[(of_input ? 0 : kGradientWidths * kD) + row * columns + column] = product;
+  if (column == 0) {
+    a.sums[of_all] = sum;
+    if (bias) set_number(bias, a.gradients_number, of_matrix, scale * sum);
+  }
+  if (to) set_number(to, a.gradients_number, of_matrix * columns + column, scale * (product * weight + sum * plain));
+}
+
+/// Gradients of the norms, of weights of one type.
+template <typename T>
+__device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&shared)[2][kThreads]) {
+  const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns;
   const bool of_input = blockIdx.x < kD / kFoldColumns;
   const int column = kFoldColumns * (of_input ? blockIdx.x : blockIdx.x - kD / kFoldColumns) + lane;
-  const int rows = of_input ? kGradientWidths : kOut;
+  const int rows = of_input ? kGradientWidths : kOut, columns = of_input ? kD : kHidden;
+  const float* products = a.products + (of_input ? 0 : kGradientWidths * kD);
+  const float* sums = a.sums + (of_input ? 0 : kGradientWidths);
   float along = 0, plain = 0;
 #pragma unroll 4
   for (int row = group; row < rows; row += kThreads / kFoldColumns) {
-    float weight = 0, product = 0, sum = 0;
-    if (of_input) {
-      const InputRow input(a.weights, row);
-      const bool of_gates = row >= 4 * kHidden;
-      weight = number_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
-      product = product_at(a, row, column);
-      sum = of_gates ? a.output_sums[kOut + input.row] : a.input_sums[row];
-    } else {
-      weight = number_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
-      product = output_product_at(a, row, column);
-      sum = a.output_sums[row];
-    }
-    along += weight * product;
-    plain += weight * sum;
+    const InputRow input(a.weights, of_input ? row : 0);
+    const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight);
+    const float weight = to_real(matrix[(of_input ? input.row : row) * columns + column]);
+    along += weight * products[row * columns + column];
+    plain += weight * sums[row];
   }
   shared[0][threadIdx.x] = along;
   shared[1][threadIdx.x] = plain;
@@ -151,4 +150,18 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
   void* bias = of_input ? a.norm_in_bias : a.norm_out_bias;
   if (weight) set_number(weight, a.gradients_number, column, scale * along);
   if (bias) set_number(bias, a.gradients_number, column, scale * plain);
+}
+
+/// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
+/// turn.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
+  __shared__ float shared[2][kThreads];
+  start_early();
+  if (a.weights_number == kFloat32) {
+    fold_columns<float>(a, shared);
+  } else if (a.weights_number == kFloat16) {
+    fold_columns<Half>(a, shared);
+  } else {
+    fold_columns<Brain>(a, shared);
+  }
 }

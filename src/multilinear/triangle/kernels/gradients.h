@@ -103,19 +103,28 @@ struct GradientArguments {
 /// Columns of a block of fold_norms: few, since what it waits for are its rows.
 constexpr int kFoldColumns = 8;
 
+/// Sums over `count` parts, one after the other.
+struct PartsOfSum {
+  const float* parts = nullptr;
+  int count = 0;
+};
+
 /// Sums over rows, of gradients beside normalised rows, to gradients of the weights that the norms' weights are part
 /// of.
 struct FoldArguments {
   Shape shape;
   Weights weights;
   int weights_number = kFloat32;
-  const float* scale = nullptr;            ///< of the results; null: 1
-  const float* input_products = nullptr;   ///< (4 hidden, d)
-  const float* gate_products = nullptr;    ///< (out, d)
-  const float* output_products = nullptr;  ///< (out, hidden)
-  const float* input_sums = nullptr;       ///< (4 hidden)
-  const float* output_sums = nullptr;      ///< (2 out): of what is projected, of the gates
-  int gradients_number = kFloat32;         ///< type of what follows, null where not wanted
+  const float* scale = nullptr;  ///< of the results; null: 1
+  PartsOfSum input_products;     ///< (4 hidden, d)
+  PartsOfSum gate_products;      ///< (out, d)
+  PartsOfSum output_products;    ///< (out, hidden)
+  PartsOfSum input_sums;         ///< (4 hidden)
+  PartsOfSum output_sums;        ///< (2 out): of what is projected, of the gates
+  // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
+  // (hidden columns).
+  float *products = nullptr, *sums = nullptr;
+  int gradients_number = kFloat32;  ///< type of what follows, null where not wanted
   void *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
        *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,
        *p_out_weight = nullptr, *p_out_bias = nullptr, *g_out_weight = nullptr, *g_out_bias = nullptr;
