@@ -148,7 +148,9 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const int64_t tiles = all_rows / 64;
   // Blocks of four kinds in groups, and those of what is stored; a fifth of the multiprocessors each.
   const bool three_of_weights = own_sums && !former('w');
-  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors / (kWeightKinds + 1), (tiles + 1) / 2)),
+  const char* const tried = std::getenv("CLEBSCH_TRIANGLE_GROUPS");  // until they are measured
+  const int64_t most_groups = tried ? std::atoi(tried) : multiprocessors / (kWeightKinds + 1);
+  const int64_t groups = std::max<int64_t>(1, std::min(most_groups, (tiles + 1) / 2)),
                 stored_groups =
                     three_of_weights
                         ? std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2))
