@@ -51,10 +51,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
+  // The last tiles come first: the kernel before this one has read them last, and they may be in the L2 cache.
+  const auto row_of = [&](int tile) { return static_cast<unsigned>(tiles - 1 - tile) * 64 + 16 * (warp % 4); };
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` counts from the first of left.
   const auto planes_of = [&](int tile) {
-    const unsigned row = static_cast<unsigned>(tile) * 64 + 16 * (warp % 4),
-                   batch = a.shape.batch == 1 ? 0 : row / square;
+    const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
            static_cast<long long>(lane / 2) * square + 8 * (lane % 2);
   };
@@ -76,15 +77,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll
   for (int of_tile = 0; of_tile < kRing; ++of_tile) fetch(at < tiles, of_tile);
   Masks mask;
-  mask.read(a.mask, at < tiles ? static_cast<long long>(at) * 64 + 16 * (warp % 4) + g : 0);
+  mask.read(a.mask, row_of(at < tiles ? at : 0) + g);
   await_copies<0>();
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
 #pragma unroll 1
   for (; at < tiles; at += step) {
-    const unsigned row = static_cast<unsigned>(at) * 64 + 16 * (warp % 4) + g;
+    const unsigned row = row_of(at) + g;
     const bool next = at + step < tiles;
+    const long long next_rows = -64ll * step;
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     unsigned x[kD / 16][4];
     float grad_x[kD / 2], sums[32];
@@ -104,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     }
     mask.take();
     if (next) {
-      ask_for_tile(a.x_rows, static_cast<long long>(row - g) + 64ll * step, kD * 2);
-      ask_for_tile(a.grad_gates, static_cast<long long>(row - g) + 64ll * step, kOut * 2);
+      ask_for_tile(a.x_rows, static_cast<long long>(row - g) + next_rows, kD * 2);
+      ask_for_tile(a.grad_gates, static_cast<long long>(row - g) + next_rows, kOut * 2);
     }
     clear(sums);
     begin_products();
@@ -156,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       begin_products();
       multiply(kSteps - 1, of_z, of_gate);
       end_products();
-      if (next) mask.read(a.mask, row + 64ll * step);
+      if (next) mask.read(a.mask, row + next_rows);
 #pragma unroll
       for (int h = 0; h < 2; ++h) inverse[h] = __ldg(a.x_inverse + row + 8 * h);
       await_products<0>();
