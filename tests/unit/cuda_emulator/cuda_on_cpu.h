@@ -31,9 +31,11 @@ extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 // Defined in engine.cpp.
 void emulated_meet_block(int line);
 void emulated_meet_some(int barrier, int threads, int line);
-/// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
-void emulated_meet_named(int barrier, int threads, int waits, int line);
+/// Arrives without waiting.
+void emulated_arrive_some(int barrier, int threads, int line);
 void emulated_meet_warp(unsigned mask, int line);
+/// Waits until the number is another.
+void emulated_await(const uint64_t* number, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
 const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line);
@@ -105,6 +107,8 @@ void copy_or_clear_later(void* to, const void* from, size_t bytes, int used);
 void end_group();
 /// The last group is the one that is being made.
 void await_groups(size_t most_open);
+/// All that the thread began.
+void finish_copies();
 
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
 /// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
@@ -128,21 +132,6 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
-/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or
-/// in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
-/// matrices in shared memory lie by rows of the inner index.
-void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
-                        bool more, bool turned, bool brain, const char* shared, int line);
-template <int kCount>
-void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
-                    int line) {
-  multiply_warpgroup(d, 2 * kCount, a, 0, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
-}
-template <int kCount>
-void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
-                    int line) {
-  multiply_warpgroup(d, 2 * kCount, nullptr, a, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
-}
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
 /// Addresses of shared memory as instructions have them.
@@ -155,6 +144,20 @@ inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);
 }
+// In warpgroups.cpp. Addresses in shared memory are counted from its beginning.
+unsigned shared_place(const void* at);
+/// mbarrier: init, arrive, arrive.expect_tx, try_wait.parity; cp.async.bulk into shared memory.
+void begin_barrier(unsigned at, int arrivals);
+void arrive(unsigned at, int line);
+void expect(unsigned at, unsigned bytes, int line);
+unsigned await_barrier(unsigned at, unsigned parity, int line);
+void copy_bulk_later(unsigned to, const void* from, unsigned bytes, unsigned at, int line);
+/// wgmma.mma_async.m64nNk16 with N columns, rows from registers or, where they are null, from shared memory; its
+/// commit_group and wait_group, at which a warp's lanes meet. The sums are no numbers until they are waited for.
+void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
+                    int more, int turned, bool brain, int line);
+void end_products();
+void await_products(size_t most_open, int line);
 
 template <typename To, typename From>
 To bits(From value) {
@@ -176,15 +179,12 @@ void call(void (*kernel)(A...), void** arguments) {
 
 }  // namespace emulated
 
+#define __cvta_generic_to_shared(at) emulated::shared_place(at)
+
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
-
-/// Addresses in shared memory are places in its section.
-inline size_t __cvta_generic_to_shared(const void* at) {
-  return static_cast<size_t>(static_cast<const char*>(at) - __start_emulated_shared);
-}
 
 template <typename T>
 T __ldg(const T* p) {

@@ -24,6 +24,9 @@ namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
 
+/// The line of a meeting at which so far nobody waits.
+constexpr int kAnyLine = -1;
+
 /// A place where threads wait for each other.
 struct Meeting {
   uint64_t generation = 0;
@@ -44,8 +47,9 @@ struct Fiber {
   jmp_buf state;
   char* stack = nullptr;
   bool begun = false, done = false;
-  const Meeting* waits_at = nullptr;
-  uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
+  const uint64_t* waits_at = nullptr;
+  uint64_t waits_for = 0;  ///< goes on once the number there is no longer this
+  int line = 0;            ///< where it waits
 };
 
 struct Block {
@@ -82,8 +86,17 @@ void pause() {
   _longjmp(block->scheduler, 1);
 }
 
+/// Lets others run until the number is another.
+void await(const uint64_t* number, int line) {
+  self().waits_at = number;
+  self().waits_for = *number;
+  self().line = line;
+  pause();
+  self().waits_at = nullptr;
+}
+
 void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
-  if (meeting.arrived == 0) meeting.line = line;
+  if (meeting.arrived == 0 || meeting.line == kAnyLine) meeting.line = line;
   if (meeting.line != line) {
     stop(std::string(what) + ": threads meet at lines " + std::to_string(meeting.line) + " and " +
          std::to_string(line));
@@ -93,10 +106,7 @@ void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
     ++meeting.generation;
     return;
   }
-  self().waits_at = &meeting;
-  self().waits_for = meeting.generation;
-  pause();
-  self().waits_at = nullptr;
+  await(&meeting.generation, line);
 }
 
 std::string left_the_kernel(int line, unsigned lane) {
@@ -140,9 +150,7 @@ void enter() {
   }
 }
 
-bool can_run(const Fiber& fiber) {
-  return !fiber.done && (!fiber.waits_at || fiber.waits_at->generation != fiber.waits_for);
-}
+bool can_run(const Fiber& fiber) { return !fiber.done && (!fiber.waits_at || *fiber.waits_at != fiber.waits_for); }
 
 void resume(unsigned index) {
   Fiber& fiber = block->fibers[index];
@@ -165,7 +173,7 @@ std::string deadlock() {
   for (size_t i = 0; i < block->fibers.size(); ++i) {
     const Fiber& fiber = block->fibers[i];
     if (fiber.done) continue;
-    const std::string line = " " + std::to_string(fiber.waits_at->line);
+    const std::string line = " " + std::to_string(fiber.line);
     if (lines.find(line) == std::string::npos) lines += line;
   }
   return "threads wait for ever at lines" + lines + " (block " + std::to_string(blockIdx.x) + "," +
@@ -286,16 +294,15 @@ void emulated_meet_some(int barrier, int threads, int line) {
   meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
 }
 
-void emulated_meet_named(int barrier, int threads, int waits, int line) {
+void emulated_arrive_some(int barrier, int threads, int) {
   Meeting& meeting = block->named[static_cast<size_t>(barrier)];
-  meeting.line = line;
-  if (waits) {
-    meet(meeting, static_cast<unsigned>(threads), line, "bar.sync");
-  } else if (++meeting.arrived >= static_cast<unsigned>(threads)) {
-    meeting.arrived = 0;
-    ++meeting.generation;
-  }
+  if (meeting.arrived == 0) meeting.line = kAnyLine;
+  if (++meeting.arrived < static_cast<unsigned>(threads)) return;
+  meeting.arrived = 0;
+  ++meeting.generation;
 }
+
+void emulated_await(const uint64_t* number, int line) { await(number, line); }
 
 void emulated_meet_warp(unsigned mask, int line) {
   meet(warp_of_lanes(mask, line).meeting, lanes_in(mask), line, "__syncwarp");

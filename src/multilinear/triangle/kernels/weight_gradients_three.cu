@@ -63,10 +63,10 @@ __device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount
 /// Barriers of named places: of a warpgroup alone; of a maker and the summer, of which one waits.
 __device__ __forceinline__ void meet(int place) { asm volatile("bar.sync %0, 128;" ::"r"(place) : "memory"); }
 __device__ __forceinline__ void await_other(int place) {
-  asm volatile("bar.sync %0, %1;" ::"r"(place), "n"(256) : "memory");
+  asm volatile("bar.sync %0, 256;" ::"r"(place) : "memory");
 }
 __device__ __forceinline__ void tell_other(int place) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(place), "n"(256) : "memory");
+  asm volatile("bar.arrive %0, 256;" ::"r"(place) : "memory");
 }
 constexpr int kOwnPlace = 1, kMadePlace = 5, kUsedPlace = 8;  // a warpgroup's or a maker's number on
 __device__ __forceinline__ void meet_warpgroup() { meet(kOwnPlace + static_cast<int>(threadIdx.x / 128)); }
