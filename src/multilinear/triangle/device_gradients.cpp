@@ -149,7 +149,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   // Blocks of four kinds in groups, and those of what is stored; a fifth of the multiprocessors each.
   const bool three_of_weights = own_sums && !former('w');
   const char* const tried = std::getenv("CLEBSCH_TRIANGLE_GROUPS");  // until they are measured
-  const int64_t most_groups = tried ? std::atoi(tried) : multiprocessors / (kWeightKinds + 1);
+  const int64_t most_groups = tried ? std::atoi(tried) : multiprocessors * 9 / 44;
   const int64_t groups = std::max<int64_t>(1, std::min(most_groups, (tiles + 1) / 2)),
                 stored_groups =
                     three_of_weights

@@ -127,11 +127,6 @@ struct Masks {
       if (CLEBSCH_MASK == 2) read_[h] = __float_as_uint(__ldg(static_cast<const float*>(mask) + row + 8 * h));
     }
   }
-  /// Asks for what is read of a tile to be in the L2 cache.
-  __device__ __forceinline__ static void ask_for(const void* mask, long long row) {
-    if (CLEBSCH_MASK == 0) return;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(mask) + row * (CLEBSCH_MASK == 1 ? 1 : 4)));
-  }
   /// What was read becomes this tile's.
   __device__ __forceinline__ void take() {
 #pragma unroll
@@ -142,9 +137,6 @@ struct Masks {
   }
   __device__ __forceinline__ unsigned keep(unsigned pair, int h) const {
     return CLEBSCH_MASK == 1 ? pair & kept[h] : pair;
-  }
-  __device__ __forceinline__ bool is_zero(int h) const {
-    return CLEBSCH_MASK == 1 ? kept[h] == 0 : CLEBSCH_MASK == 2 ? number[h] == 0.0f : false;
   }
 };
 

@@ -82,6 +82,9 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
+  // Gradients of the tile's gates: read where the tile before has done with its sums.
+  unsigned gates[kOut / 16][4];
+  load_operand(gates, a.grad_gates, row_of(at < tiles ? at : 0) + g, t);
 #pragma unroll 1
   for (; at < tiles; at += step) {
     const unsigned row = row_of(at) + g;
@@ -89,21 +92,15 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const long long next_rows = -64ll * step;
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     unsigned x[kD / 16][4];
+    load_operand(x, a.x_rows, row, t);
     float grad_x[kD / 2], sums[32];
     clear(grad_x);
-    {
-      unsigned gates[kOut / 16][4];
-      load_operand(gates, a.grad_gates, row, t);
-      load_operand(x, a.x_rows, row, t);
-      begin_products();
+    begin_products();
 #pragma unroll
-      for (int s = 0; s < kOut / 16; ++s) {
-        image.multiply_turned(grad_x, gates[s], 4 * kHidden + 16 * s);
-      }
-      end_products();
-      await_products<0>();
-      hold(grad_x);
-    }
+    for (int s = 0; s < kOut / 16; ++s) image.multiply_turned(grad_x, gates[s], 4 * kHidden + 16 * s);
+    end_products();
+    await_products<0>();
+    hold(grad_x);
     mask.take();
     if (next) {
       ask_for_tile(a.x_rows, static_cast<long long>(row - g) + next_rows, kD * 2);
@@ -167,6 +164,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
     inverse[0] *= unscale;
     inverse[1] *= unscale;
+    if (next) load_operand(gates, a.grad_gates, static_cast<unsigned>(row + next_rows), t);
     // The norm's gradient, and that of the mask.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

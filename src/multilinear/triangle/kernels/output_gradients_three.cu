@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   char *const of_x = of_o + kTileBytes, *const of_grad = of_x + kTileBytes;
   // Halves of the gates' biases, then those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
+  char* const of_mask = reinterpret_cast<char*>(biases + 2 * kOut) + 64 * warp;  // entries of the tile's rows
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
@@ -54,7 +55,13 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square);
   };
-  // Copies come in three groups a tile, some of them empty: x, o, the gradient.
+  // Copies come in three groups a tile, some of them empty: mask and x, o, the gradient.
+  const auto fetch_mask = [&](bool there, unsigned row) {
+    constexpr int kEntry = CLEBSCH_MASK == 1 ? 1 : 4, kVectors = kGradientRows * kEntry / 16;
+    const int own = lane_again();
+    if (CLEBSCH_MASK == 0 || !there || own >= kVectors) return;
+    copy16(of_mask + 16 * own, static_cast<const char*>(a.mask) + static_cast<long long>(row) * kEntry + 16 * own);
+  };
   const auto fetch_rows_of = [&](bool there, char* to, const void* tensor, unsigned row) {
     if (kAhead && there) {
       const int own = lane_again();
@@ -78,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     end_copies();
   };
   const int begin = min(at, tiles - 1);
+  fetch_mask(true, row_of(begin));
   fetch_rows_of(true, of_x, a.x, row_of(begin));
   fetch_o(true, begin);
   fetch_rows_of(true, of_grad, a.grad, row_of(begin));
@@ -106,11 +114,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     unsigned of_gates = 0;
     {
       unsigned x[kD / 16][4];
-      Masks mask;  // there when rows of x are summed
-      mask.read(a.mask, row + g);
       await_copies<2>();
       __syncwarp();
       const int read_at = row_at(lane_again());
+      const auto is_masked = [&](int h) {
+        if (CLEBSCH_MASK == 0) return false;
+        if (CLEBSCH_MASK == 1) return of_mask[lane_again() / 4 + 8 * h] == 0;
+        return reinterpret_cast<const float*>(of_mask)[lane_again() / 4 + 8 * h] == 0.0f;
+      };
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float of_row[kD / 32][8], sum = 0, squares = 0;
@@ -134,8 +145,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           }
         }
         float of_x_row = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
-        if (h == 0) mask.take();
-        const bool none = mask.is_zero(h) && !(of_x_row > 0.0f && mean - mean == 0.0f);
+        const bool none = is_masked(h) && !(of_x_row > 0.0f && mean - mean == 0.0f);
         if (none) of_x_row = 0.0f;
         a.x_inverse[row + g + 8 * h] = of_x_row;  // four lanes the same: a branch would part the warp
 #pragma unroll
@@ -152,8 +162,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         }
       }
       __syncwarp();
+      fetch_mask(next, row + 64 * static_cast<unsigned>(step));
       fetch_rows_of(next, of_x, a.x, row + 64 * static_cast<unsigned>(step));
-      if (next) mask.ask_for(a.mask, row + 64 * static_cast<unsigned>(step));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float z[32];
@@ -224,6 +234,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     await_copies<2>();
     __syncwarp();
     const int read_at = row_at(lane_again());
+    const auto read_grad = [&](int u, int h, float(&given)[8]) {
+      load8(kAhead ? reinterpret_cast<const number*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h)
+                   : static_cast<const number*>(a.grad) + place + kEight * h + 32 * u,
+            given);
+    };
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float y[32];
@@ -233,6 +248,22 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       end_products();
       await_products<0>();
       hold(y);
+      if (unsound) {  // 0 stays 0, whatever it is multiplied by
+#pragma unroll
+        for (int u = 2 * half; u < 2 * half + 2; ++u) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float given[8];
+            read_grad(u, h, given);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) {
+              if (given[e] != 0.0f) continue;
+              y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] = 0.0f;
+              open[4 * u + e / 2][h] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+            }
+          }
+        }
+      }
 #pragma unroll
       for (int u = 2 * half; u < 2 * half + 2; ++u) {
         const float* of_bias = biases + kOut + 32 * u + 8 * t;
@@ -241,21 +272,13 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         for (int h = 0; h < 2; ++h) {
           const long long of_group = place + kEight * h + 32 * u;
           float given[8], of_y[8], of_z[8];
-          load8(kAhead ? reinterpret_cast<const number*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h)
-                       : static_cast<const number*>(a.grad) + of_group,
-                given);
+          read_grad(u, h, given);
 #pragma unroll
           for (int e = 0; e < 8; ++e) {
             const float of_out = kPrecision == kHalf ? given[e] * scale : given[e];
             const float turned = half_of(open[4 * u + e / 2][h], e % 2);
             of_y[e] = of_out * fmaf(0.5f, turned, 0.5f);
             of_z[e] = of_y[e] * fmaf(-0.5f, turned, 0.5f) * (y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] + of_bias[e]);
-          }
-          if (unsound) {  // 0 stays 0, whatever it is multiplied by
-#pragma unroll
-            for (int e = 0; e < 8; ++e) {
-              if (given[e] == 0.0f) of_y[e] = of_z[e] = 0.0f;
-            }
           }
 #pragma unroll
           for (int j = 0; j < 4; ++j) pair_of(projected, u, j, h) = pack2(of_y[2 * j], of_y[2 * j + 1]);
