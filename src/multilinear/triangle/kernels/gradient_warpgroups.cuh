@@ -70,6 +70,26 @@ __device__ __forceinline__ int warpgroup_of_block() { return warp_of_block() / 4
 /// are exchanged the other way.
 constexpr int kSixteenOn = 128 ^ 16;
 
+/// Tensors that kernels for three warpgroups hand to each other have tiles of 64 rows and 128 columns as shared memory
+/// has them for products: 64 columns after the other, a row of them in 128 bytes, its vectors exchanged. A lane's vector
+/// of row 16 warp + g, columns 8 t on; of columns 32 u on and of row 8 h on it is stored_vector() from there.
+__device__ __forceinline__ int lane_vector(int warp, int g, int t) { return 128 * warp + 8 * g + (t ^ g); }
+__device__ __forceinline__ int stored_vector(int lane_vector, int u, int h) {
+  return (lane_vector ^ u % 2 * 4) + 512 * (u / 2) + 64 * h;
+}
+constexpr int kVectorsOfTile = 1024;
+
+/// Bytes from memory to shared memory by one thread, multiples of 16; the barrier is told when they are there.
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// Arrives, and says how many bytes of copies the phase waits for besides.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
 template <int kColumns>
 __device__ __forceinline__ int row_vector(int row, int chunk) {

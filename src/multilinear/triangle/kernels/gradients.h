@@ -49,11 +49,13 @@ constexpr int kThreeRing = 4;
 constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
 /// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
 /// biases.
-constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64) + 2 * 128 * 4;
-/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 26 blocks of 64 rows
-/// and columns.
-constexpr int kWeightThreads = 512, kWeightKinds = 4, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 512;
-static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper,
+constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
+/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows and
+/// columns, an image of 128 rows, lines of channels, biases, barriers.
+constexpr int kWeightThreads = 512, kWeightKinds = 4,
+              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 144 + 128 * 4 + 64;
+static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
+                  kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
 
 struct GradientArguments {

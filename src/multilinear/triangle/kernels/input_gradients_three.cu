@@ -17,14 +17,14 @@ __device__ __forceinline__ int row_here(int row) {
   return channel / 32 * 64 + row / (2 * kHidden) * 32 + channel % 32;
 }
 
-/// Eight columns of rows g and g + 8 of a tile as operands, of 32 columns from 32 u on.
-__device__ __forceinline__ void load_operand(unsigned (&rows)[8][4], const void* tensor, unsigned row, int t) {
+/// A lane's rows of a tile that output_gradients has stored, as operands.
+__device__ __forceinline__ void load_operand(unsigned (&rows)[8][4], const void* tensor, int tile, int lane_vector) {
+  const uint4* from = static_cast<const uint4*>(tensor) + static_cast<long long>(tile) * kVectorsOfTile;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
-      const uint4 all = __ldg(reinterpret_cast<const uint4*>(
-          static_cast<const operand*>(tensor) + static_cast<long long>(row + 8 * h) * 128 + 32 * u + 8 * t));
+      const uint4 all = __ldg(from + stored_vector(lane_vector, u, h));
       pair_of(rows, u, 0, h) = all.x;
       pair_of(rows, u, 1, h) = all.y;
       pair_of(rows, u, 2, h) = all.z;
@@ -82,9 +82,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
-  // Gradients of the tile's gates: read where the tile before has done with its sums.
-  unsigned gates[kOut / 16][4];
-  load_operand(gates, a.grad_gates, row_of(at < tiles ? at : 0) + g, t);
 #pragma unroll 1
   for (; at < tiles; at += step) {
     const unsigned row = row_of(at) + g;
@@ -92,15 +89,22 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const long long next_rows = -64ll * step;
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     unsigned x[kD / 16][4];
-    load_operand(x, a.x_rows, row, t);
     float grad_x[kD / 2], sums[32];
     clear(grad_x);
-    begin_products();
+    {
+      unsigned gates[kOut / 16][4];
+      const int own = lane_again(), own_vector = lane_vector(warp % 4, own / 4, own % 4);
+      load_operand(gates, a.grad_gates, tiles - 1 - at, own_vector);
+      load_operand(x, a.x_rows, tiles - 1 - at, own_vector);
+      begin_products();
 #pragma unroll
-    for (int s = 0; s < kOut / 16; ++s) image.multiply_turned(grad_x, gates[s], 4 * kHidden + 16 * s);
-    end_products();
-    await_products<0>();
-    hold(grad_x);
+      for (int s = 0; s < kOut / 16; ++s) {
+        image.multiply_turned(grad_x, gates[s], 4 * kHidden + 16 * s);
+      }
+      end_products();
+      await_products<0>();
+      hold(grad_x);
+    }
     mask.take();
     if (next) {
       ask_for_tile(a.x_rows, static_cast<long long>(row - g) + next_rows, kD * 2);
@@ -164,7 +168,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
     inverse[0] *= unscale;
     inverse[1] *= unscale;
-    if (next) load_operand(gates, a.grad_gates, static_cast<unsigned>(row + next_rows), t);
     // The norm's gradient, and that of the mask.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

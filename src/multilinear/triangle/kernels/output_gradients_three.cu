@@ -10,7 +10,7 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and reg
 /// Rows of x and of the gradient are copied one tile ahead where they have 16 bits.
 constexpr bool kAhead = sizeof(number) == 2;
 constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8, kTile = kGradientRows * 128 / 8;  // vectors
-constexpr int kTileBytes = 16 * kTile, kColumnTiles = kOut / 8;
+constexpr int kTileBytes = 16 * kTile;
 
 /// Of four tiles of eight rows and channels, lane 8 i + r says where channel r of tile i begins.
 __device__ __forceinline__ void store_turned(unsigned here, const unsigned (&o)[kHidden / 16][4]) {
@@ -30,6 +30,16 @@ __device__ __forceinline__ float half_of(unsigned pair, int e) {
   return to_real(Half{static_cast<unsigned short>(e == 0 ? pair & 0xffffu : pair >> 16)});
 }
 
+/// Of two 16-bit numbers: bits that are set where one of them is infinite or no number.
+__device__ __forceinline__ unsigned not_numbers(unsigned pair) {
+  constexpr unsigned kExponent = kPrecision == kHalf ? 0x7c00u : 0x7f80u;
+  return ((pair & kExponent) == kExponent ? 1u : 0u) | ((pair >> 16 & kExponent) == kExponent ? 2u : 0u);
+}
+/// Of two 16-bit numbers: what is not 0 becomes no number.
+__device__ __forceinline__ unsigned zero_or_none(unsigned pair) {
+  return ((pair & 0x7fffu) != 0 ? 0x7fffu : 0u) | ((pair & 0x7fff0000u) != 0 ? 0x7fff0000u : 0u);
+}
+
 // Where a lane's vectors of a tile lie, in bytes; all others are so many bytes on that it does not depend on the lane.
 /// Of channels: that of channel lane / 2, and with kSixteenOn of the sixteenth after it.
 __device__ __forceinline__ int channel_at(int lane) { return 16 * plane_vector(place_of(lane / 2), lane % 2); }
@@ -39,7 +49,7 @@ __device__ __forceinline__ int row_at(int lane) { return 16 * row_vector<128>(la
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
-  const int warp = warp_of_block(), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = warp_of_block();
   const WarpgroupImage<kD, kOut> gates{shared_address(memory)};
   const WarpgroupImage<kHidden, kOut> output{shared_address(memory + kImageIn)};
   char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp * 3 * kTile);
@@ -47,6 +57,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   // Halves of the gates' biases, then those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
   char* const of_mask = reinterpret_cast<char*>(biases + 2 * kOut) + 64 * warp;  // entries of the tile's rows
+  // Of the tile's rows of o 1 / deviation, which no register is left for.
+  float* const inverses = biases + 2 * kOut + 16 * (kThreeWarps + warp);
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
@@ -55,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square);
   };
-  // Copies come in three groups a tile, some of them empty: mask and x, o, the gradient.
+  // Copies come in three groups a tile, some of them empty: o, mask and x, the gradient.
   const auto fetch_mask = [&](bool there, unsigned row) {
     constexpr int kEntry = CLEBSCH_MASK == 1 ? 1 : 4, kVectors = kGradientRows * kEntry / 16;
     const int own = lane_again();
@@ -85,9 +97,9 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     end_copies();
   };
   const int begin = min(at, tiles - 1);
+  fetch_o(true, begin);
   fetch_mask(true, row_of(begin));
   fetch_rows_of(true, of_x, a.x, row_of(begin));
-  fetch_o(true, begin);
   fetch_rows_of(true, of_grad, a.grad, row_of(begin));
   await_kernel_before();  // images and biases
   copy_images<kThreeThreads>(memory, a);
@@ -104,19 +116,33 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const unsigned row = row_of(at);
     // Of row g, columns 8 t .. of tensors with 128 columns; row g + 8 is kEight numbers on.
     constexpr int kEight = 8 * 128;
-    const long long place = static_cast<long long>(row + g) * 128 + 8 * t;
+    const auto place_again = [&] {
+      const int own = lane_again();
+      return static_cast<long long>(row + own / 4) * 128 + own % 4 * 8;
+    };
+    const long long stored = static_cast<long long>(at) * kVectorsOfTile;
+    const auto vector_again = [&] {
+      const int own = lane_again();
+      return lane_vector(warp % 4, own / 4, own % 4);
+    };
+    const auto stored_at = [&](void* tensor, int own_vector, int u, int h) {
+      return static_cast<operand*>(tensor) + 8 * (stored + stored_vector(own_vector, u, h));
+    };
     const bool next = at + step < tiles;
-    unsigned o[kHidden / 16][4], open[kColumnTiles][2];  // of two columns of rows g, g + 8
-    float inverse[2];
+    unsigned o[kHidden / 16][4];
+    // tanh of half a gate's argument, as halves in the place of x: eight columns 32 u + 8 t on of row g + 8 h.
+    const auto open_at = [&](int u, int h) {
+      return reinterpret_cast<uint4*>(of_x) + 32 * (2 * u + h) + lane_again();
+    };
     // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of
     // them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
     bool unsound = false;
-    unsigned of_gates = 0;
+    unsigned of_gates[2] = {0, 0};
     {
       unsigned x[kD / 16][4];
-      await_copies<2>();
+      await_copies<1>();
       __syncwarp();
-      const int read_at = row_at(lane_again());
+      const int read_at = row_at(lane_again()), own_vector = vector_again();
       const auto is_masked = [&](int h) {
         if (CLEBSCH_MASK == 0) return false;
         if (CLEBSCH_MASK == 1) return of_mask[lane_again() / 4 + 8 * h] == 0;
@@ -130,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           if (kAhead) {
             load8(reinterpret_cast<const number*>(of_x + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h), of_row[u]);
           } else {
-            load8(static_cast<const number*>(a.x) + place + kEight * h + 32 * u, of_row[u]);
+            load8(static_cast<const number*>(a.x) + place_again() + kEight * h + 32 * u, of_row[u]);
           }
 #pragma unroll
           for (int e = 0; e < 8; ++e) sum += of_row[u][e];
@@ -147,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         float of_x_row = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
         const bool none = is_masked(h) && !(of_x_row > 0.0f && mean - mean == 0.0f);
         if (none) of_x_row = 0.0f;
-        a.x_inverse[row + g + 8 * h] = of_x_row;  // four lanes the same: a branch would part the warp
+        a.x_inverse[row + lane_again() / 4 + 8 * h] = of_x_row;  // four lanes the same: a branch would part the warp
 #pragma unroll
         for (int u = 0; u < kD / 32; ++u) {
           unsigned pairs[4];
@@ -157,13 +183,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
             if (none) pairs[j] = 0;
             pair_of(x, u, j, h) = pairs[j];
           }
-          *reinterpret_cast<uint4*>(static_cast<operand*>(a.x_rows) + place + kEight * h + 32 * u) =
+          *reinterpret_cast<uint4*>(stored_at(a.x_rows, own_vector, u, h)) =
               make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         }
       }
       __syncwarp();
-      fetch_mask(next, row + 64 * static_cast<unsigned>(step));
-      fetch_rows_of(next, of_x, a.x, row + 64 * static_cast<unsigned>(step));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float z[32];
@@ -173,20 +197,30 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         end_products();
         await_products<0>();
         hold(z);
+        const float* of_bias = biases + 64 * half + lane_again() % 4 * 8;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          const float2 bias = *reinterpret_cast<const float2*>(biases + 64 * half + 32 * (n / 4) + 8 * t + 2 * (n % 4));
+        for (int u = 0; u < 2; ++u) {
+          unsigned open[2][4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const float2 bias = *reinterpret_cast<const float2*>(of_bias + 32 * u + 2 * j);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              const float* of_tile = z + 4 * (4 * u + j) + 2 * h;
+              open[h][j] = pack_halves(tanh_near(fmaf(0.5f, of_tile[0], bias.x)),
+                                       tanh_near(fmaf(0.5f, of_tile[1], bias.y)));
+              of_gates[h] |= open[h][j];
+            }
+          }
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            open[8 * half + n][h] = pack_halves(tanh_near(fmaf(0.5f, z[4 * n + 2 * h], bias.x)),
-                                                tanh_near(fmaf(0.5f, z[4 * n + 2 * h + 1], bias.y)));
-            of_gates |= open[8 * half + n][h];
+            *open_at(2 * half + u, h) = make_uint4(open[h][0], open[h][1], open[h][2], open[h][3]);
           }
         }
       }
     }
-    unsound = __any_sync(0xffffffffu, (of_gates & 0x40004000u) != 0);
-    await_copies<2>();
+    unsound = __any_sync(0xffffffffu, ((of_gates[0] | of_gates[1]) & 0x40004000u) != 0);
+    await_copies<1>();
     __syncwarp();
     {
       const int own = lane_again();
@@ -196,6 +230,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     }
     __syncwarp();
     fetch_o(next, at + step);
+    const int own_vector = vector_again();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sum = 0, squares = 0;
@@ -212,33 +247,57 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           squares += low * low + high * high;
         }
       }
-      inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kHidden) + a.eps_of_o);
-      unsound |= !(inverse[h] > 0.0f && mean - mean == 0.0f);
-      const float nothing = -mean * inverse[h];
-      operand* to = static_cast<operand*>(a.o_normal) + place + kEight * h;
+      const float inverse = rsqrtf(of_quad(squares) * (1.0f / kHidden) + a.eps_of_o);
+      inverses[lane_again() / 4 + 8 * h] = inverse;
+      unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
+      const float nothing = -mean * inverse;
 #pragma unroll
       for (int u = 0; u < kHidden / 32; ++u) {
         float normal[8];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           unsigned& pair = pair_of(o, u, j, h);
-          normal[2 * j] = fmaf(low2(pair), inverse[h], nothing);
-          normal[2 * j + 1] = fmaf(high2(pair), inverse[h], nothing);
+          normal[2 * j] = fmaf(low2(pair), inverse, nothing);
+          normal[2 * j + 1] = fmaf(high2(pair), inverse, nothing);
           pair = pack2(normal[2 * j], normal[2 * j + 1]);
         }
-        store_eight<true>(to + 32 * u, normal);
+        store_eight<true>(stored_at(a.o_normal, own_vector, u, h), normal);
       }
     }
     unsound = __any_sync(0xffffffffu, unsound);
     unsigned projected[kOut / 16][4];  // its gradient
-    await_copies<2>();
+    await_copies<1>();
     __syncwarp();
     const int read_at = row_at(lane_again());
     const auto read_grad = [&](int u, int h, float(&given)[8]) {
       load8(kAhead ? reinterpret_cast<const number*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h)
-                   : static_cast<const number*>(a.grad) + place + kEight * h + 32 * u,
+                   : static_cast<const number*>(a.grad) + place_again() + kEight * h + 32 * u,
             given);
     };
+    if (kAhead && unsound) {
+      // What is 0 stays 0, whatever it is multiplied by, and all else of such a row is no number: then the gradient is
+      // what says so, in shared memory, rather than o and the gates.
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        unsigned of_row = of_gates[h] & 0x40004000u;
+#pragma unroll
+        for (int s = 0; s < kHidden / 16; ++s) of_row |= not_numbers(o[s][h]) | not_numbers(o[s][2 + h]);
+        of_row |= __shfl_xor_sync(0xffffffffu, of_row, 1);
+        of_row |= __shfl_xor_sync(0xffffffffu, of_row, 2);
+        if (of_row == 0) continue;
+#pragma unroll
+        for (int u = 0; u < kOut / 32; ++u) {
+          uint4& given = *reinterpret_cast<uint4*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h);
+          given = make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z),
+                             zero_or_none(given.w));
+        }
+#pragma unroll
+        for (int s = 0; s < kHidden / 16; ++s) o[s][h] = o[s][2 + h] = 0;
+#pragma unroll
+        for (int u = 0; u < kOut / 32; ++u) *open_at(u, h) = make_uint4(0, 0, 0, 0);
+      }
+      __syncwarp();
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float y[32];
@@ -248,45 +307,50 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       end_products();
       await_products<0>();
       hold(y);
-      if (unsound) {  // 0 stays 0, whatever it is multiplied by
+      if (!kAhead && unsound) {  // 0 stays 0, whatever it is multiplied by
 #pragma unroll
         for (int u = 2 * half; u < 2 * half + 2; ++u) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             float given[8];
             read_grad(u, h, given);
+            unsigned short* const open = reinterpret_cast<unsigned short*>(open_at(u, h));
 #pragma unroll
             for (int e = 0; e < 8; ++e) {
               if (given[e] != 0.0f) continue;
               y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] = 0.0f;
-              open[4 * u + e / 2][h] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+              open[e] = 0;
             }
           }
         }
       }
 #pragma unroll
       for (int u = 2 * half; u < 2 * half + 2; ++u) {
-        const float* of_bias = biases + kOut + 32 * u + 8 * t;
-        __syncwarp();  // what is read from here on is not read before: there are no registers for it
+        const float* of_bias = biases + kOut + 32 * u + lane_again() % 4 * 8;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const long long of_group = place + kEight * h + 32 * u;
           float given[8], of_y[8], of_z[8];
           read_grad(u, h, given);
+          const uint4 all = *open_at(u, h);
+          const unsigned open[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
           for (int e = 0; e < 8; ++e) {
             const float of_out = kPrecision == kHalf ? given[e] * scale : given[e];
-            const float turned = half_of(open[4 * u + e / 2][h], e % 2);
+            const float turned = half_of(open[e / 2], e % 2);
             of_y[e] = of_out * fmaf(0.5f, turned, 0.5f);
             of_z[e] = of_y[e] * fmaf(-0.5f, turned, 0.5f) * (y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] + of_bias[e]);
           }
 #pragma unroll
           for (int j = 0; j < 4; ++j) pair_of(projected, u, j, h) = pack2(of_y[2 * j], of_y[2 * j + 1]);
-          store_eight<true>(static_cast<operand*>(a.grad_projected) + of_group, of_y);
-          store_eight<false>(static_cast<operand*>(a.grad_gates) + of_group, of_z);
+          const int own_here = vector_again();
+          store_eight<true>(stored_at(a.grad_projected, own_here, u, h), of_y);
+          store_eight<false>(stored_at(a.grad_gates, own_here, u, h), of_z);
         }
       }
     }
+    __syncwarp();
+    fetch_mask(next, row + 64 * static_cast<unsigned>(step));
+    fetch_rows_of(next, of_x, a.x, row + 64 * static_cast<unsigned>(step));
     float grad_o[kHidden / 2];
     clear(grad_o);
     begin_products();
@@ -305,13 +369,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         sum += grad_o[4 * n + 2 * h] + grad_o[4 * n + 2 * h + 1];
         along += grad_o[4 * n + 2 * h] * low2(pair) + grad_o[4 * n + 2 * h + 1] * high2(pair);
       }
-      sum = -of_quad(sum) * (1.0f / kHidden) * inverse[h];
-      along = -of_quad(along) * (1.0f / kHidden) * inverse[h];
+      const float inverse = inverses[lane_again() / 4 + 8 * h];
+      sum = -of_quad(sum) * (1.0f / kHidden) * inverse;
+      along = -of_quad(along) * (1.0f / kHidden) * inverse;
 #pragma unroll
       for (int n = 0; n < kHidden / 8; ++n) {
         unsigned& pair = pair_of(o, n / 4, n % 4, h);
-        pair = pack2(fmaf(grad_o[4 * n + 2 * h], inverse[h], fmaf(low2(pair), along, sum)),
-                     fmaf(grad_o[4 * n + 2 * h + 1], inverse[h], fmaf(high2(pair), along, sum)));
+        pair = pack2(fmaf(grad_o[4 * n + 2 * h], inverse, fmaf(low2(pair), along, sum)),
+                     fmaf(grad_o[4 * n + 2 * h + 1], inverse, fmaf(high2(pair), along, sum)));
       }
     }
     __syncwarp();

@@ -14,10 +14,13 @@ constexpr int kTileBytes = 2 * kBlockOfRows;
 // rows and columns. A tile of rows of x lies once and twice a distance before them, so that ones are its third block:
 // two tiles of each maker, then of each the gradients of projections and of gates. Behind them lines of each maker, and
 // the image.
-constexpr int kMakers = 3, kOnesAt = 18 * kBlockOfRows, kLinesAt = kOnesAt + kBlockOfRows,
-              kImageAt = kLinesAt + kMakers * kBlockOfRows, kImageBytes = 2 * 128 * 128,
-              kBiasesAt = kImageAt + kImageBytes;
-static_assert(kBiasesAt + 128 * 4 + 1024 <= kWeightThreeBytes, "all of a block");
+// Lines of channels, 128 bytes each, are so far from each other that eight of them lie in different banks.
+constexpr int kMakers = 3, kOnesAt = 18 * kBlockOfRows, kImageAt = kOnesAt + kBlockOfRows, kImageBytes = 2 * 128 * 128,
+              kLinesAt = kImageAt + kImageBytes, kLine = 144, kLinesBytes = 64 * kLine,
+              kBiasesAt = kLinesAt + kMakers * kLinesBytes, kBarriersAt = kBiasesAt + 128 * 4;
+// Barriers: of each maker; or of each tile of each of the others.
+constexpr int kBarriers = 6;
+static_assert(kBarriersAt + 8 * kBarriers + 1024 <= kWeightThreeBytes, "all of a block");
 __device__ __forceinline__ int rows_distance(int maker, int buffer) {
   return 0x975431 >> 4 * (2 * maker + buffer) & 15;  // and twice: 1 to 10, 14, 18
 }
@@ -26,8 +29,8 @@ __device__ __forceinline__ int gradients_distance(int maker, int of_gates) {
 }
 // What a warpgroup of the others has: three tiles of both operands, two of them on their way, and columns of ones. A
 // tile's two blocks of 64 columns, and the ones as the third, lie at equal distances, other ones for each tile.
-constexpr int kStoredMakers = 2, kTilesOnTheirWay = 2, kStoredBlocks = 13, kStoredOnes = kStoredBlocks - 1;
-static_assert(kStoredMakers * kStoredBlocks * kBlockOfRows + 1024 <= kWeightThreeBytes, "tiles of what is stored");
+constexpr int kStoredMakers = 2, kStoredTiles = 3, kStoredBlocks = 13, kStoredOnes = kStoredBlocks - 1;
+static_assert(kStoredMakers * kStoredBlocks * kBlockOfRows <= kBarriersAt, "tiles of what is stored");
 // Registers a thread: 512 threads begin with 128.
 constexpr int kMakerRegisters = 112, kSummerRegisters = 176, kStoredRegisters = 176, kIdleRegisters = 24;
 
@@ -71,13 +74,11 @@ __device__ __forceinline__ void tell_other(int place) {
 constexpr int kOwnPlace = 1, kMadePlace = 5, kUsedPlace = 8;  // a warpgroup's or a maker's number on
 __device__ __forceinline__ void meet_warpgroup() { meet(kOwnPlace + static_cast<int>(threadIdx.x / 128)); }
 
-/// Rows of 128 columns that lie as those of two matrices, `across` bytes from each other.
-__device__ __forceinline__ void fetch_matrix(char* to, const void* tensor, long long tile, int across) {
-  const int thread = thread_again() % 128, chunk = thread % 16;
-  const uint4* from = static_cast<const uint4*>(tensor) + tile * (kRows * kD / 8) + thread;
-  to += chunk / 8 * across + chunk_at(thread / 16, chunk % 8);
-#pragma unroll
-  for (int q = 0; q < 8; ++q) copy16(to + 1024 * q, from + 128 * q);  // eight rows on
+/// Starts to copy a tile of rows of 128 columns, by one thread, to two matrices `across` bytes from each other.
+__device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, int tile, int across, unsigned barrier) {
+  const char* from = static_cast<const char*>(tensor) + static_cast<long long>(tile) * kTileBytes;
+  copy_bulk(to, from, kBlockOfRows, barrier);
+  copy_bulk(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
 }
 
 /// Where the blocks of a tile of the fifth kind lie: rows at the ones less once and twice `across`, gradients.
@@ -103,42 +104,44 @@ __device__ __forceinline__ void write_ones(char* to) {
 /// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part,
 /// and of `gradients` alone to `of_ones` unless that is null; `swapped`: gradients have neighbouring columns swapped,
 /// rows have not.
-__device__ void sum_stored(char* own, const void* gradients, const void* rows, long long first, long long step,
-                           long long tiles, float* to, float* of_ones, bool swapped) {
+__device__ void sum_stored(char* own, unsigned barriers, const void* gradients, const void* rows, int first, int step,
+                           int tiles, float* to, float* of_ones, bool swapped) {
   float low_sums[68], high_sums[68];
   clear(low_sums);
   clear(high_sums);
-  const auto fetch = [&](int buffer, long long tile) {
-    if (tile < tiles) {
-      const StoredTile at(buffer);
-      fetch_matrix(own + at.rows, rows, tile, at.across);
-      fetch_matrix(own + at.low, gradients, tile, at.high - at.low);
-    }
-    end_copies();
+  const unsigned here = shared_address(own);
+  const auto fetch = [&](int buffer, int tile) {
+    if (tile >= tiles || threadIdx.x % 128 != 0) return;
+    const StoredTile at(buffer);
+    barrier_expect(barriers + 8 * buffer, 2 * kTileBytes);
+    fetch_matrix(here + at.rows, rows, tile, at.across, barriers + 8 * buffer);
+    fetch_matrix(here + at.low, gradients, tile, at.high - at.low, barriers + 8 * buffer);
   };
   write_ones(own + kStoredOnes * kBlockOfRows);
+  fence_copies();
 #pragma unroll
-  for (int ahead = 0; ahead < kTilesOnTheirWay; ++ahead) fetch(ahead, first + ahead * step);
+  for (int ahead = 0; ahead < kStoredTiles - 1; ++ahead) fetch(ahead, first + ahead * step);
   int buffer = 0;
+  unsigned parity = 0;
 #pragma unroll 1
-  for (long long at = first; at < tiles; at += step) {
+  for (int at = first; at < tiles; at += step) {
     await_products<0>();
-    await_copies<kTilesOnTheirWay - 1>();
-    fence_copies();
-    meet_warpgroup();  // this tile is there, and nobody reads the last one's any more
+    meet_warpgroup();  // nobody reads the last tile any more
+    fetch(buffer == 0 ? kStoredTiles - 1 : buffer - 1, at + (kStoredTiles - 1) * step);
+    barrier_wait(barriers + 8 * buffer, parity);
     const StoredTile tile(buffer);
-    const unsigned here = shared_address(own);
     begin_products();
     multiply_rows(low_sums, here + tile.low, here + tile.rows, tile.across);
     multiply_rows(high_sums, here + tile.high, here + tile.rows, tile.across);
     end_products();
-    fetch(buffer == 0 ? kTilesOnTheirWay : buffer - 1, at + kTilesOnTheirWay * step);
-    buffer = buffer == kTilesOnTheirWay ? 0 : buffer + 1;
+    if (++buffer == kStoredTiles) {
+      buffer = 0;
+      parity ^= 1;
+    }
   }
   await_products<0>();
   hold(low_sums);
   hold(high_sums);
-  await_copies<0>();
   write_part(to, low_sums, 0, false, !swapped);
   write_part(to, high_sums, 64, false, !swapped);
   if (!of_ones || threadIdx.x % 4 != 0) return;
@@ -155,32 +158,25 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
                                int tiles) {
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const bool of_left = first_channel < kHidden;
-  char* const lines = memory + kLinesAt + maker * kBlockOfRows;
+  char* const lines = memory + kLinesAt + maker * kLinesBytes;
   const unsigned ones = shared_address(memory) + kOnesAt, image = shared_address(memory) + kImageAt;
   const float* const biases = reinterpret_cast<const float*>(memory + kBiasesAt);
-  // 64 channels of 64 rows, in the order of their places; sixteen channels on are four places on.
+  const unsigned barrier = shared_address(memory) + kBarriersAt + 8 * maker;
+  // Starts to copy 64 channels of 64 rows, in the order of their places; the barrier waits for rows of x, too.
   const auto fetch_lines = [&](int tile) {
-    if (tile < tiles) {
-      const int own = thread_again() % 128;
-      const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
-      const unsigned short* from =
-          static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
-          static_cast<long long>(batch * kHidden + first_channel % kHidden + own / 8) * square +
-          (row - batch * square) + own % 8 * 8;
-      const int to = chunk_at(place_of(own / 8), own % 8);
-#pragma unroll
-      for (int q = 0; q < 4; ++q, from += 16 * static_cast<long long>(square)) {
-        copy16(lines + (q % 2 == 0 ? to : to ^ (4 * 128 + 4 * 16)) + 4096 * (q / 2), from);
-      }
-    }
-    end_copies();
+    const int own = thread_again() % 128;
+    if (tile >= tiles || own >= 64) return;
+    if (own == 0) barrier_expect(barrier, kTileBytes + 64 * 128);
+    const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
+    copy_bulk(shared_address(lines) + kLine * place_of(own),
+              static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
+                  static_cast<long long>(batch * kHidden + first_channel % kHidden + own) * square + (row - batch * square),
+              128, barrier);
   };
   const auto fetch_rows = [&](int tile, int buffer) {
-    if (tile < tiles) {
-      const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-      fetch_matrix(memory + kOnesAt - 2 * distance, a.x_rows, tile, distance);
-    }
-    end_copies();
+    if (tile >= tiles || thread_again() % 128 != 0) return;
+    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
+    fetch_matrix(ones - 2 * distance, a.x_rows, tile, distance, barrier);
   };
   const auto row_of = [&](int tile) {
     const int own = thread_again() % 128;
@@ -194,9 +190,7 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
 #pragma unroll 1
   for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
     mask.take();
-    await_copies<0>();
-    fence_copies();
-    meet_warpgroup();  // this tile is there
+    barrier_wait(barrier, buffer);  // this tile is there
     const int distance = rows_distance(maker, buffer) * kBlockOfRows;
     const unsigned long long rows = matrix_at(ones - 2 * distance, 16), weights = matrix_at(image, 16);
     float both[64];  // projections of 64 channels, their gates
@@ -212,11 +206,11 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     unsigned planes[2][2][4];
     {
       const int own = thread_again() % 128;
-      const unsigned from = shared_address(lines) + chunk_at(own / 16 % 2 * 8 + own % 8, own / 32 * 2 + own / 8 % 2);
+      const unsigned from = shared_address(lines) + kLine * (own / 16 % 2 * 8 + own % 8) + 16 * (own / 32 * 2 + own / 8 % 2);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + 128 * (32 * half + 16 * p));
+        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + kLine * (32 * half + 16 * p));
       }
     }
     await_products<0>();
@@ -252,7 +246,6 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     tell_other(kMadePlace + maker);
   }
   if (!is_first) await_other(kUsedPlace + maker);
-  await_copies<0>();
 }
 
 /// Multiplies what makers have made of the tiles `at`, at + step, ..., which they take in turn.
@@ -301,6 +294,12 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   char* const memory = reinterpret_cast<char*>(aligned_memory(all_memory));
   const int warpgroup = warpgroup_of_block(), block = blockIdx.x;
   const int tiles = static_cast<int>(a.shape.batch * a.shape.n * a.shape.n / kRows);
+  const unsigned barriers = shared_address(memory) + kBarriersAt;
+  if (threadIdx.x == 0) {
+    for (int barrier = 0; barrier < kBarriers; ++barrier) barrier_begin(barriers + 8 * barrier, 1);
+    fence_copies();
+  }
+  __syncthreads();
   if (block >= kWeightKinds * a.weight_groups) {
     if (warpgroup >= kStoredMakers) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kIdleRegisters));
@@ -313,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     float* const slot = a.stored_slots ? a.stored_slots + group * 2 * kOut : nullptr;
     const bool of_gates =
         warpgroup == 0;  // what is projected is stored with neighbouring columns swapped, rows of o too
-    sum_stored(own, of_gates ? a.grad_gates : a.grad_projected, of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
+    sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected, of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
                (of_gates ? a.gate_parts : a.output_parts) + part, slot && of_gates ? slot + kOut : slot, !of_gates);
     return;
   }
