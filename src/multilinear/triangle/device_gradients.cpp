@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -23,63 +22,49 @@ bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return has_warpgroups(limits) && shape.out % 64 == 0;
 }
 
-/// Until they are measured: letters of kernels whose former ones are taken (output, input, weights).
-bool former(char letter) {
-  static const char* const given = std::getenv("CLEBSCH_TRIANGLE_FORMER");
-  return given && std::strchr(given, letter);
-}
-
-/// Whether sums of weights have a kernel of their own, that makes gradients of projections again.
-bool sums_by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
+/// Whether kernels by three warpgroups take a shape, of which one sums for the weights; it makes gradients of
+/// projections again.
+bool by_three_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128;
 }
 
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
+  const bool warpgroups = by_warpgroups(shape, limits), three = by_three_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
-    requests.push_back({name, composed_source(name, problem)});
-  const bool of_weights = sums_by_warpgroups(shape, limits);
-  const char* const sums = former('w') ? kWeightGradients : kWeightThree;
-  if (of_weights) requests.push_back({sums, composed_source(sums, problem)});
   // What the pass asks for next is compiled at the same time.
-  for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
-  const bool three_of_input = of_weights && !former('i'), three_of_output = of_weights && !former('o');
-  if (three_of_output) requests[1] = {kOutputThree, composed_source(kOutputThree, problem)};
-  if (three_of_input) requests[2] = {kInputThree, composed_source(kInputThree, problem)};
+  for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
+    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
+  }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
   const auto folds = cuda::load_module(cubins[0].code, {"pack_images", "fold_matrices", "fold_norms"});
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  const bool warpgroups = by_warpgroups(shape, limits);
   const int d = shape.d, hidden = shape.hidden, out = shape.out, bytes_of_x = problem.number == kFloat32 ? 4 : 2;
-  const auto take = [&](cuda::KernelOf<GradientArguments>& kernel, int bytes) {
+  const auto take = [&](cuda::KernelOf<GradientArguments>& kernel, size_t cubin, const char* name, int bytes) {
+    kernel = cuda::load_module(cubins[cubin].code, {name})[0];
     kernel.take_shared_memory(static_cast<unsigned>(bytes));
   };
-  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
-  take(kernels->output,
-       three_of_output
-           ? kOutputThreeBytes
-           : output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
-  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
-  take(kernels->input,
-       three_of_input
-           ? kInputThreeBytes
-           : input_gradients_bytes(d, hidden, out,
-                                   warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
-  if (of_weights) {
-    kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
-    kernels->weights.take_shared_memory(static_cast<unsigned>(former('w') ? kWeightGradientsBytes : kWeightThreeBytes));
+  if (three) {
+    take(kernels->output, 1, "output_gradients", kOutputThreeBytes);
+    take(kernels->input, 2, "input_gradients", kInputThreeBytes);
+    take(kernels->weights, 3, "weight_gradients", kWeightThreeBytes);
+  } else {
+    take(kernels->output, 1, "output_gradients",
+         output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+    take(kernels->input, 2, "input_gradients",
+         input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   }
   return kernels.release();
 }
 
 }  // namespace
 
-std::vector<std::string> gradient_sources(bool warpgroups) {
+std::vector<std::string> gradient_sources(bool warpgroups, bool three) {
+  if (three) return {"fold_gradients", "output_gradients_three", "input_gradients_three", "weight_gradients_three"};
   if (warpgroups) return {"fold_gradients", "output_gradients_warpgroups", "input_gradients_warpgroups"};
   return {"fold_gradients", "output_gradients", "input_gradients"};
 }
@@ -103,12 +88,12 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
       cuda::one_a_device<GradientKernels>([&] { return load(problem, shape); }, problem.number, problem.precision,
                                           problem.mask_kind, problem.d, problem.hidden, problem.out);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
-  const bool own_sums = sums_by_warpgroups(shape, limits);
-  // The first half's parts of a chunk and the second's take turns in memory. The kernel that sums itself reads all
-  // rows: then there are no chunks.
+  const bool three = by_three_warpgroups(shape, limits);
+  // The first half's parts of a chunk and the second's take turns in memory. What sums for the weights by itself reads
+  // all rows: then there are no chunks.
   const int64_t numbers = std::max(hidden + out, d + 4 * hidden), all_rows = shape.batch * n * n;
   ComposedPass pass(given, numbers, allocate, stream);
-  const int64_t planes = shape.batch * hidden * n * n, rows = own_sums ? all_rows : pass.most_rows();
+  const int64_t planes = shape.batch * hidden * n * n, rows = three ? all_rows : pass.most_rows();
   GradientArguments a;
   a.shape = shape;
   a.weights = given.weights;
@@ -143,38 +128,27 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.rows = pass.rows();
     a.first = a.first_row == 0;
   };
-  RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
-      inputs(pass, !own_sums, 4 * hidden, d);
+  RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  // Blocks of four kinds in groups, and those of what is stored; a fifth of the multiprocessors each.
-  const bool three_of_weights = own_sums && !former('w');
+  // Blocks of weight_gradients_three.cu: of four kinds in groups, and those of what is stored, which take less time.
   const char* const tried = std::getenv("CLEBSCH_TRIANGLE_GROUPS");  // until they are measured
   const int64_t most_groups = tried ? std::atoi(tried) : multiprocessors * 9 / 44;
   const int64_t groups = std::max<int64_t>(1, std::min(most_groups, (tiles + 1) / 2)),
                 stored_groups =
-                    three_of_weights
-                        ? std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2))
-                        : groups,
-                parts = three_of_weights ? groups : groups * kGradientParts;
+                    std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
-  const bool three_of_output = own_sums && !former('o');
-  const Slots output_slots(pass, true, three_of_output ? stored_groups : blocks_of(rows), 2 * out),
-      input_slots(pass, true, own_sums ? parts : blocks_of(rows), 4 * hidden);
+  const Slots output_slots(pass, true, three ? stored_groups : blocks_of(rows), 2 * out),
+      input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const stored = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? hidden + out + d : numbers)));
   a.o_normal = stored;
   a.grad_projected = stored + rows * hidden * 2;
-  if (own_sums) {
+  if (three) {
     a.x_rows = stored + rows * (hidden + out) * 2;
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    if (three_of_output) {
-      a.stored_slots = a.output_slots;
-      pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
-    } else {
-      pass.launch(kernels->output, blocks_of(rows), 1, a);
-    }
+    pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
   } else {
     pass.for_chunks([&] {
       chunk();
@@ -188,21 +162,13 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;
-  if (own_sums) {
-    a.input_parts = static_cast<float*>(pass.reals(parts * 4 * hidden * d));
+  if (three) {
+    a.input_parts = static_cast<float*>(pass.reals(groups * 4 * hidden * d));
     a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
     a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
     a.weight_groups = static_cast<int>(groups);
-    if (three_of_weights) {
-      pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
-    } else {
-      pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
-    }
-    if (former('i')) {
-      pass.launch(kernels->input, blocks_of(a.rows), 1, a);
-    } else {
-      pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
-    }
+    pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
+    pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -223,8 +189,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const auto of_parts = [](const void* from, int64_t count) {
     return PartsOfSum{static_cast<const float*>(from), static_cast<int>(count)};
   };
-  if (own_sums) {
-    fold.input_products = of_parts(a.input_parts, parts);
+  if (three) {
+    fold.input_products = of_parts(a.input_parts, groups);
     fold.gate_products = of_parts(a.gate_parts, stored_groups);
     fold.output_products = of_parts(a.output_parts, stored_groups);
   } else {

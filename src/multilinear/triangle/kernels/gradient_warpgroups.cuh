@@ -71,8 +71,8 @@ __device__ __forceinline__ int warpgroup_of_block() { return warp_of_block() / 4
 constexpr int kSixteenOn = 128 ^ 16;
 
 /// Tensors that kernels for three warpgroups hand to each other have tiles of 64 rows and 128 columns as shared memory
-/// has them for products: 64 columns after the other, a row of them in 128 bytes, its vectors exchanged. A lane's vector
-/// of row 16 warp + g, columns 8 t on; of columns 32 u on and of row 8 h on it is stored_vector() from there.
+/// has them for products: 64 columns after the other, a row of them in 128 bytes, its vectors exchanged. A lane's
+/// vector of row 16 warp + g, columns 8 t on; of columns 32 u on and of row 8 h on it is stored_vector() from there.
 __device__ __forceinline__ int lane_vector(int warp, int g, int t) { return 128 * warp + 8 * g + (t ^ g); }
 __device__ __forceinline__ int stored_vector(int lane_vector, int u, int h) {
   return (lane_vector ^ u % 2 * 4) + 512 * (u / 2) + 64 * h;

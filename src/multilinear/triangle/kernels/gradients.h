@@ -11,12 +11,6 @@ constexpr int kGradientRows = 16;
 /// Groups of 32 channels of a tile that are on their way at once (input_gradients.cu).
 constexpr int kGradientRing = 4;
 
-/// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of what is stored, and parts of
-/// a group of one block of each kind; of what is stored a group has one part each.
-constexpr int kGradientKinds = 5, kGradientParts = 2;
-/// Bytes of shared memory of a block of it: for each part thirteen blocks of 64 rows and columns.
-constexpr int kWeightGradientsBytes = 1024 + kGradientParts * 13 * 64 * 64 * 2;
-
 constexpr int kMostOfHopper = 227 * 1024;  ///< bytes of shared memory that a block can have, of what warpgroups need
 
 /// Bytes of shared memory of a block of output_gradients: images of g_out and p_out, two tiles of o a warp, sums; for
@@ -49,9 +43,10 @@ constexpr int kThreeRing = 4;
 constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
 /// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
 /// biases.
-constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
-/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows and
-/// columns, an image of 128 rows, lines of channels, biases, barriers.
+constexpr int kOutputThreeBytes =
+    1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
+/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows
+/// and columns, an image of 128 rows, lines of channels, biases, barriers.
 constexpr int kWeightThreads = 512, kWeightKinds = 4,
               kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 144 + 128 * 4 + 64;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
@@ -73,17 +68,17 @@ struct GradientArguments {
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
-  // For weight_gradients_warpgroups.cu, and then input_gradients reads them too; else null.
+  // What output_gradients_three.cu stores of x; else null.
   void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d),
-  /// kGradientParts of them a group of blocks, and (groups, out, d), with neighbouring columns swapped; the same beside
-  /// rows of o, (groups, out, hidden).
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
+  /// (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped; the same beside rows of o, (parts,
+  /// out, hidden).
   float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
-  // Of the chunk, with neighbouring columns swapped (store_eight); null where weight_gradients_warpgroups.cu makes the
-  // sums:
+  // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
+  // its tiles, and the last null:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)
@@ -96,9 +91,7 @@ struct GradientArguments {
   // Sums over rows, a slot a block, set by the first chunk.
   float* output_slots = nullptr;  ///< (blocks, 2 out): of grad_projected, grad_gates
   float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
-  /// As output_slots, a slot a group of blocks of weight_gradients_warpgroups.cu, which makes them unless this is null.
-  float* stored_slots = nullptr;
-  int weight_groups = 0;  ///< of weight_gradients_three.cu: groups of kWeightKinds blocks
+  int weight_groups = 0;          ///< of weight_gradients_three.cu: groups of kWeightKinds blocks
   bool first = true;
 };
 

@@ -131,9 +131,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const bool next = at + step < tiles;
     unsigned o[kHidden / 16][4];
     // tanh of half a gate's argument, as halves in the place of x: eight columns 32 u + 8 t on of row g + 8 h.
-    const auto open_at = [&](int u, int h) {
-      return reinterpret_cast<uint4*>(of_x) + 32 * (2 * u + h) + lane_again();
-    };
+    const auto open_at = [&](int u, int h) { return reinterpret_cast<uint4*>(of_x) + 32 * (2 * u + h) + lane_again(); };
     // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of
     // them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
     bool unsound = false;
@@ -207,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
               const float* of_tile = z + 4 * (4 * u + j) + 2 * h;
-              open[h][j] = pack_halves(tanh_near(fmaf(0.5f, of_tile[0], bias.x)),
-                                       tanh_near(fmaf(0.5f, of_tile[1], bias.y)));
+              open[h][j] =
+                  pack_halves(tanh_near(fmaf(0.5f, of_tile[0], bias.x)), tanh_near(fmaf(0.5f, of_tile[1], bias.y)));
               of_gates[h] |= open[h][j];
             }
           }
@@ -288,8 +286,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
 #pragma unroll
         for (int u = 0; u < kOut / 32; ++u) {
           uint4& given = *reinterpret_cast<uint4*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h);
-          given = make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z),
-                             zero_or_none(given.w));
+          given =
+              make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z), zero_or_none(given.w));
         }
 #pragma unroll
         for (int s = 0; s < kHidden / 16; ++s) o[s][h] = o[s][2 + h] = 0;

@@ -65,12 +65,8 @@ __device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount
 
 /// Barriers of named places: of a warpgroup alone; of a maker and the summer, of which one waits.
 __device__ __forceinline__ void meet(int place) { asm volatile("bar.sync %0, 128;" ::"r"(place) : "memory"); }
-__device__ __forceinline__ void await_other(int place) {
-  asm volatile("bar.sync %0, 256;" ::"r"(place) : "memory");
-}
-__device__ __forceinline__ void tell_other(int place) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(place) : "memory");
-}
+__device__ __forceinline__ void await_other(int place) { asm volatile("bar.sync %0, 256;" ::"r"(place) : "memory"); }
+__device__ __forceinline__ void tell_other(int place) { asm volatile("bar.arrive %0, 256;" ::"r"(place) : "memory"); }
 constexpr int kOwnPlace = 1, kMadePlace = 5, kUsedPlace = 8;  // a warpgroup's or a maker's number on
 __device__ __forceinline__ void meet_warpgroup() { meet(kOwnPlace + static_cast<int>(threadIdx.x / 128)); }
 
@@ -102,7 +98,7 @@ __device__ __forceinline__ void write_ones(char* to) {
 }
 
 /// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part,
-/// and of `gradients` alone to `of_ones` unless that is null; `swapped`: gradients have neighbouring columns swapped,
+/// and of `gradients` alone to `of_ones`; `swapped`: gradients have neighbouring columns swapped,
 /// rows have not.
 __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, const void* rows, int first, int step,
                            int tiles, float* to, float* of_ones, bool swapped) {
@@ -144,7 +140,7 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
   hold(high_sums);
   write_part(to, low_sums, 0, false, !swapped);
   write_part(to, high_sums, 64, false, !swapped);
-  if (!of_ones || threadIdx.x % 4 != 0) return;
+  if (threadIdx.x % 4 != 0) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
@@ -170,7 +166,8 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
     copy_bulk(shared_address(lines) + kLine * place_of(own),
               static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
-                  static_cast<long long>(batch * kHidden + first_channel % kHidden + own) * square + (row - batch * square),
+                  static_cast<long long>(batch * kHidden + first_channel % kHidden + own) * square +
+                  (row - batch * square),
               128, barrier);
   };
   const auto fetch_rows = [&](int tile, int buffer) {
@@ -206,7 +203,8 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     unsigned planes[2][2][4];
     {
       const int own = thread_again() % 128;
-      const unsigned from = shared_address(lines) + kLine * (own / 16 % 2 * 8 + own % 8) + 16 * (own / 32 * 2 + own / 8 % 2);
+      const unsigned from =
+          shared_address(lines) + kLine * (own / 16 % 2 * 8 + own % 8) + 16 * (own / 32 * 2 + own / 8 % 2);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -309,11 +307,12 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     const int group = block - kWeightKinds * a.weight_groups, groups = gridDim.x - kWeightKinds * a.weight_groups;
     char* const own = memory + warpgroup * kStoredBlocks * kBlockOfRows;
     const long long part = static_cast<long long>(group) * kOut * kD;
-    float* const slot = a.stored_slots ? a.stored_slots + group * 2 * kOut : nullptr;
+    float* const slot = a.output_slots + group * 2 * kOut;
     const bool of_gates =
         warpgroup == 0;  // what is projected is stored with neighbouring columns swapped, rows of o too
-    sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected, of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
-               (of_gates ? a.gate_parts : a.output_parts) + part, slot && of_gates ? slot + kOut : slot, !of_gates);
+    sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
+               of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
+               (of_gates ? a.gate_parts : a.output_parts) + part, of_gates ? slot + kOut : slot, !of_gates);
     return;
   }
   const int kind = block % kWeightKinds, group = block / kWeightKinds, first_channel = 64 * kind;
