@@ -213,6 +213,7 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     }
     await_products<0>();
     hold(both);
+    fence_copies();    // lines were read by ordinary loads, and bulk copies take their place
     meet_warpgroup();  // nobody reads lines any more
     fetch_lines(at + step);
     if (!is_first) await_other(kUsedPlace + maker);  // the last tile's rows and gradients
