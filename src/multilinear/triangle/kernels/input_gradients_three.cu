@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_operand(unsigned (&rows)[8][4], const void*
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
-  const int warp = warp_of_block(), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = warp_of_block();
   uint4* const ring = memory + kImage + warp * kRing * 64;
   // Biases of projections, halves of those of gates.
   float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeThreads / 32 * kRing * 64);
@@ -57,10 +57,9 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const auto planes_of = [&](int tile) {
     const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
     return static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
-           static_cast<long long>(lane / 2) * square + 8 * (lane % 2);
+           static_cast<long long>(lane_again() / 2) * square + 8 * (lane_again() % 2);
   };
-  const unsigned slot_here = shared_address(ring + plane_vector(place_of(lane / 2), lane % 2));
-  const unsigned read_here = shared_address(ring + plane_vector(8 * (lane / 16) + lane % 8, lane / 8 % 2));
+  const unsigned at_ring = shared_address(ring);
   constexpr unsigned kSlot = 1024;  // 32 channels of 16 rows
   long long planes = planes_of(at < tiles ? at : 0);
   const auto fetch = [&](bool there, int of_tile) {
@@ -68,7 +67,9 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       const bool of_left = 32 * of_tile < kHidden;
       const unsigned short* from = static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) + planes +
                                    static_cast<long long>(of_left ? 32 * of_tile : 32 * of_tile - kHidden) * square;
-      const unsigned to = slot_here + kSlot * (static_cast<unsigned>(of_tile) % kRing);
+      const int own = lane_again();
+      const unsigned to =
+          at_ring + 16 * plane_vector(place_of(own / 2), own % 2) + kSlot * (static_cast<unsigned>(of_tile) % kRing);
       copy16_to(to, from);
       copy16_to(to ^ kSixteenOn, from + 16 * static_cast<long long>(square));
     }
@@ -77,14 +78,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll
   for (int of_tile = 0; of_tile < kRing; ++of_tile) fetch(at < tiles, of_tile);
   Masks mask;
-  mask.read(a.mask, row_of(at < tiles ? at : 0) + g);
+  mask.read(a.mask, row_of(at < tiles ? at : 0) + lane_again() / 4);
   await_copies<0>();
   fence_copies();
   __syncthreads();
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
 #pragma unroll 1
   for (; at < tiles; at += step) {
-    const unsigned row = row_of(at) + g;
+    const unsigned first = row_of(at);
     const bool next = at + step < tiles;
     const long long next_rows = -64ll * step;
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
@@ -107,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     }
     mask.take();
     if (next) {
-      ask_for_tile(a.x_rows, static_cast<long long>(row - g) + next_rows, kD * 2);
-      ask_for_tile(a.grad_gates, static_cast<long long>(row - g) + next_rows, kOut * 2);
+      ask_for_tile(a.x_rows, static_cast<long long>(first) + next_rows, kD * 2);
+      ask_for_tile(a.grad_gates, static_cast<long long>(first) + next_rows, kOut * 2);
     }
     clear(sums);
     begin_products();
@@ -120,6 +121,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       await_copies<kRing - 1>();
       __syncwarp();
       unsigned of_planes[2][4];
+      const int own = lane_again();
+      const unsigned read_here = at_ring + 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2);
 #pragma unroll
       for (int p = 0; p < 2; ++p) {
         load_turned_at(of_planes[p], read_here + kSlot * (static_cast<unsigned>(of_tile) % kRing) + 512 * p);
@@ -128,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       if (of_tile + kRing == kSteps && next) planes = planes_of(at + step);
       fetch(of_tile + kRing < kSteps || next, (of_tile + kRing) % kSteps);
       step_gradients<2 * kHidden>(of_planes, 32 * of_tile < kHidden ? a.left_scale : 1.0f, mask, sums, 0, 16,
-                                  biases + 32 * of_tile + 8 * t, of_mask, of_z, of_gate);
+                                  biases + 32 * of_tile + own % 4 * 8, of_mask, of_z, of_gate);
     };
     const auto multiply = [&](int of_tile, const unsigned(&of_z)[2][4], const unsigned(&of_gate)[2][4]) {
 #pragma unroll
@@ -159,21 +162,23 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       begin_products();
       multiply(kSteps - 1, of_z, of_gate);
       end_products();
-      if (next) mask.read(a.mask, row + next_rows);
+      if (next) mask.read(a.mask, first + lane_again() / 4 + next_rows);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) inverse[h] = __ldg(a.x_inverse + row + 8 * h);
+      for (int h = 0; h < 2; ++h) inverse[h] = __ldg(a.x_inverse + first + lane_again() / 4 + 8 * h);
       await_products<0>();
       hold(grad_x);
     }
     const float unscale = a.grad_scale ? a.grad_scale[1] : 1.0f;
     inverse[0] *= unscale;
     inverse[1] *= unscale;
+    const int own = lane_again();
+    const unsigned row = first + own / 4;
     // The norm's gradient, and that of the mask.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (CLEBSCH_MASK == 2 && a.grad_mask) {
         const float sum = of_quad(of_mask[h]);
-        if (t == 0) a.grad_mask[row + 8 * h] = sum * unscale;
+        if (own % 4 == 0) a.grad_mask[row + 8 * h] = sum * unscale;
       }
       float sum = 0, along = 0;
 #pragma unroll
@@ -196,7 +201,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           result[2 * j] = fmaf(grad[0], inverse[h], fmaf(low2(pair), along, sum));
           result[2 * j + 1] = fmaf(grad[1], inverse[h], fmaf(high2(pair), along, sum));
         }
-        store8(static_cast<number*>(a.grad_x) + static_cast<long long>(row + 8 * h) * kD + 32 * u + 8 * t, result);
+        store8(static_cast<number*>(a.grad_x) + static_cast<long long>(row + 8 * h) * kD + 32 * u + own % 4 * 8,
+               result);
       }
     }
   }
