@@ -48,7 +48,7 @@ constexpr int kOutputThreeBytes =
 /// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows
 /// and columns, an image of 128 rows, lines of channels, biases, barriers.
 constexpr int kWeightThreads = 512, kWeightKinds = 4,
-              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 144 + 128 * 4 + 64;
+              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 128 + 128 * 4 + 64;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");

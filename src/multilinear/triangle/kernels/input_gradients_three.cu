@@ -48,11 +48,13 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   for (int at = threadIdx.x; at < 4 * kHidden; at += kThreeThreads) {
     biases[at] = (at < 2 * kHidden ? 1.0f : 0.5f) * a.input_bias[at];
   }
+  // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
+  // from it, and blocks that begin early do not end the kernel earlier.
+  await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
   int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
-  // The last tiles come first: the kernel before this one has read them last, and they may be in the L2 cache.
-  const auto row_of = [&](int tile) { return static_cast<unsigned>(tiles - 1 - tile) * 64 + 16 * (warp % 4); };
+  const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` counts from the first of left.
   const auto planes_of = [&](int tile) {
     const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
@@ -87,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   for (; at < tiles; at += step) {
     const unsigned first = row_of(at);
     const bool next = at + step < tiles;
-    const long long next_rows = -64ll * step;
+    const long long next_rows = 64ll * step;
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     unsigned x[kD / 16][4];
     float grad_x[kD / 2], sums[32];
@@ -95,8 +97,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     {
       unsigned gates[kOut / 16][4];
       const int own = lane_again(), own_vector = lane_vector(warp % 4, own / 4, own % 4);
-      load_operand(gates, a.grad_gates, tiles - 1 - at, own_vector);
-      load_operand(x, a.x_rows, tiles - 1 - at, own_vector);
+      load_operand(gates, a.grad_gates, at, own_vector);
+      load_operand(x, a.x_rows, at, own_vector);
       begin_products();
 #pragma unroll
       for (int s = 0; s < kOut / 16; ++s) {
@@ -207,6 +209,4 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     }
   }
   await_copies<0>();
-  // Nothing of weight_gradients, which may still run, was needed; but whoever waits for this kernel waits for both.
-  await_kernel_before();
 }

@@ -14,9 +14,8 @@ constexpr int kTileBytes = 2 * kBlockOfRows;
 // rows and columns. A tile of rows of x lies once and twice a distance before them, so that ones are its third block:
 // two tiles of each maker, then of each the gradients of projections and of gates. Behind them lines of each maker, and
 // the image.
-// Lines of channels, 128 bytes each, are so far from each other that eight of them lie in different banks.
 constexpr int kMakers = 3, kOnesAt = 18 * kBlockOfRows, kImageAt = kOnesAt + kBlockOfRows, kImageBytes = 2 * 128 * 128,
-              kLinesAt = kImageAt + kImageBytes, kLine = 144, kLinesBytes = 64 * kLine,
+              kLinesAt = kImageAt + kImageBytes, kLinesBytes = kBlockOfRows,
               kBiasesAt = kLinesAt + kMakers * kLinesBytes, kBarriersAt = kBiasesAt + 128 * 4;
 // Barriers: of each maker; or of each tile of each of the others.
 constexpr int kBarriers = 6;
@@ -158,21 +157,28 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
   const unsigned ones = shared_address(memory) + kOnesAt, image = shared_address(memory) + kImageAt;
   const float* const biases = reinterpret_cast<const float*>(memory + kBiasesAt);
   const unsigned barrier = shared_address(memory) + kBarriersAt + 8 * maker;
-  // Starts to copy 64 channels of 64 rows, in the order of their places; the barrier waits for rows of x, too.
+  // Starts to copy 64 channels of 64 rows, in the order of their places, by all threads: bulk copies of a thread each
+  // would come one after the other. Sixteen channels on are four places on.
   const auto fetch_lines = [&](int tile) {
-    const int own = thread_again() % 128;
-    if (tile >= tiles || own >= 64) return;
-    if (own == 0) barrier_expect(barrier, kTileBytes + 64 * 128);
-    const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
-    copy_bulk(shared_address(lines) + kLine * place_of(own),
-              static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
-                  static_cast<long long>(batch * kHidden + first_channel % kHidden + own) * square +
-                  (row - batch * square),
-              128, barrier);
+    if (tile < tiles) {
+      const int own = thread_again() % 128;
+      const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
+      const unsigned short* from =
+          static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
+          static_cast<long long>(batch * kHidden + first_channel % kHidden + own / 8) * square +
+          (row - batch * square) + own % 8 * 8;
+      const int to = chunk_at(place_of(own / 8), own % 8);
+#pragma unroll
+      for (int q = 0; q < 4; ++q, from += 16 * static_cast<long long>(square)) {
+        copy16(lines + (q % 2 == 0 ? to : to ^ (4 * 128 + 4 * 16)) + 4096 * (q / 2), from);
+      }
+    }
+    end_copies();
   };
   const auto fetch_rows = [&](int tile, int buffer) {
     if (tile >= tiles || thread_again() % 128 != 0) return;
     const int distance = rows_distance(maker, buffer) * kBlockOfRows;
+    barrier_expect(barrier, kTileBytes);
     fetch_matrix(ones - 2 * distance, a.x_rows, tile, distance, barrier);
   };
   const auto row_of = [&](int tile) {
@@ -187,7 +193,9 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
 #pragma unroll 1
   for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
     mask.take();
-    barrier_wait(barrier, buffer);  // this tile is there
+    barrier_wait(barrier, buffer);
+    await_copies<0>();
+    meet_warpgroup();  // this tile is there
     const int distance = rows_distance(maker, buffer) * kBlockOfRows;
     const unsigned long long rows = matrix_at(ones - 2 * distance, 16), weights = matrix_at(image, 16);
     float both[64];  // projections of 64 channels, their gates
@@ -203,17 +211,15 @@ __device__ void make_gradients(const GradientArguments& a, char* memory, int mak
     unsigned planes[2][2][4];
     {
       const int own = thread_again() % 128;
-      const unsigned from =
-          shared_address(lines) + kLine * (own / 16 % 2 * 8 + own % 8) + 16 * (own / 32 * 2 + own / 8 % 2);
+      const unsigned from = shared_address(lines) + chunk_at(own / 16 % 2 * 8 + own % 8, own / 32 * 2 + own / 8 % 2);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + kLine * (32 * half + 16 * p));
+        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + 128 * (32 * half + 16 * p));
       }
     }
     await_products<0>();
     hold(both);
-    fence_copies();    // lines were read by ordinary loads, and bulk copies take their place
     meet_warpgroup();  // nobody reads lines any more
     fetch_lines(at + step);
     if (!is_first) await_other(kUsedPlace + maker);  // the last tile's rows and gradients
