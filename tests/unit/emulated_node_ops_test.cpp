@@ -151,6 +151,57 @@ TEST(EmulatedLinearWalk, BlocksOfManySizes) {
   for (const int nodes : {500, 1300, 2100}) check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
 }
 
+/// Blocks that keep their weights and use warpgroups: on a device of compute capability 9.0 with all its shared memory.
+class EmulatedLinearKept : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
+    setenv("CLEBSCH_CUDA_LINEAR", "wgmma=1", 1);
+  }
+  void TearDown() override {
+    unsetenv("CLEBSCH_EMULATED_HOPPER");
+    unsetenv("CLEBSCH_CUDA_LINEAR");
+  }
+};
+
+TEST_F(EmulatedLinearKept, BlocksOfManySizes) {
+  // Every width, terms of more than a step, rests of steps, and a block of out, or of in, without a map.
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+84x1o+8x3o", 500, 0, 490);
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+84x1o+8x3o", 600, 3, 590);
+  check_linear<float>("linear in=8x0e+16x1o out=64x0e+80x1o", 800, 2, -1);
+  check_linear<float>("linear in=8x0e out=8x3o", 2000, 0, -1);
+  check_linear<float>("linear in=8x0e+4x1o out=16x0e+4x1o", 1300, 0, 0);
+  check_linear<float>("linear in=136x0e out=48x0e", 4100, 1, 4000);
+  // Blocks begin and end within tiles, types and components; which ones depends on the number of places.
+  for (const int nodes : {1100, 1300, 2100})
+    check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
+}
+
+TEST(LinearKept, BlocksHaveEveryUnitOnce) {
+  const LinearProblem problem = LinearProblem::parse("linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e");
+  for (const bool transposed : {false, true}) {
+    const std::vector<cuda::KeptTile> tiles = cuda::kept_tiles(problem, transposed, 232448);
+    EXPECT_EQ(tiles.size(), transposed ? 11u : 5u);
+    EXPECT_LE(cuda::kept_shared(tiles), 232448 - 64);
+    int components = 0;
+    for (const cuda::KeptTile& tile : tiles) components += tile.components;
+    for (const int halves : {1, 2, 33, 125, 1000}) {
+      const std::vector<int> first = cuda::kept_places(tiles, halves, 132);
+      EXPECT_LE(first.size(), 133u);
+      EXPECT_EQ(first.front(), 0);
+      EXPECT_EQ(first.back(), halves * components);
+      EXPECT_TRUE(std::is_sorted(first.begin(), first.end()));
+    }
+  }
+  // Weights of 512 input channels leave room for 48 columns, of 2,000 for none.
+  const auto width = [](const char* text) {
+    const auto tiles = cuda::kept_tiles(LinearProblem::parse(text), false, 232448);
+    return tiles.empty() ? 0 : tiles.front().width;
+  };
+  EXPECT_EQ(width("linear in=512x0e out=144x0e"), 48);
+  EXPECT_EQ(width("linear in=2000x0e out=16x0e"), 0);
+}
+
 TEST(LinearWalk, MultiplesOfFourAlone) {
   const auto walks = [](const char* text) { return cuda::linear_walks(LinearProblem::parse(text), false); };
   EXPECT_TRUE(walks("linear in=4x0e+8x1o out=12x0e"));

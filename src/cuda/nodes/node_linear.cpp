@@ -17,11 +17,14 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_LINEAR";
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 const char* name_of(LinearSize size) {
-  return size == LinearSize::few ? "few" : size == LinearSize::narrow ? "narrow" : "wide";
+  return size == LinearSize::few      ? "few"
+         : size == LinearSize::narrow ? "narrow"
+         : size == LinearSize::wide   ? "wide"
+                                      : "kept";
 }
 
 bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size) {
-  return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size == LinearSize::wide);
+  return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size >= LinearSize::wide);
 }
 
 /// Whether wide tiles on tensor cores walk: a multiprocessor must hold as many blocks as without.
@@ -30,6 +33,12 @@ bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& li
   const LinearTiling tiling = linear_walk_tiling();
   const int shared = tiling.min_blocks(Scalar::f32) * (tiling.dynamic_shared(transposed) + kBeside);
   return linear_options().walk != 0 && shared <= limits.shared_per_multiprocessor && linear_walks(problem, transposed);
+}
+
+/// The tiles of blocks that keep their weights instead of walking; empty: they walk.
+std::vector<KeptTile> kept_or_none(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
+  if (linear_options().wgmma == 0 || limits.arch != 90 || !walks(problem, transposed, limits)) return {};
+  return kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
 }
 
 }  // namespace
@@ -42,14 +51,15 @@ LinearOptions linear_options() {
   };
   constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor},
                               {"few", 0, 1 << 30, &LinearOptions::few},
-                              {"walk", 0, 1, &LinearOptions::walk}};
+                              {"walk", 0, 1, &LinearOptions::walk},
+                              {"wgmma", 0, 1, &LinearOptions::wgmma}};
   LinearOptions options;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
     const auto* found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
       return item.name == known.name && item.value >= known.least && item.value <= known.most;
     });
     require(found != std::end(kKnown),
-            "{}: expected tensor= or walk=, each 0 or 1, or few=, a number of tiles a multiprocessor, got '{}'",
+            "{}: expected tensor=, walk= or wgmma=, each 0 or 1, or few=, a number of tiles a multiprocessor, got '{}'",
             kVariable, item.text);
     options.*found->value = item.value;
   }
@@ -77,6 +87,16 @@ LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar sca
 
 CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
                               bool tensor, const DeviceLimits& limits, const CubinCache& cache) {
+  if (size == LinearSize::kept) {
+    const std::vector<KeptTile> tiles = kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
+    LinearTiling tiling = linear_walk_tiling();
+    tiling.walks = false;
+    tiling.blocks = 1;
+    tiling.kept = kept_shared(tiles);
+    return {tiling,
+            cached_compile(cache, node_linear_kept_source(problem, transposed, tiles), "node_linear", limits.arch),
+            compile_fixed("group_rows", limits.arch, cache)};
+  }
   const bool wide_tensor = tensor && size == LinearSize::wide && scalar == Scalar::f32;
   const LinearTiling tiling =
       wide_tensor && walks(problem, transposed, limits) ? linear_walk_tiling() : linear_tiling(scalar, size, tensor);
@@ -90,7 +110,10 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
   const auto problem = cached_linear_problem(call.problem);
   std::vector<KernelJob> jobs;
   for (const bool transposed : {false, true}) {
-    for (const LinearSize size : {LinearSize::few, LinearSize::narrow, LinearSize::wide}) {
+    std::vector<LinearSize> sizes{LinearSize::few, LinearSize::narrow, LinearSize::wide};
+    if (on_tensor_cores(call.scalar, limits, LinearSize::wide) && !kept_or_none(*problem, transposed, limits).empty())
+      sizes.push_back(LinearSize::kept);
+    for (const LinearSize size : sizes) {
       const std::string label =
           fmt::format("linear{} {} {}", transposed ? " transposed" : "", name_of(size), scalar_name(call.scalar));
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
@@ -119,20 +142,24 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
       few_(linear_options().few) {
   for (const bool transposed : {false, true})
     walks_[transposed] = tensor_[true] && walks(*problem_, transposed, limits_);
+  for (const bool transposed : {false, true})
+    if (walks_[transposed]) kept_[transposed] = kept_or_none(*problem_, transposed, limits_);
 }
 
 const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool aligned) const {
   // Whether operands are aligned does not matter here: groups of rows are made before they are known.
-  const LinearSize size =
+  LinearSize size =
       linear_size(*problem_, transposed, scalar_, nodes, limits_.multiprocessors, walks_[transposed], few_);
   const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
+  if (tensor && size == LinearSize::wide && !kept_[transposed].empty()) size = LinearSize::kept;
   return *variants_.get({transposed, size, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
     Kernel kernel = load_module(made.cubin.code, {"node_linear"}).front();
     const int shared = made.tiling.dynamic_shared(transposed);
     if (shared > 0) kernel.take_shared_memory(static_cast<unsigned>(shared));
-    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling), kernel, kernel,
-                       GroupRows::make()};
+    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
+                       kernel,      kernel,
+                       kernel,      GroupRows::make()};
   });
 }
 
@@ -148,6 +175,17 @@ std::shared_ptr<const NodeLinear::WalkParts> NodeLinear::walk_parts(int64_t grou
       for (const int tile : parts[i]) made->lists.tile[tiles++] = static_cast<unsigned short>(tile);
       made->lists.first[i + 1] = tiles;
     }
+    return made.release();
+  });
+}
+
+std::shared_ptr<const NodeLinear::KeptPlaces> NodeLinear::kept_parts(int64_t halves, bool transposed) const {
+  return kept_parts_.get({halves, transposed}, [&] {
+    const std::vector<int> first = kept_places(kept_[transposed], halves, limits_.multiprocessors);
+    auto made = std::make_unique<KeptPlaces>();
+    made->count = static_cast<int>(first.size()) - 1;
+    made->places.halves = static_cast<int>(halves);
+    std::copy(first.begin(), first.end(), made->places.first);
     return made.release();
   });
 }
@@ -185,6 +223,14 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
   }
   const NodeLinearArguments arguments{o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out};
   const int threads = kernels.tiling.threads();
+  if (kernels.tiling.kept > 0) {
+    const int64_t halves = o.types ? int64_t{2} * groups : (int64_t{o.nodes} + kKeptRows - 1) / kKeptRows;
+    const auto parts = kept_parts(halves, transposed);
+    NodeLinearKept kept = parts->places;
+    kept.map = arguments;
+    kernels.kept.launch(parts->count, threads, stream, kept);
+    return;
+  }
   if (!kernels.tiling.walks) {
     kernels.main.launch(groups, kernels.column_tiles, threads, stream, arguments);
     return;

@@ -44,6 +44,7 @@ class NodeLinear {
     int column_tiles;
     KernelOf<NodeLinearArguments> main;
     KernelOf<NodeLinearWalk> walk;  ///< the same kernel, where the tiling walks
+    KernelOf<NodeLinearKept> kept;  ///< or keeps its weights
     std::shared_ptr<const GroupRows> group_rows;
   };
 
@@ -58,14 +59,24 @@ class NodeLinear {
   };
   std::shared_ptr<const WalkParts> walk_parts(int64_t groups, bool transposed, const LinearTiling& tiling) const;
 
+  /// How blocks that keep weights share the rows (kept_places).
+  struct KeptPlaces {
+    NodeLinearKept places;
+    int count = 0;
+  };
+  std::shared_ptr<const KeptPlaces> kept_parts(int64_t halves, bool transposed) const;
+
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
   bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
   bool walks_[2];   ///< by transposed: wide tiles walk where operands are aligned
   int few_;         ///< linear_options()
+  /// By transposed, where wide tiles walk: the tiles whose weights blocks keep instead; empty: they walk.
+  std::vector<KeptTile> kept_[2];
   mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
   mutable Kept<std::tuple<int64_t, bool>, WalkParts> walk_parts_;       ///< by groups, transposed
+  mutable Kept<std::tuple<int64_t, bool>, KeptPlaces> kept_parts_;      ///< by halves, transposed
 };
 
 /// What the environment variable CLEBSCH_CUDA_LINEAR says, for tuning, as "tensor=0,few=2".
@@ -75,6 +86,8 @@ struct LinearOptions {
   int few = 1;
   /// 0: of wide tiles on tensor cores a block computes one; 1: where they can, blocks walk through several.
   int walk = 1;
+  /// 1: blocks that could walk keep weights instead, on compute capability 9.0; 0: they walk.
+  int wgmma = 0;
 };
 /// Throws Error for another text of the variable.
 LinearOptions linear_options();

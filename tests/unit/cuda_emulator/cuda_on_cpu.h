@@ -128,8 +128,8 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
-/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or in
-/// shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or
+/// in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
 /// matrices in shared memory lie by rows of the inner index.
 void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
                         bool more, bool turned, bool brain, const char* shared, int line);
@@ -142,6 +142,14 @@ template <int kCount>
 void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
                     int line) {
   multiply_warpgroup(d, 2 * kCount, nullptr, a, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
+}
+/// wgmma.mma_async.sync.aligned.m64nNk8.f32.tf32.tf32 of a warp's 16 rows, a in registers as of mma.m16n8k8, b in
+/// shared memory by columns of the inner index, lines as above; reads and cuts off as multiply_tf32.
+void multiply_warpgroup_tf32(float* d, int columns, const unsigned* a, unsigned long long b, bool more,
+                             const char* shared, int line);
+template <int kCount>
+void multiply_group_tf32(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int line) {
+  multiply_warpgroup_tf32(d, 2 * kCount, a, b, more != 0, __start_emulated_shared, line);
 }
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);

@@ -87,6 +87,20 @@ void await_groups(size_t most_open) {
   }
 }
 
+namespace {
+
+/// The nearest float that is no further from zero.
+float cut_off(double sum) {
+  const float near = static_cast<float>(sum);
+  const bool over = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
+  return over ? std::nextafter(near, 0.0f) : near;
+}
+
+/// What a tensor core reads of an operand in tf32.
+double of_tf32(unsigned number) { return static_cast<double>(bits<float>(number & 0xffffe000u)); }
+
+}  // namespace
+
 void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
   float rows[32][4], columns[32][2];
   const auto gather = [&](auto& to, const unsigned* from) {
@@ -108,9 +122,7 @@ void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]
       sum += static_cast<double>(rows[g * 4 + k % 4][r / 2 + 2 * (k / 4)]) *
              static_cast<double>(columns[(2 * t + r % 2) * 4 + k % 4][k / 4]);
     }
-    const float near = static_cast<float>(sum);
-    c[r] = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f)
-                                                                                        : near;
+    c[r] = cut_off(sum);
   }
 }
 
@@ -181,6 +193,35 @@ void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long 
       }
       d[4 * j + e] = static_cast<float>(sums[0]);
       d[4 * j + 2 + e] = static_cast<float>(sums[1]);
+    }
+  }
+  meet_warp(line);
+}
+
+void multiply_warpgroup_tf32(float* d, int columns, const unsigned* a, unsigned long long b, bool more,
+                             const char* shared, int line) {
+  const auto begin = static_cast<unsigned>(b & 0x3fffu) << 4, stride = static_cast<unsigned>(b >> 32 & 0x3fffu) << 4;
+  if (b >> 62 != 1) emulated_fail("wgmma of tf32: lines of 128 bytes whose parts are exchanged are known alone", line);
+  const int g = lane() / 4, t = lane() % 4;
+  unsigned all[32][4];
+  std::memcpy(all, emulated_exchange(0xffffffffu, a, sizeof(all[0]), line), sizeof(all));
+  double rows[2][8];
+  for (int h = 0; h < 2; ++h) {
+    for (int k = 0; k < 8; ++k) rows[h][k] = of_tf32(all[4 * g + k % 4][h + 2 * (k / 4)]);
+  }
+  for (int j = 0; j < columns / 8; ++j) {
+    for (int e = 0; e < 2; ++e) {
+      double sums[2] = {more ? d[4 * j + e] : 0.0, more ? d[4 * j + 2 + e] : 0.0};
+      for (unsigned k = 0; k < 8; ++k) {
+        unsigned at = begin + static_cast<unsigned>(j) * stride + static_cast<unsigned>(2 * t + e) * 128 + k * 4;
+        at ^= (at >> 7 & 7u) << 4;
+        unsigned number;
+        std::memcpy(&number, shared + at, 4);
+        sums[0] += rows[0][k] * of_tf32(number);
+        sums[1] += rows[1][k] * of_tf32(number);
+      }
+      d[4 * j + e] = cut_off(sums[0]);
+      d[4 * j + 2 + e] = cut_off(sums[1]);
     }
   }
   meet_warp(line);

@@ -1,0 +1,141 @@
+#include "cuda/nodes/node_linear_kept.h"
+
+#include <algorithm>
+
+#include "cuda/emit/tf32_product.h"
+#include "cuda/kernels/embedded_source.h"
+#include "cuda/kernels/node_linear.h"
+
+namespace clebsch::cuda {
+namespace {
+
+constexpr int kStep = 16, kMostParts = 5;  ///< a tile has up to so many times 16 columns
+constexpr int kAhead = 4;
+
+/// Cycles of a multiprocessor that a unit of a tile takes: products, what memory and the second cache carry, and an
+/// end. `readers`: tiles that read the same of x, which memory carries once.
+double unit_cycles(const KeptTile& tile, int readers) {
+  constexpr double kMemory = 18, kCache = 30, kEnd = 150;  // bytes a cycle
+  double depth = 0;
+  for (const KeptTile::Term& t : tile.terms) depth += static_cast<double>(t.depth);
+  const double out = static_cast<double>(tile.columns), rows = 4 * kKeptRows;
+  const double products = tile.steps * 6 * std::max(tile.width, 24) / 2.0;
+  return std::max({products, rows * (depth / readers + out) / kMemory, rows * (depth + out) / kCache}) + kEnd;
+}
+
+/// Cycles until a block has a tile's weights.
+double begin_cycles(const KeptTile& tile) { return 1500 + tile.steps * tile.width / 1.2; }
+
+}  // namespace
+
+std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block) {
+  constexpr int kBeside = 1024 + 256;  // an image begins at a multiple of 1024
+  std::vector<KeptTile> tiles;
+  for (const BlockLayout& block : channel_fastest_layout(transposed ? problem.in : problem.out)) {
+    KeptTile whole{block.offset, block.mul, block.mul, kStep, block.ir.dim(), 0, {}};
+    for (const LinearProblem::Map& map : problem.maps) {
+      if ((transposed ? map.in_offset : map.out_offset) != block.offset) continue;
+      const int64_t depth = transposed ? map.out_mul : map.in_mul;
+      whole.terms.push_back({transposed ? map.out_offset : map.in_offset, depth, map.weight_offset,
+                             transposed ? 1 : map.out_mul, transposed ? map.out_mul : 1, whole.steps});
+      whole.steps += static_cast<int>((depth + kStep - 1) / kStep);
+    }
+    int64_t most = kMostParts;
+    if (whole.steps > 0) most = std::min<int64_t>(most, (dynamic_shared_per_block - kBeside) / whole.image());
+    if (most <= 0) return {};
+    // About equal numbers of parts of 16 columns for each.
+    const int64_t parts = (block.mul + kStep - 1) / kStep, count = (parts + most - 1) / most;
+    int64_t first = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t own = parts / count + (i < parts % count ? 1 : 0);
+      KeptTile tile = whole;
+      tile.out += first;
+      tile.columns = std::min(own * kStep, block.mul - first);
+      tile.width = static_cast<int>(own) * kStep;
+      for (KeptTile::Term& t : tile.terms) t.weight += first * t.out_stride;
+      first += tile.columns;
+      tiles.push_back(std::move(tile));
+    }
+  }
+  return tiles;
+}
+
+int kept_shared(const std::vector<KeptTile>& tiles) {
+  int64_t most = 0;
+  for (const KeptTile& tile : tiles) most = std::max(most, tile.image());
+  return static_cast<int>(most) + 1024;
+}
+
+std::vector<int> kept_places(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors) {
+  const auto most = static_cast<size_t>(std::min(multiprocessors, kMostKeptBlocks));
+  double least = 0, sum = 0;
+  std::vector<double> unit;
+  for (const KeptTile& tile : tiles) {
+    const int same = static_cast<int>((tile.stride + tile.width - 1) / tile.width);
+    unit.push_back(unit_cycles(tile, std::max(same, 1)));
+    least = std::max(least, unit.back() + begin_cycles(tile));
+    sum += unit.back() * static_cast<double>(halves * tile.components) + begin_cycles(tile);
+  }
+  // Blocks take units in turn until they have `cycles` of work.
+  const auto dealt = [&](double cycles) {
+    std::vector<int> first{0};
+    int64_t place = 0;
+    double used = 0;
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      int64_t left = halves * tiles[i].components;
+      while (left > 0) {
+        const double room = (cycles - used - begin_cycles(tiles[i])) / unit[i];
+        const int64_t taken = room < 1 ? 0 : std::min(left, static_cast<int64_t>(room));
+        used += begin_cycles(tiles[i]) + static_cast<double>(taken) * unit[i];
+        place += taken;
+        left -= taken;
+        if (left > 0) {
+          first.push_back(static_cast<int>(place));
+          used = 0;
+        }
+      }
+    }
+    first.push_back(static_cast<int>(place));
+    return first;
+  };
+  double low = least, high = std::max(least, sum) + 1;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (dealt(middle).size() <= most + 1 ? high : low) = middle;
+  }
+  return dealt(high);
+}
+
+std::string node_linear_kept_source(const LinearProblem& problem, bool transposed, const std::vector<KeptTile>& tiles) {
+  SourceWriter w;
+  w.line("// linear in={} out={}{}", problem.in.str(), problem.out.str(), transposed ? ", transposed" : "");
+  w.line("typedef float real;");
+  w.line("constexpr int kThreads = {}, kAhead = {};", kKeptThreads, kAhead);
+  w.line("constexpr int kInRow = {}, kOutRow = {};", (transposed ? problem.out : problem.in).dim(),
+         (transposed ? problem.in : problem.out).dim());
+  w.line("constexpr long long kWeights = {};", problem.weight_count);
+  w.line("constexpr bool kWeightByRow = {};", transposed ? "true" : "false");
+  std::string table, terms;
+  int count = 0, before = 0, widths = 0;
+  for (const KeptTile& tile : tiles) {
+    const int last = count + static_cast<int>(tile.terms.size());
+    table += fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}}}, ", tile.out, tile.columns, tile.width, tile.components,
+                         tile.stride, before, count, last);
+    for (const KeptTile::Term& t : tile.terms) {
+      terms += fmt::format("{{{}, {}, {}, {}, {}, {}}}, ", t.in, t.depth, t.weight, t.in_stride, t.out_stride, t.step);
+      widths |= 1 << tile.width / kStep;
+    }
+    before += tile.components;
+    count = last;
+  }
+  w.line("constexpr int kWidths = {};", widths);
+  w.line("__constant__ int tiles[{}][8] = {{{}}};", std::max<size_t>(tiles.size(), 1), table);
+  w.line("__constant__ int terms[{}][6] = {{{}}};", std::max(count, 1), terms);
+  write_tf32_functions(w);
+  for (int parts = 1; parts <= kMostParts; ++parts)
+    if (widths >> parts & 1) write_group_product(w, parts * kStep);
+  w.text(embedded_source("node_linear_kept.cuh"));
+  return w.str();
+}
+
+}  // namespace clebsch::cuda
