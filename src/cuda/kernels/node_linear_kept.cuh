@@ -60,11 +60,10 @@ __device__ __forceinline__ int block_bytes(int width) { return 256 * width; }
 
 /// Puts a tile's weights into shared memory: 16-byte part c of line n lies at c ^ n % 8; numbers that the tile does not
 /// have are zero.
-__device__ __forceinline__ void write_image(char* image, const Tile& tile, const real* weight) {
-  const Term& end = term_at(tile.last - 1);
-  const int width = tile.width, items = width * (end.step + steps_of(end.depth));
-  for (int item = threadIdx.x; item < items; item += kThreads) {
-    const int step = item / width, n = item % width;
+template <int kWidth>
+__device__ __forceinline__ void write_image(char* image, const Tile& tile, int steps, const real* weight) {
+  for (int item = threadIdx.x; item < kWidth * steps; item += kThreads) {
+    const int step = item / kWidth, n = item % kWidth;
     int i = tile.first;
     while (i + 1 < tile.last && step >= term_at(i + 1).step) ++i;
     const Term& term = term_at(i);
@@ -83,7 +82,7 @@ __device__ __forceinline__ void write_image(char* image, const Tile& tile, const
         for (int e = 0; e < 4; ++e) v[c + e] = there ? __ldg(from + (c + e) * term.in_stride) : real(0);
       }
     }
-    char* line = image + step / 2 * block_bytes(width) + n * 128;
+    char* line = image + step / 2 * block_bytes(kWidth) + n * 128;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       uint4 big, small;
@@ -93,7 +92,7 @@ __device__ __forceinline__ void write_image(char* image, const Tile& tile, const
       split(v[c + 12], big.w, small.w);
       const int at = ((step % 2 * 4 + c) ^ n % 8) * 16;
       *reinterpret_cast<uint4*>(line + at) = big;
-      *reinterpret_cast<uint4*>(line + width * 128 + at) = small;
+      *reinterpret_cast<uint4*>(line + kWidth * 128 + at) = small;
     }
   }
 }
@@ -191,13 +190,13 @@ struct Reader {
 /// the sum on average.
 constexpr real kCutOffStep = 1.5f * kCutOff;
 
-/// The rows of `units` times the image.
+/// The rows of `units` times the tile's weights, of which an image comes into shared memory first.
 template <int kWidth>
 __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, const Units& units, const Tile& tile,
-                                              unsigned image) {
+                                              const real* weight, char* memory) {
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0), t = threadIdx.x % 4;
+  const unsigned image = shared_address(memory);
   Walk walk(a, units, tile, group);
-  if (!walk.there()) return;
   const Term& end = term_at(tile.last - 1);
   const int steps = end.step + steps_of(end.depth);
   Reader reader(walk, tile);
@@ -205,6 +204,9 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) reader.read(x[i]);
   int rows[2] = {walk.row(0), walk.row(1)}, step = 0;
+  write_image<kWidth>(memory, tile, steps, weight);
+  fence_copies();
+  __syncthreads();
   real sum[kWidth / 2];
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) sum[i] = 0;
@@ -268,9 +270,9 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
 /// The same for tiles of kWidth columns, where there are any.
 template <int kWidth>
 __device__ __forceinline__ void multiply_rows_of(const NodeLinearArguments& a, const Units& units, const Tile& tile,
-                                                 unsigned image) {
+                                                 const real* weight, char* memory) {
   if constexpr ((kWidths >> kWidth / 16 & 1) != 0) {
-    if (tile.width == kWidth) multiply_rows<kWidth>(a, units, tile, image);
+    if (tile.width == kWidth) multiply_rows<kWidth>(a, units, tile, weight, memory);
   }
 }
 
@@ -292,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinear
   extern __shared__ Pack<4> memory[];
   __shared__ int change;
   const int nodes = a.map.nodes, limit = a.map.row_limit ? min(__ldg(a.map.row_limit), nodes) : nodes;
-  const unsigned begin = shared_address(memory), image = (begin + 1023) / 1024 * 1024;
+  char* image = reinterpret_cast<char*>(memory) + (1024 - shared_address(memory) % 1024) % 1024;
   const int end = a.first[blockIdx.x + 1];
   int index = 0;
 #pragma unroll 1
@@ -329,14 +331,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinear
       clear_rows(a.map, units, tile);
       continue;
     }
-    write_image(reinterpret_cast<char*>(memory) + (image - begin), tile,
-                static_cast<const real*>(a.map.weight) + type * static_cast<int64>(kWeights));
-    fence_copies();
-    __syncthreads();
-    multiply_rows_of<16>(a.map, units, tile, image);
-    multiply_rows_of<32>(a.map, units, tile, image);
-    multiply_rows_of<48>(a.map, units, tile, image);
-    multiply_rows_of<64>(a.map, units, tile, image);
-    multiply_rows_of<80>(a.map, units, tile, image);
+    const real* weight = static_cast<const real*>(a.map.weight) + type * static_cast<int64>(kWeights);
+    multiply_rows_of<16>(a.map, units, tile, weight, image);
+    multiply_rows_of<32>(a.map, units, tile, weight, image);
+    multiply_rows_of<48>(a.map, units, tile, weight, image);
+    multiply_rows_of<64>(a.map, units, tile, weight, image);
+    multiply_rows_of<80>(a.map, units, tile, weight, image);
   }
 }

@@ -26,13 +26,110 @@ double unit_cycles(const KeptTile& tile, int readers) {
 /// Cycles until a block has a tile's weights.
 double begin_cycles(const KeptTile& tile) { return 1500 + tile.steps * tile.width / 1.2; }
 
+/// Tiles of the same components from tile i on.
+size_t same_rows(const std::vector<KeptTile>& tiles, size_t i) {
+  size_t end = i + 1;
+  while (end < tiles.size() && tiles[end].block == tiles[i].block) ++end;
+  return end - i;
+}
+
+/// Cycles of a block with so many units of a tile. One warpgroup alone waits for what it does itself.
+double block_cycles(const KeptTile& tile, int readers, int64_t units) {
+  constexpr int kGroups = kKeptThreads / 128;
+  constexpr double kAlone = 260;  // of a step, without products
+  const double each = unit_cycles(tile, readers), left = static_cast<double>(units % kGroups);
+  const double alone = tile.steps * (3.0 * tile.width + kAlone);
+  return begin_cycles(tile) + static_cast<double>(units / kGroups * kGroups) * each +
+         (left > 0 ? std::max(left * each, alone) : 0);
+}
+
+/// Tiles that read the same rows get as many blocks each, which begin and end with the same rows: of what one reads,
+/// the second cache then still has for the others. Empty: more tiles than blocks.
+std::vector<int> equal_places(const std::vector<KeptTile>& tiles, int64_t halves, int most) {
+  struct Same {
+    size_t first, count;
+    int64_t units;
+    int64_t blocks = 1;  ///< of each tile
+    double cycles = 0;
+  };
+  std::vector<Same> all;
+  int64_t blocks = 0;
+  const auto cycles = [&](const Same& same, int64_t parts) {
+    return block_cycles(tiles[same.first], static_cast<int>(same.count), (same.units + parts - 1) / parts);
+  };
+  for (size_t i = 0; i < tiles.size(); i += all.back().count) {
+    all.push_back({i, same_rows(tiles, i), halves * tiles[i].components});
+    all.back().cycles = cycles(all.back(), 1);
+    blocks += static_cast<int64_t>(all.back().count);
+  }
+  if (blocks > most) return {};
+  // The slowest gets more, while there are any.
+  while (true) {
+    Same& slowest = *std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.cycles < b.cycles; });
+    int64_t more = slowest.blocks + 1;
+    while (more < slowest.units && cycles(slowest, more) >= slowest.cycles) ++more;
+    const int64_t added = (more - slowest.blocks) * static_cast<int64_t>(slowest.count);
+    if (more > slowest.units || blocks + added > most) break;
+    blocks += added;
+    slowest.blocks = more;
+    slowest.cycles = cycles(slowest, more);
+  }
+  std::vector<int> first;
+  int64_t begin = 0;
+  for (const Same& same : all) {
+    for (size_t tile = 0; tile < same.count; ++tile, begin += same.units) {
+      for (int64_t i = 0; i < same.blocks; ++i) first.push_back(static_cast<int>(begin + same.units * i / same.blocks));
+    }
+  }
+  first.push_back(static_cast<int>(begin));
+  return first;
+}
+
+/// Blocks take units in turn, until each has about the same work.
+std::vector<int> dealt_places(const std::vector<KeptTile>& tiles, int64_t halves, int most) {
+  double least = 0, sum = 0;
+  std::vector<double> unit;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    unit.push_back(unit_cycles(tiles[i], static_cast<int>(same_rows(tiles, i))));
+    least = std::max(least, unit.back() + begin_cycles(tiles[i]));
+    sum += unit.back() * static_cast<double>(halves * tiles[i].components) + begin_cycles(tiles[i]);
+  }
+  const auto dealt = [&](double cycles) {
+    std::vector<int> first{0};
+    int64_t place = 0;
+    double used = 0;
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      int64_t left = halves * tiles[i].components;
+      while (left > 0) {
+        const double room = (cycles - used - begin_cycles(tiles[i])) / unit[i];
+        const int64_t taken = room < 1 ? 0 : std::min(left, static_cast<int64_t>(room));
+        used += begin_cycles(tiles[i]) + static_cast<double>(taken) * unit[i];
+        place += taken;
+        left -= taken;
+        if (left > 0) {
+          first.push_back(static_cast<int>(place));
+          used = 0;
+        }
+      }
+    }
+    first.push_back(static_cast<int>(place));
+    return first;
+  };
+  double low = least, high = std::max(least, sum) + 1;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (static_cast<int>(dealt(middle).size()) <= most + 1 ? high : low) = middle;
+  }
+  return dealt(high);
+}
+
 }  // namespace
 
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block) {
   constexpr int kBeside = 1024 + 256;  // an image begins at a multiple of 1024
   std::vector<KeptTile> tiles;
   for (const BlockLayout& block : channel_fastest_layout(transposed ? problem.in : problem.out)) {
-    KeptTile whole{block.offset, block.mul, block.mul, kStep, block.ir.dim(), 0, {}};
+    KeptTile whole{block.offset, block.offset, block.mul, block.mul, kStep, block.ir.dim(), 0, {}};
     for (const LinearProblem::Map& map : problem.maps) {
       if ((transposed ? map.in_offset : map.out_offset) != block.offset) continue;
       const int64_t depth = transposed ? map.out_mul : map.in_mul;
@@ -67,43 +164,9 @@ int kept_shared(const std::vector<KeptTile>& tiles) {
 }
 
 std::vector<int> kept_places(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors) {
-  const auto most = static_cast<size_t>(std::min(multiprocessors, kMostKeptBlocks));
-  double least = 0, sum = 0;
-  std::vector<double> unit;
-  for (const KeptTile& tile : tiles) {
-    const int same = static_cast<int>((tile.stride + tile.width - 1) / tile.width);
-    unit.push_back(unit_cycles(tile, std::max(same, 1)));
-    least = std::max(least, unit.back() + begin_cycles(tile));
-    sum += unit.back() * static_cast<double>(halves * tile.components) + begin_cycles(tile);
-  }
-  // Blocks take units in turn until they have `cycles` of work.
-  const auto dealt = [&](double cycles) {
-    std::vector<int> first{0};
-    int64_t place = 0;
-    double used = 0;
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      int64_t left = halves * tiles[i].components;
-      while (left > 0) {
-        const double room = (cycles - used - begin_cycles(tiles[i])) / unit[i];
-        const int64_t taken = room < 1 ? 0 : std::min(left, static_cast<int64_t>(room));
-        used += begin_cycles(tiles[i]) + static_cast<double>(taken) * unit[i];
-        place += taken;
-        left -= taken;
-        if (left > 0) {
-          first.push_back(static_cast<int>(place));
-          used = 0;
-        }
-      }
-    }
-    first.push_back(static_cast<int>(place));
-    return first;
-  };
-  double low = least, high = std::max(least, sum) + 1;
-  for (int i = 0; i < 40; ++i) {
-    const double middle = (low + high) / 2;
-    (dealt(middle).size() <= most + 1 ? high : low) = middle;
-  }
-  return dealt(high);
+  const int most = std::min(multiprocessors, kMostKeptBlocks);
+  const std::vector<int> equal = equal_places(tiles, halves, most);
+  return equal.empty() ? dealt_places(tiles, halves, most) : equal;
 }
 
 std::string node_linear_kept_source(const LinearProblem& problem, bool transposed, const std::vector<KeptTile>& tiles) {

@@ -18,7 +18,8 @@ struct KeptTile {
     int64_t in_stride, out_stride;  ///< of the weight, by input channel and by column
     int step;                       ///< steps of 16 input channels of the tile before
   };
-  int64_t out, columns, stride;  ///< offset in out's row of component 0, columns, distance of components
+  int64_t block, out;       ///< offsets in out's row of component 0: of the block, of the tile
+  int64_t columns, stride;  ///< columns, distance of components
   int width, components;         ///< columns of products: a multiple of 16
   int steps;                     ///< of all terms
   std::vector<Term> terms;
