@@ -177,21 +177,26 @@ TEST_F(EmulatedLinearKept, BlocksOfManySizes) {
     check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
 }
 
-TEST(LinearKept, BlocksHaveEveryUnitOnce) {
+TEST(LinearKept, EveryPartOfEveryTileOnceInAboutEqualTime) {
   const LinearProblem problem = LinearProblem::parse("linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e");
   for (const bool transposed : {false, true}) {
     const std::vector<cuda::KeptTile> tiles = cuda::kept_tiles(problem, transposed, 232448);
     EXPECT_EQ(tiles.size(), transposed ? 11u : 5u);
     EXPECT_LE(cuda::kept_shared(tiles), 232448 - 64);
-    int components = 0;
-    for (const cuda::KeptTile& tile : tiles) components += tile.components;
     for (const int halves : {1, 2, 33, 125, 1000}) {
-      const std::vector<int> first = cuda::kept_places(tiles, halves, 132);
-      EXPECT_LE(first.size(), 133u);
-      EXPECT_EQ(first.front(), 0);
-      EXPECT_EQ(first.back(), halves * components);
-      EXPECT_TRUE(std::is_sorted(first.begin(), first.end()));
+      const auto parts = cuda::kept_parts(tiles, halves, 132);
+      EXPECT_LE(parts.size(), 132u);
+      EXPECT_GE(parts.size(), halves < 125 ? tiles.size() : 125u);
+      std::vector<int> next(tiles.size(), 0), count(tiles.size(), 0);
+      for (const cuda::KeptPart& part : parts) {
+        EXPECT_EQ(part.part, next[part.tile]++);
+        count[part.tile] = part.parts;
+      }
+      EXPECT_EQ(next, count);
+      // Tiles of a block of channels go through rows together.
+      EXPECT_EQ(count[0], count[1]);
     }
+    EXPECT_TRUE(cuda::kept_parts(tiles, 125, 4).empty());
   }
   // Weights of 512 input channels leave room for 48 columns, of 2,000 for none.
   const auto width = [](const char* text) {

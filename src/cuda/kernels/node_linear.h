@@ -22,14 +22,12 @@ struct NodeLinearWalk {
   unsigned short tile[kMostWalkTiles] = {};
 };
 
-/// Of node_linear_kept.cuh: all units of work in one line, of which block b does those from first[b] on. A unit is 64
-/// places of the rows' order (or rows, without one) times one component; the line has the column tiles in turn, of
-/// each the halves of 128 places, of each the tile's components.
+/// Of node_linear_kept.cuh: block b does part part[b] of parts[b] of the rows of column tile tile[b].
 constexpr int kMostKeptBlocks = 160, kKeptRows = 64;
 struct NodeLinearKept {
   NodeLinearArguments map;
-  int halves = 0;  ///< of 64 places
-  int first[kMostKeptBlocks + 1] = {};
+  int halves = 0;  ///< of 64 places of the rows' order, or rows where there is none
+  unsigned short tile[kMostKeptBlocks] = {}, part[kMostKeptBlocks] = {}, parts[kMostKeptBlocks] = {};
 };
 
 }  // namespace clebsch::cuda

@@ -9,7 +9,7 @@
 //   kInRow, kOutRow, kWeights      numbers of a row of x, of a row of out, of a type's weights
 //   kWeightByRow                   the weight's fastest index is the input channel
 //   kWidths                        bit i: there are tiles of 16 i columns
-//   tiles[][8]    column tiles, see Tile
+//   tiles[][7]    column tiles, see Tile
 //   terms[][6]    what a tile sums, see Term
 //   split         write_tf32_functions
 //   multiply_group                 write_group_product of every width
@@ -27,9 +27,9 @@ constexpr int kDepth = 16, kGroups = kThreads / 128;
 #include "cuda/kernels/tf32_products.cuh"
 
 /// A column tile: place in the row of out, columns, their number in products, components, distance of components,
-/// components of the tiles before, first term and one past the last.
+/// first term and one past the last.
 struct Tile {
-  int out, columns, width, components, stride, before, first, last;
+  int out, columns, width, components, stride, first, last;
 };
 /// Place in the row of x, input channels, place and strides of the weight by input channel and by column, steps of
 /// the tile before.
@@ -48,11 +48,11 @@ __device__ __forceinline__ void read_past(real (&to)[4], const real* from) {
                : "memory");
 }
 
-/// Consecutive units of a column tile whose rows have one type.
+/// Consecutive units of a column tile whose rows have one type. A unit is 64 places times one component, components
+/// first.
 struct Units {
-  int begin, end;  ///< in the line of all units
-  int tile_begin;  ///< where the tile's begin
-  int limit;       ///< rows from there on are zero
+  int begin, end;
+  int limit;  ///< rows from there on are zero
 };
 
 /// Bytes of 32 channels of a tile's weights: a line of 128 bytes a column with the big parts, as many small ones.
@@ -110,8 +110,8 @@ struct Walk {
 
   __device__ __forceinline__ Walk(const NodeLinearArguments& map, const Units& all, const Tile& tile, int group)
       : a(map), units(all), components(tile.components), unit(all.begin + group) {
-    half = (unit - units.tile_begin) / components;
-    component = (unit - units.tile_begin) % components;
+    half = unit / components;
+    component = unit % components;
   }
   __device__ __forceinline__ bool there() const { return unit < units.end; }
   __device__ __forceinline__ void next() {
@@ -280,7 +280,7 @@ __device__ __forceinline__ void multiply_rows_of(const NodeLinearArguments& a, c
 __device__ __forceinline__ void clear_rows(const NodeLinearArguments& a, const Units& units, const Tile& tile) {
   const int columns = tile.columns / 4, count = (units.end - units.begin) * kKeptRows * columns;
   for (int i = threadIdx.x; i < count; i += kThreads) {
-    const int unit = units.begin - units.tile_begin + i / columns / kKeptRows;
+    const int unit = units.begin + i / columns / kKeptRows;
     const int row = row_at(a, unit / tile.components * kKeptRows + i / columns % kKeptRows);
     if (row < 0) continue;
     Pack<4>* out = static_cast<Pack<4>*>(a.out) + static_cast<int64>(row) * (kOutRow / 4) +
@@ -289,48 +289,58 @@ __device__ __forceinline__ void clear_rows(const NodeLinearArguments& a, const U
   }
 }
 
-/// Grid: blocks of a.first. Dynamic shared memory: 1024 bytes and the largest tile's image.
+/// Part `part` of `parts` of the units from `from` to `to`.
+__device__ __forceinline__ Units part_of(int from, int to, int part, int parts, int limit) {
+  const int64 count = to - from;
+  return {from + static_cast<int>(count * part / parts), from + static_cast<int>(count * (part + 1) / parts), limit};
+}
+
+/// Grid: blocks of a.tile. Dynamic shared memory: 1024 bytes and the largest tile's image.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinearKept a) {
   extern __shared__ Pack<4> memory[];
-  __shared__ int change;
+  __shared__ int found;
   const int nodes = a.map.nodes, limit = a.map.row_limit ? min(__ldg(a.map.row_limit), nodes) : nodes;
+  const int part = a.part[blockIdx.x], parts = a.parts[blockIdx.x];
+  const Tile& tile = tile_at(a.tile[blockIdx.x]);
   char* image = reinterpret_cast<char*>(memory) + (1024 - shared_address(memory) % 1024) % 1024;
-  const int end = a.first[blockIdx.x + 1];
-  int index = 0;
+
+  // Halves with rows to compute come first.
+  int halves = min(a.halves, (limit + kKeptRows - 1) / kKeptRows), used = a.halves;
+  if (a.map.order) {
+    __shared__ int last;
+    if (threadIdx.x == 0) found = last = a.halves;
+    __syncthreads();
+    for (int group = threadIdx.x; 2 * group < a.halves; group += kThreads) {
+      const int type = __ldg(a.map.group_type + group);
+      if (type < 0 || type >= a.map.type_count) atomicMin(&found, 2 * group);
+      if (type < 0) atomicMin(&last, 2 * group);
+    }
+    __syncthreads();
+    halves = found;
+    used = last;
+  }
+  if (tile.first == tile.last) halves = 0;
+  clear_rows(a.map, part_of(halves * tile.components, used * tile.components, part, parts, limit), tile);
+
+  const Units all = part_of(0, halves * tile.components, part, parts, limit);
 #pragma unroll 1
-  for (int place = a.first[blockIdx.x]; place < end;) {
-    while (place >= (tile_at(index).before + tile_at(index).components) * a.halves) ++index;
-    const Tile& tile = tile_at(index);
-    Units units{place, min(end, (tile.before + tile.components) * a.halves), tile.before * a.halves, limit};
-    const int half = (place - units.tile_begin) / tile.components;
+  for (int begin = all.begin; begin < all.end;) {
+    Units units{begin, all.end, limit};
     int type = 0;
-    bool computed = tile.first < tile.last;
-    __syncthreads();  // all have left the image and the number before
-    if (threadIdx.x == 0) change = a.halves;
-    __syncthreads();
     if (a.map.order) {
-      type = __ldg(a.map.group_type + half / 2);
-      const int last = (units.end - 1 - units.tile_begin) / tile.components / 2;
-      for (int group = half / 2 + 1 + threadIdx.x; group <= last; group += kThreads) {
-        if (__ldg(a.map.group_type + group) != type) atomicMin(&change, 2 * group);
+      // Up to where another type begins. All have left the image and the number before first.
+      const int group = begin / tile.components / 2, last = (all.end - 1) / tile.components / 2;
+      __syncthreads();
+      if (threadIdx.x == 0) found = last + 1;
+      __syncthreads();
+      type = __ldg(a.map.group_type + group);
+      for (int other = group + 1 + threadIdx.x; other <= last; other += kThreads) {
+        if (__ldg(a.map.group_type + other) != type) atomicMin(&found, other);
       }
-      computed = computed && type < a.map.type_count;
-    } else {
-      const int computed_halves = (limit + kKeptRows - 1) / kKeptRows;
-      if (half >= computed_halves) {
-        computed = false;
-      } else if (threadIdx.x == 0) {
-        change = computed_halves;
-      }
+      __syncthreads();
+      units.end = min(units.end, found * 2 * tile.components);
     }
-    __syncthreads();
-    units.end = min(units.end, units.tile_begin + change * tile.components);
-    place = units.end;
-    if (type < 0) continue;
-    if (!computed) {
-      clear_rows(a.map, units, tile);
-      continue;
-    }
+    begin = units.end;
     const real* weight = static_cast<const real*>(a.map.weight) + type * static_cast<int64>(kWeights);
     multiply_rows_of<16>(a.map, units, tile, weight, image);
     multiply_rows_of<32>(a.map, units, tile, weight, image);

@@ -38,7 +38,9 @@ bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& li
 /// The tiles of blocks that keep their weights instead of walking; empty: they walk.
 std::vector<KeptTile> kept_or_none(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
   if (linear_options().wgmma == 0 || limits.arch != 90 || !walks(problem, transposed, limits)) return {};
-  return kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
+  std::vector<KeptTile> tiles = kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
+  if (static_cast<int>(tiles.size()) > limits.multiprocessors) tiles.clear();
+  return tiles;
 }
 
 }  // namespace
@@ -179,13 +181,17 @@ std::shared_ptr<const NodeLinear::WalkParts> NodeLinear::walk_parts(int64_t grou
   });
 }
 
-std::shared_ptr<const NodeLinear::KeptPlaces> NodeLinear::kept_parts(int64_t halves, bool transposed) const {
-  return kept_parts_.get({halves, transposed}, [&] {
-    const std::vector<int> first = kept_places(kept_[transposed], halves, limits_.multiprocessors);
-    auto made = std::make_unique<KeptPlaces>();
-    made->count = static_cast<int>(first.size()) - 1;
-    made->places.halves = static_cast<int>(halves);
-    std::copy(first.begin(), first.end(), made->places.first);
+std::shared_ptr<const NodeLinear::KeptLists> NodeLinear::kept_lists(int64_t halves, bool transposed) const {
+  return kept_lists_.get({halves, transposed}, [&] {
+    const std::vector<KeptPart> parts = kept_parts(kept_[transposed], halves, limits_.multiprocessors);
+    auto made = std::make_unique<KeptLists>();
+    made->count = static_cast<int>(parts.size());
+    made->lists.halves = static_cast<int>(halves);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      made->lists.tile[i] = static_cast<unsigned short>(parts[i].tile);
+      made->lists.part[i] = static_cast<unsigned short>(parts[i].part);
+      made->lists.parts[i] = static_cast<unsigned short>(parts[i].parts);
+    }
     return made.release();
   });
 }
@@ -225,8 +231,8 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
   const int threads = kernels.tiling.threads();
   if (kernels.tiling.kept > 0) {
     const int64_t halves = o.types ? int64_t{2} * groups : (int64_t{o.nodes} + kKeptRows - 1) / kKeptRows;
-    const auto parts = kept_parts(halves, transposed);
-    NodeLinearKept kept = parts->places;
+    const auto parts = kept_lists(halves, transposed);
+    NodeLinearKept kept = parts->lists;
     kept.map = arguments;
     kernels.kept.launch(parts->count, threads, stream, kept);
     return;

@@ -59,12 +59,12 @@ class NodeLinear {
   };
   std::shared_ptr<const WalkParts> walk_parts(int64_t groups, bool transposed, const LinearTiling& tiling) const;
 
-  /// How blocks that keep weights share the rows (kept_places).
-  struct KeptPlaces {
-    NodeLinearKept places;
+  /// How blocks that keep weights share the rows (kept_parts).
+  struct KeptLists {
+    NodeLinearKept lists;
     int count = 0;
   };
-  std::shared_ptr<const KeptPlaces> kept_parts(int64_t halves, bool transposed) const;
+  std::shared_ptr<const KeptLists> kept_lists(int64_t halves, bool transposed) const;
 
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
@@ -76,7 +76,7 @@ class NodeLinear {
   std::vector<KeptTile> kept_[2];
   mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
   mutable Kept<std::tuple<int64_t, bool>, WalkParts> walk_parts_;       ///< by groups, transposed
-  mutable Kept<std::tuple<int64_t, bool>, KeptPlaces> kept_parts_;      ///< by halves, transposed
+  mutable Kept<std::tuple<int64_t, bool>, KeptLists> kept_lists_;       ///< by halves, transposed
 };
 
 /// What the environment variable CLEBSCH_CUDA_LINEAR says, for tuning, as "tensor=0,few=2".

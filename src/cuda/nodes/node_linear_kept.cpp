@@ -43,86 +43,6 @@ double block_cycles(const KeptTile& tile, int readers, int64_t units) {
          (left > 0 ? std::max(left * each, alone) : 0);
 }
 
-/// Tiles that read the same rows get as many blocks each, which begin and end with the same rows: of what one reads,
-/// the second cache then still has for the others. Empty: more tiles than blocks.
-std::vector<int> equal_places(const std::vector<KeptTile>& tiles, int64_t halves, int most) {
-  struct Same {
-    size_t first, count;
-    int64_t units;
-    int64_t blocks = 1;  ///< of each tile
-    double cycles = 0;
-  };
-  std::vector<Same> all;
-  int64_t blocks = 0;
-  const auto cycles = [&](const Same& same, int64_t parts) {
-    return block_cycles(tiles[same.first], static_cast<int>(same.count), (same.units + parts - 1) / parts);
-  };
-  for (size_t i = 0; i < tiles.size(); i += all.back().count) {
-    all.push_back({i, same_rows(tiles, i), halves * tiles[i].components});
-    all.back().cycles = cycles(all.back(), 1);
-    blocks += static_cast<int64_t>(all.back().count);
-  }
-  if (blocks > most) return {};
-  // The slowest gets more, while there are any.
-  while (true) {
-    Same& slowest = *std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.cycles < b.cycles; });
-    int64_t more = slowest.blocks + 1;
-    while (more < slowest.units && cycles(slowest, more) >= slowest.cycles) ++more;
-    const int64_t added = (more - slowest.blocks) * static_cast<int64_t>(slowest.count);
-    if (more > slowest.units || blocks + added > most) break;
-    blocks += added;
-    slowest.blocks = more;
-    slowest.cycles = cycles(slowest, more);
-  }
-  std::vector<int> first;
-  int64_t begin = 0;
-  for (const Same& same : all) {
-    for (size_t tile = 0; tile < same.count; ++tile, begin += same.units) {
-      for (int64_t i = 0; i < same.blocks; ++i) first.push_back(static_cast<int>(begin + same.units * i / same.blocks));
-    }
-  }
-  first.push_back(static_cast<int>(begin));
-  return first;
-}
-
-/// Blocks take units in turn, until each has about the same work.
-std::vector<int> dealt_places(const std::vector<KeptTile>& tiles, int64_t halves, int most) {
-  double least = 0, sum = 0;
-  std::vector<double> unit;
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    unit.push_back(unit_cycles(tiles[i], static_cast<int>(same_rows(tiles, i))));
-    least = std::max(least, unit.back() + begin_cycles(tiles[i]));
-    sum += unit.back() * static_cast<double>(halves * tiles[i].components) + begin_cycles(tiles[i]);
-  }
-  const auto dealt = [&](double cycles) {
-    std::vector<int> first{0};
-    int64_t place = 0;
-    double used = 0;
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      int64_t left = halves * tiles[i].components;
-      while (left > 0) {
-        const double room = (cycles - used - begin_cycles(tiles[i])) / unit[i];
-        const int64_t taken = room < 1 ? 0 : std::min(left, static_cast<int64_t>(room));
-        used += begin_cycles(tiles[i]) + static_cast<double>(taken) * unit[i];
-        place += taken;
-        left -= taken;
-        if (left > 0) {
-          first.push_back(static_cast<int>(place));
-          used = 0;
-        }
-      }
-    }
-    first.push_back(static_cast<int>(place));
-    return first;
-  };
-  double low = least, high = std::max(least, sum) + 1;
-  for (int i = 0; i < 40; ++i) {
-    const double middle = (low + high) / 2;
-    (static_cast<int>(dealt(middle).size()) <= most + 1 ? high : low) = middle;
-  }
-  return dealt(high);
-}
-
 }  // namespace
 
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block) {
@@ -154,6 +74,8 @@ std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, 
       tiles.push_back(std::move(tile));
     }
   }
+  constexpr size_t kMostTiles = 64;  // a device has more multiprocessors
+  if (tiles.size() > kMostTiles) tiles.clear();
   return tiles;
 }
 
@@ -163,10 +85,43 @@ int kept_shared(const std::vector<KeptTile>& tiles) {
   return static_cast<int>(most) + 1024;
 }
 
-std::vector<int> kept_places(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors) {
+std::vector<KeptPart> kept_parts(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors) {
   const int most = std::min(multiprocessors, kMostKeptBlocks);
-  const std::vector<int> equal = equal_places(tiles, halves, most);
-  return equal.empty() ? dealt_places(tiles, halves, most) : equal;
+  struct Same {
+    size_t first, count;
+    int64_t units;
+    int64_t blocks = 1;  ///< of each tile
+    double cycles = 0;
+  };
+  std::vector<Same> all;
+  int64_t blocks = 0;
+  const auto cycles = [&](const Same& same, int64_t parts) {
+    return block_cycles(tiles[same.first], static_cast<int>(same.count), (same.units + parts - 1) / parts);
+  };
+  for (size_t i = 0; i < tiles.size(); i += all.back().count) {
+    all.push_back({i, same_rows(tiles, i), halves * tiles[i].components});
+    all.back().cycles = cycles(all.back(), 1);
+    blocks += static_cast<int64_t>(all.back().count);
+  }
+  if (blocks > most) return {};
+  // The slowest gets more, while there are any.
+  while (true) {
+    Same& slowest = *std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.cycles < b.cycles; });
+    int64_t more = slowest.blocks + 1;
+    while (more < slowest.units && cycles(slowest, more) >= slowest.cycles) ++more;
+    const int64_t added = (more - slowest.blocks) * static_cast<int64_t>(slowest.count);
+    if (more > slowest.units || blocks + added > most) break;
+    blocks += added;
+    slowest.blocks = more;
+    slowest.cycles = cycles(slowest, more);
+  }
+  std::vector<KeptPart> made;
+  for (const Same& same : all) {
+    for (size_t tile = same.first; tile < same.first + same.count; ++tile) {
+      for (int i = 0; i < same.blocks; ++i) made.push_back({static_cast<int>(tile), i, static_cast<int>(same.blocks)});
+    }
+  }
+  return made;
 }
 
 std::string node_linear_kept_source(const LinearProblem& problem, bool transposed, const std::vector<KeptTile>& tiles) {
@@ -179,20 +134,19 @@ std::string node_linear_kept_source(const LinearProblem& problem, bool transpose
   w.line("constexpr long long kWeights = {};", problem.weight_count);
   w.line("constexpr bool kWeightByRow = {};", transposed ? "true" : "false");
   std::string table, terms;
-  int count = 0, before = 0, widths = 0;
+  int count = 0, widths = 0;
   for (const KeptTile& tile : tiles) {
     const int last = count + static_cast<int>(tile.terms.size());
-    table += fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}}}, ", tile.out, tile.columns, tile.width, tile.components,
-                         tile.stride, before, count, last);
+    table += fmt::format("{{{}, {}, {}, {}, {}, {}, {}}}, ", tile.out, tile.columns, tile.width, tile.components,
+                         tile.stride, count, last);
     for (const KeptTile::Term& t : tile.terms) {
       terms += fmt::format("{{{}, {}, {}, {}, {}, {}}}, ", t.in, t.depth, t.weight, t.in_stride, t.out_stride, t.step);
       widths |= 1 << tile.width / kStep;
     }
-    before += tile.components;
     count = last;
   }
   w.line("constexpr int kWidths = {};", widths);
-  w.line("__constant__ int tiles[{}][8] = {{{}}};", std::max<size_t>(tiles.size(), 1), table);
+  w.line("__constant__ int tiles[{}][7] = {{{}}};", std::max<size_t>(tiles.size(), 1), table);
   w.line("__constant__ int terms[{}][6] = {{{}}};", std::max(count, 1), terms);
   write_tf32_functions(w);
   for (int parts = 1; parts <= kMostParts; ++parts)

@@ -20,20 +20,25 @@ struct KeptTile {
   };
   int64_t block, out;       ///< offsets in out's row of component 0: of the block, of the tile
   int64_t columns, stride;  ///< columns, distance of components
-  int width, components;         ///< columns of products: a multiple of 16
-  int steps;                     ///< of all terms
+  int width, components;    ///< columns of products: a multiple of 16
+  int steps;                ///< of all terms
   std::vector<Term> terms;
   /// Bytes of its weights in shared memory.
   int64_t image() const { return int64_t{256} * width * ((steps + 1) / 2); }
 };
 
-/// Of the map, or the transposed one; empty where a block has no room for a tile's weights.
+/// Of the map, or the transposed one; empty where a block has no room for a tile's weights,
+/// or tiles are too many for a block each.
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block);
 /// Bytes of the kernel's dynamic shared memory.
 int kept_shared(const std::vector<KeptTile>& tiles);
-/// NodeLinearKept::first for so many halves of 64 places each on a device of so many multiprocessors: a block each, of
-/// about equal time.
-std::vector<int> kept_places(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors);
+/// What each block does, of tiles for so many halves of 64 places on a device of so many multiprocessors: a block
+/// each, of about equal time. Tiles that read the same rows have as many blocks each, and these the same rows: what one
+/// has read the second cache still has for the others. Empty: there are more tiles than blocks.
+struct KeptPart {
+  int tile, part, parts;
+};
+std::vector<KeptPart> kept_parts(const std::vector<KeptTile>& tiles, int64_t halves, int multiprocessors);
 /// The kernel `node_linear`, which takes NodeLinearKept.
 std::string node_linear_kept_source(const LinearProblem& problem, bool transposed, const std::vector<KeptTile>& tiles);
 
