@@ -5,7 +5,7 @@
 //
 // nodes/node_linear_kept.cpp writes before it what depends on the problem:
 //   real                           float
-//   kThreads, kAhead               of a block; steps of 16 input channels whose rows are on their way in registers
+//   kThreads                       of a block
 //   kInRow, kOutRow, kWeights      numbers of a row of x, of a row of out, of a type's weights
 //   kWeightByRow                   the weight's fastest index is the input channel
 //   kWidths                        bit i: there are tiles of 16 i columns
@@ -200,6 +200,8 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
   const Term& end = term_at(tile.last - 1);
   const int steps = end.step + steps_of(end.depth);
   Reader reader(walk, tile);
+  // Steps whose rows are on their way in registers: as many as there is room for.
+  constexpr int kAhead = kWidth <= 64 ? 4 : 3;
   real x[kAhead][2][4];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) reader.read(x[i]);

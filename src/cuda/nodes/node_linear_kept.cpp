@@ -10,7 +10,6 @@ namespace clebsch::cuda {
 namespace {
 
 constexpr int kStep = 16, kMostParts = 5;  ///< a tile has up to so many times 16 columns
-constexpr int kAhead = 4;
 
 /// Cycles of a multiprocessor that a unit of a tile takes: products, what memory and the second cache carry, and an
 /// end. `readers`: tiles that read the same of x, which memory carries once.
@@ -128,7 +127,7 @@ std::string node_linear_kept_source(const LinearProblem& problem, bool transpose
   SourceWriter w;
   w.line("// linear in={} out={}{}", problem.in.str(), problem.out.str(), transposed ? ", transposed" : "");
   w.line("typedef float real;");
-  w.line("constexpr int kThreads = {}, kAhead = {};", kKeptThreads, kAhead);
+  w.line("constexpr int kThreads = {};", kKeptThreads);
   w.line("constexpr int kInRow = {}, kOutRow = {};", (transposed ? problem.out : problem.in).dim(),
          (transposed ? problem.in : problem.out).dim());
   w.line("constexpr long long kWeights = {};", problem.weight_count);
