@@ -177,6 +177,32 @@ TEST_F(EmulatedLinearKept, BlocksOfManySizes) {
     check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
 }
 
+TEST_F(EmulatedLinearKept, SumsDoNotDependOnWhoMakesThem) {
+  const auto problem =
+      std::make_shared<const LinearProblem>(LinearProblem::parse("linear in=64x0e+24x1o out=96x0e+32x1o"));
+  const auto kernels = cuda::NodeLinear::make(problem, cuda::Scalar::f32);
+  std::mt19937_64 random(reference::fresh_seed());
+  constexpr int kMost = 1500;
+  const auto d_in = static_cast<size_t>(problem->in.dim()), d_out = static_cast<size_t>(problem->out.dim());
+  const auto x = cast<float>(reference::random_values(kMost * d_in, random));
+  const auto w = cast<float>(reference::random_values(static_cast<size_t>(problem->weight_count), random));
+  const auto rows = [&](int nodes) {
+    std::vector<float> out(static_cast<size_t>(nodes) * d_out, NAN);
+    cuda::LinearOperands o;
+    o.x = x.data();
+    o.weight = w.data();
+    o.nodes = nodes;
+    kernels->run(o, false, out.data(), nullptr, nullptr);
+    return out;
+  };
+  const std::vector<float> all = rows(kMost);
+  EXPECT_EQ(rows(kMost), all);
+  // Of fewer nodes other blocks and warpgroups do the same ones.
+  for (const int nodes : {1400, 600}) {
+    EXPECT_EQ(rows(nodes), std::vector<float>(all.begin(), all.begin() + nodes * static_cast<int64_t>(d_out)));
+  }
+}
+
 TEST(LinearKept, EveryPartOfEveryTileOnceInAboutEqualTime) {
   const LinearProblem problem = LinearProblem::parse("linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e");
   for (const bool transposed : {false, true}) {
