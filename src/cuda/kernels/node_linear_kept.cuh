@@ -14,7 +14,7 @@
 //   split         write_tf32_functions
 //   multiply_group                 write_group_product of every width
 //
-// The order of 16 channels of a step is free, as long as both operands have the same: lane t of four reads channels
+// The order of 16 channels is free, as long as both operands have the same: lane t of four reads channels
 // 4 t to 4 t + 3 of a row, of which 4 t + 2 h and the next one are its two of product h. Likewise of columns: fragments
 // 2 p and 2 p + 1 have columns 16 p + 4 t to 16 p + 4 t + 3, so that a lane's results follow each other.
 #include "cuda/kernels/int64.cuh"
@@ -23,7 +23,9 @@
 
 using namespace clebsch::cuda;
 
-constexpr int kDepth = 16, kGroups = kThreads / 128;
+constexpr int kDepth = 32, kHalf = 16, kGroups = kThreads / 128;
+/// Units whose rows' numbers shared memory holds for each warp: more than reading is ahead of products.
+constexpr int kUnits = 8;
 #include "cuda/kernels/tf32_products.cuh"
 
 /// A column tile: place in the row of out, columns, their number in products, components, distance of components,
@@ -31,14 +33,13 @@ constexpr int kDepth = 16, kGroups = kThreads / 128;
 struct Tile {
   int out, columns, width, components, stride, first, last;
 };
-/// Place in the row of x, input channels, place and strides of the weight by input channel and by column, steps of
-/// the tile before.
+/// Place in the row of x, input channels, place and strides of the weight by input channel and by column, steps (of 32
+/// input channels) of the tile before.
 struct Term {
   int in, depth, weight, in_stride, out_stride, step;
 };
 __device__ __forceinline__ const Tile& tile_at(int i) { return reinterpret_cast<const Tile&>(tiles[i]); }
 __device__ __forceinline__ const Term& term_at(int i) { return reinterpret_cast<const Term&>(terms[i]); }
-__device__ __forceinline__ int steps_of(int depth) { return (depth + kDepth - 1) / kDepth; }
 
 /// Reads four numbers that the first cache need not keep.
 __device__ __forceinline__ void read_past(real (&to)[4], const real* from) {
@@ -62,16 +63,17 @@ __device__ __forceinline__ int block_bytes(int width) { return 256 * width; }
 /// have are zero.
 template <int kWidth>
 __device__ __forceinline__ void write_image(char* image, const Tile& tile, int steps, const real* weight) {
-  for (int item = threadIdx.x; item < kWidth * steps; item += kThreads) {
-    const int step = item / kWidth, n = item % kWidth;
+  for (int item = threadIdx.x; item < kWidth * 2 * steps; item += kThreads) {
+    const int step = item / kWidth / 2, half = item / kWidth % 2, n = item % kWidth;
     int i = tile.first;
     while (i + 1 < tile.last && step >= term_at(i + 1).step) ++i;
     const Term& term = term_at(i);
-    const int column = n / 16 * 16 + n % 8 / 2 * 4 + n / 8 % 2 * 2 + n % 2, k = (step - term.step) * kDepth;
+    const int column = n / 16 * 16 + n % 8 / 2 * 4 + n / 8 % 2 * 2 + n % 2;
+    const int k = (step - term.step) * kDepth + half * kHalf;
     const real* from = weight + term.weight + k * term.in_stride + column * term.out_stride;
-    real v[kDepth];
+    real v[kHalf];
 #pragma unroll
-    for (int c = 0; c < kDepth; c += 4) {
+    for (int c = 0; c < kHalf; c += 4) {
       const bool there = column < tile.columns && k + c < term.depth;
       if (kWeightByRow) {
         const Pack<4> four = there ? *reinterpret_cast<const Pack<4>*>(from + c) : Pack<4>{{0, 0, 0, 0}};
@@ -82,7 +84,7 @@ __device__ __forceinline__ void write_image(char* image, const Tile& tile, int s
         for (int e = 0; e < 4; ++e) v[c + e] = there ? __ldg(from + (c + e) * term.in_stride) : real(0);
       }
     }
-    char* line = image + step / 2 * block_bytes(kWidth) + n * 128;
+    char* line = image + step * block_bytes(kWidth) + n * 128;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       uint4 big, small;
@@ -90,31 +92,33 @@ __device__ __forceinline__ void write_image(char* image, const Tile& tile, int s
       split(v[c + 4], big.y, small.y);
       split(v[c + 8], big.z, small.z);
       split(v[c + 12], big.w, small.w);
-      const int at = ((step % 2 * 4 + c) ^ n % 8) * 16;
+      const int at = ((half * 4 + c) ^ n % 8) * 16;
       *reinterpret_cast<uint4*>(line + at) = big;
       *reinterpret_cast<uint4*>(line + kWidth * 128 + at) = small;
     }
   }
 }
 
-/// The row at a place of the order, -1: none.
-__device__ __forceinline__ int row_at(const NodeLinearArguments& a, int place) {
-  return a.order ? __ldg(a.order + place) : place < a.nodes ? place : -1;
-}
+/// The numbers of the rows of a warp's units, where there is an order of rows. They come by way of shared memory: a
+/// register that waits for a number would let others that wait for rows of x be waited for, too.
+typedef int RowNumbers[kUnits][16];
 
-/// A warpgroup's units in turn: unit, and the lane's first row of it; the other one is eight on.
+/// A warpgroup's units in turn.
 struct Walk {
   const NodeLinearArguments& a;
   const Units& units;
-  int components, unit, half, component;
+  RowNumbers& numbers;  ///< of the warp
+  int components, unit, half, component, turn = 0;
 
-  __device__ __forceinline__ Walk(const NodeLinearArguments& map, const Units& all, const Tile& tile, int group)
-      : a(map), units(all), components(tile.components), unit(all.begin + group) {
+  __device__ __forceinline__ Walk(const NodeLinearArguments& map, const Units& all, RowNumbers& own, const Tile& tile,
+                                  int group)
+      : a(map), units(all), numbers(own), components(tile.components), unit(all.begin + group) {
     half = unit / components;
     component = unit % components;
   }
   __device__ __forceinline__ bool there() const { return unit < units.end; }
   __device__ __forceinline__ void next() {
+    turn = (turn + 1) % kUnits;
     unit += kGroups;
     component += kGroups;
     while (component >= components) {
@@ -122,58 +126,68 @@ struct Walk {
       ++half;
     }
   }
-  /// Of the lane's upper (0) or lower row; -1: none.
+  /// The place of the warp's first row.
+  __device__ __forceinline__ int place() const { return half * kKeptRows + threadIdx.x % 128 / 32 * 16; }
+  /// Begins to copy the unit's row numbers.
+  __device__ __forceinline__ void ask() const {
+    if (a.order && there()) {
+      const int lane = threadIdx.x % 32;
+      if (lane < 16) copy_number_later(&numbers[turn][lane], a.order + place() + lane);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  /// The lane's upper (0) or lower row, eight on; -1: none. Numbers are there.
   __device__ __forceinline__ int row(int lower) const {
-    const int own = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    return there() ? row_at(a, half * kKeptRows + own + 8 * lower) : -1;
+    const int own = threadIdx.x % 32 / 4 + 8 * lower;
+    if (a.order) return numbers[turn][own];
+    return place() + own < a.nodes ? place() + own : -1;
+  }
+  __device__ __forceinline__ static void copy_number_later(int* to, const int* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                 "l"(from)
+                 : "memory");
   }
 };
 
-/// What a lane reads of x, step by step: four numbers of each of its two rows.
+/// What a lane reads of x, step by step: four numbers of each of its two rows in each half of a step.
 struct Reader {
   const Tile& tile;
   Walk walk;
   int term, left;  ///< channels of the term from the step's first on
-  int rows[2], next_rows[2];
   const real* from[2];
 
   __device__ __forceinline__ Reader(const Walk& begin, const Tile& own) : tile(own), walk(begin), term(own.first) {
-    next_rows[0] = walk.row(0);
-    next_rows[1] = walk.row(1);
+    walk.ask();
     begin_unit();
     begin_term();
   }
-  /// Rows of the unit are known since the one before.
+  /// Its row numbers were asked for by the one before.
   __device__ __forceinline__ void begin_unit() {
+    if (!walk.a.order) return;
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncwarp();
     Walk after = walk;
     after.next();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      // A row that is not computed is some other one here, and its results are not used.
-      rows[i] = next_rows[i] < walk.units.limit ? max(next_rows[i], 0) : 0;
-      next_rows[i] = after.row(i);
-    }
+    after.ask();
   }
   __device__ __forceinline__ void begin_term() {
+    left = 0;
+    if (!walk.there()) return;
     const Term& t = term_at(term);
-    left = walk.there() ? t.depth : 0;
+    left = t.depth;
     const int own = t.in + walk.component * t.depth + threadIdx.x % 4 * 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      from[i] = static_cast<const real*>(walk.a.x) + static_cast<int64>(rows[i]) * kInRow + own;
+      // A row that is not computed is some other one here, and its results are not used.
+      const int row = walk.row(i);
+      from[i] = static_cast<const real*>(walk.a.x) +
+                static_cast<int64>(row < walk.units.limit ? max(row, 0) : 0) * kInRow + own;
     }
   }
-  __device__ __forceinline__ void read(real (&to)[2][4]) {
-    const bool there = static_cast<int>(threadIdx.x % 4 * 4) < left;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (there) {
-        read_past(to[i], from[i]);
-      } else {
-        to[i][0] = to[i][1] = to[i][2] = to[i][3] = 0;
-      }
-      from[i] += kDepth;
-    }
+  __device__ __forceinline__ bool has_second() const { return left > kHalf; }
+  __device__ __forceinline__ void next() {
+    from[0] += kDepth;
+    from[1] += kDepth;
     left -= kDepth;
     if (left > 0 || !walk.there()) return;
     if (++term == tile.last) {
@@ -183,88 +197,129 @@ struct Reader {
     }
     begin_term();
   }
+  /// `later` is zero, and nobody knows before it is there.
+  __device__ __forceinline__ void read(real (&to)[2][2][4], int later) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool there = static_cast<int>(threadIdx.x % 4 * 4) + half * kHalf + later < left;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        to[half][i][0] = to[half][i][1] = to[half][i][2] = to[half][i][3] = 0;
+        if (there) read_past(to[half][i], from[i] + half * kHalf);
+      }
+    }
+  }
 };
 
-/// Tensor cores cut off what does not fit a sum, which would bias a long one: the products of a step begin from zero,
-/// small ones first, and go to the sum in fp32. Of two eights' products the first is cut off once more with half of
-/// the sum on average.
-constexpr real kCutOffStep = 1.5f * kCutOff;
+/// Zero, when these numbers are there; zero is `zero`. A multiprocessor counts a warp's open reads with few counters,
+/// of which the compiler takes one for all reads of a loop: what is read after these numbers is to begin after they
+/// are waited for, or they would wait for it.
+__device__ __forceinline__ int when_there(const real (&x)[2][2][4], int zero) {
+  return (__float_as_int(x[0][0][0]) | __float_as_int(x[0][1][0]) | __float_as_int(x[1][0][0]) |
+          __float_as_int(x[1][1][0])) &
+         zero;
+}
+
+/// Tensor cores cut off what does not fit a sum, which would bias a long one: the products of 16 channels begin from
+/// zero, small ones first, and go to the sum in fp32. Of two eights' products the first is cut off once more with half
+/// of the sum on average.
+constexpr real kCutOffHalf = 1.5f * kCutOff;
+
+/// The sums of half a step: 16 channels, of which x has the lane's; `big_w` and `small_w` describe them in the image.
+template <int kWidth>
+__device__ __forceinline__ void begin_half(real (&c)[kWidth / 2], const real (&x)[2][4], unsigned long long big_w,
+                                           unsigned long long small_w) {
+  unsigned big[2][4], small[2][4];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int v = 0; v < 4; ++v) split(x[v % 2][2 * h + v / 2], big[h][v], small[h][v]);
+  }
+  constexpr int kEight = 32 / 16;  // an eight of channels in a descriptor's address
+  begin_products();
+  multiply_group(c, small[0], big_w, 0);
+  multiply_group(c, small[1], big_w + kEight, 1);
+  multiply_group(c, big[0], small_w, 1);
+  multiply_group(c, big[1], small_w + kEight, 1);
+  multiply_group(c, big[0], big_w, 1);
+  multiply_group(c, big[1], big_w + kEight, 1);
+  end_products();
+}
+
+/// Adds sums that were begun.
+template <int kCount>
+__device__ __forceinline__ void add_half(real (&sum)[kCount], real (&c)[kCount]) {
+  await_products<0>();
+  hold(c);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum[i] += c[i];
+}
 
 /// The rows of `units` times the tile's weights, of which an image comes into shared memory first.
 template <int kWidth>
 __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, const Units& units, const Tile& tile,
-                                              const real* weight, char* memory) {
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0), t = threadIdx.x % 4;
+                                              const real* weight, char* memory, RowNumbers* numbers, int zero) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), t = threadIdx.x % 4;
   const unsigned image = shared_address(memory);
-  Walk walk(a, units, tile, group);
   const Term& end = term_at(tile.last - 1);
-  const int steps = end.step + steps_of(end.depth);
+  const int steps = end.step + (end.depth + kDepth - 1) / kDepth;
+  Walk walk(a, units, numbers[warp], tile, warp / 4);
   Reader reader(walk, tile);
-  // Steps whose rows are on their way in registers: as many as there is room for.
-  constexpr int kAhead = kWidth <= 64 ? 4 : 3;
-  real x[kAhead][2][4];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) reader.read(x[i]);
-  int rows[2] = {walk.row(0), walk.row(1)}, step = 0;
+  // A step's rows are in registers, and the next one's on their way.
+  real x[2][2][2][4];
+  bool second[2];
+  reader.read(x[0], 0);
+  second[0] = reader.has_second();
   write_image<kWidth>(memory, tile, steps, weight);
   fence_copies();
   __syncthreads();
+  int columns = tile.columns, stride = tile.stride, out_place = tile.out + 4 * t, rows[2], step = 0;
+  asm volatile("" : "+r"(columns), "+r"(stride), "+r"(out_place));  // else they are read, and waited for, in the loop
   real sum[kWidth / 2];
-#pragma unroll
-  for (int i = 0; i < kWidth / 2; ++i) sum[i] = 0;
 #pragma unroll 1
   while (walk.there()) {
 #pragma unroll
-    for (int slot = 0; slot < kAhead; ++slot) {
-      unsigned big[2][4], small[2][4];
+    for (int slot = 0; slot < 2; ++slot) {
+      const int later = when_there(x[slot], zero);
+      if (step == 0) {
+        rows[0] = walk.row(0);
+        rows[1] = walk.row(1);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int v = 0; v < 4; ++v) split(x[slot][v % 2][2 * h + v / 2], big[h][v], small[h][v]);
+        for (int i = 0; i < kWidth / 2; ++i) sum[i] = 0;
       }
-      const unsigned at = image + step / 2 * block_bytes(kWidth) + step % 2 * 64;
-      const unsigned long long big_w = matrix_at(at, 16), small_w = matrix_at(at + 128 * kWidth, 16);
-      constexpr int kEight = 32 / 16;  // an eight of channels in a descriptor's address
-      real c[kWidth / 2];
-      begin_products();
-      multiply_group(c, small[0], big_w, 0);
-      multiply_group(c, small[1], big_w + kEight, 1);
-      multiply_group(c, big[0], small_w, 1);
-      multiply_group(c, big[1], small_w + kEight, 1);
-      multiply_group(c, big[0], big_w, 1);
-      multiply_group(c, big[1], big_w + kEight, 1);
-      end_products();
-      reader.read(x[slot]);
-      await_products<0>();
-      hold(c);
-#pragma unroll
-      for (int i = 0; i < kWidth / 2; ++i) sum[i] += c[i];
+      reader.next();
+      second[1 - slot] = reader.has_second();
+      reader.read(x[1 - slot], later);
 
+      const unsigned at = image + step * block_bytes(kWidth);
+      real c[kWidth / 2];
+      begin_half<kWidth>(c, x[slot][0], matrix_at(at, 16), matrix_at(at + 128 * kWidth, 16));
+      add_half(sum, c);
+      if (second[slot]) {
+        begin_half<kWidth>(c, x[slot][1], matrix_at(at + 64, 16), matrix_at(at + 64 + 128 * kWidth, 16));
+        add_half(sum, c);
+      }
       if (++step < steps) continue;
       step = 0;
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
         const int row = rows[lower];
         if (row < 0) continue;
-        Pack<4>* out = static_cast<Pack<4>*>(a.out) + static_cast<int64>(row) * (kOutRow / 4) +
-                       (tile.out + walk.component * tile.stride) / 4 + t;
+        Pack<4>* out = reinterpret_cast<Pack<4>*>(static_cast<real*>(a.out) + static_cast<int64>(row) * kOutRow +
+                                                  (out_place + walk.component * stride));
 #pragma unroll
         for (int p = 0; p < kWidth / 16; ++p) {
           Pack<4> values;
 #pragma unroll
           for (int v = 0; v < 4; ++v) {
             const real s = sum[8 * p + v / 2 * 4 + lower * 2 + v % 2];
-            values.v[v] = row < units.limit ? fma(s, kCutOffStep, s) : 0;
+            values.v[v] = row < units.limit ? fma(s, kCutOffHalf, s) : 0;
           }
-          if (16 * p + 4 * t < tile.columns) out[p * 4] = values;
+          if (16 * p + 4 * t < columns) out[p * 4] = values;
         }
       }
-#pragma unroll
-      for (int i = 0; i < kWidth / 2; ++i) sum[i] = 0;
       walk.next();
       if (!walk.there()) break;
-      rows[0] = walk.row(0);
-      rows[1] = walk.row(1);
     }
   }
 }
@@ -272,9 +327,9 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
 /// The same for tiles of kWidth columns, where there are any.
 template <int kWidth>
 __device__ __forceinline__ void multiply_rows_of(const NodeLinearArguments& a, const Units& units, const Tile& tile,
-                                                 const real* weight, char* memory) {
+                                                 const real* weight, char* memory, RowNumbers* numbers, int zero) {
   if constexpr ((kWidths >> kWidth / 16 & 1) != 0) {
-    if (tile.width == kWidth) multiply_rows<kWidth>(a, units, tile, weight, memory);
+    if (tile.width == kWidth) multiply_rows<kWidth>(a, units, tile, weight, memory, numbers, zero);
   }
 }
 
@@ -283,7 +338,8 @@ __device__ __forceinline__ void clear_rows(const NodeLinearArguments& a, const U
   const int columns = tile.columns / 4, count = (units.end - units.begin) * kKeptRows * columns;
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const int unit = units.begin + i / columns / kKeptRows;
-    const int row = row_at(a, unit / tile.components * kKeptRows + i / columns % kKeptRows);
+    const int place = unit / tile.components * kKeptRows + i / columns % kKeptRows;
+    const int row = a.order ? __ldg(a.order + place) : place < a.nodes ? place : -1;
     if (row < 0) continue;
     Pack<4>* out = static_cast<Pack<4>*>(a.out) + static_cast<int64>(row) * (kOutRow / 4) +
                    (tile.out + unit % tile.components * tile.stride) / 4;
@@ -300,6 +356,7 @@ __device__ __forceinline__ Units part_of(int from, int to, int part, int parts, 
 /// Grid: blocks of a.tile. Dynamic shared memory: 1024 bytes and the largest tile's image.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinearKept a) {
   extern __shared__ Pack<4> memory[];
+  __shared__ RowNumbers numbers[kThreads / 32];
   __shared__ int found;
   const int nodes = a.map.nodes, limit = a.map.row_limit ? min(__ldg(a.map.row_limit), nodes) : nodes;
   const int part = a.part[blockIdx.x], parts = a.parts[blockIdx.x];
@@ -344,10 +401,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinear
     }
     begin = units.end;
     const real* weight = static_cast<const real*>(a.map.weight) + type * static_cast<int64>(kWeights);
-    multiply_rows_of<16>(a.map, units, tile, weight, image);
-    multiply_rows_of<32>(a.map, units, tile, weight, image);
-    multiply_rows_of<48>(a.map, units, tile, weight, image);
-    multiply_rows_of<64>(a.map, units, tile, weight, image);
-    multiply_rows_of<80>(a.map, units, tile, weight, image);
+    multiply_rows_of<16>(a.map, units, tile, weight, image, numbers, a.zero);
+    multiply_rows_of<32>(a.map, units, tile, weight, image, numbers, a.zero);
+    multiply_rows_of<48>(a.map, units, tile, weight, image, numbers, a.zero);
+    multiply_rows_of<64>(a.map, units, tile, weight, image, numbers, a.zero);
   }
 }

@@ -9,21 +9,24 @@
 namespace clebsch::cuda {
 namespace {
 
-constexpr int kStep = 16, kMostParts = 5;  ///< a tile has up to so many times 16 columns
+constexpr int kStep = 32;                         ///< input channels
+constexpr int kPartColumns = 16, kMostParts = 4;  ///< a tile has up to so many times 16 columns
 
 /// Cycles of a multiprocessor that a unit of a tile takes: products, what memory and the second cache carry, and an
 /// end. `readers`: tiles that read the same of x, which memory carries once.
 double unit_cycles(const KeptTile& tile, int readers) {
   constexpr double kMemory = 18, kCache = 30, kEnd = 150;  // bytes a cycle
-  double depth = 0;
-  for (const KeptTile::Term& t : tile.terms) depth += static_cast<double>(t.depth);
+  double depth = 0, products = 0;
+  for (const KeptTile::Term& t : tile.terms) {
+    depth += static_cast<double>(t.depth);
+    products += static_cast<double>((t.depth + 15) / 16 * 3 * std::max(tile.width, 24));
+  }
   const double out = static_cast<double>(tile.columns), rows = 4 * kKeptRows;
-  const double products = tile.steps * 6 * std::max(tile.width, 24) / 2.0;
   return std::max({products, rows * (depth / readers + out) / kMemory, rows * (depth + out) / kCache}) + kEnd;
 }
 
 /// Cycles until a block has a tile's weights.
-double begin_cycles(const KeptTile& tile) { return 1500 + tile.steps * tile.width / 1.2; }
+double begin_cycles(const KeptTile& tile) { return 1500 + tile.steps * tile.width * 1.7; }
 
 /// Tiles of the same components from tile i on.
 size_t same_rows(const std::vector<KeptTile>& tiles, size_t i) {
@@ -35,9 +38,9 @@ size_t same_rows(const std::vector<KeptTile>& tiles, size_t i) {
 /// Cycles of a block with so many units of a tile. One warpgroup alone waits for what it does itself.
 double block_cycles(const KeptTile& tile, int readers, int64_t units) {
   constexpr int kGroups = kKeptThreads / 128;
-  constexpr double kAlone = 260;  // of a step, without products
+  constexpr double kAlone = 400;  // of a step, without products
   const double each = unit_cycles(tile, readers), left = static_cast<double>(units % kGroups);
-  const double alone = tile.steps * (3.0 * tile.width + kAlone);
+  const double alone = tile.steps * (6.0 * tile.width + kAlone);
   return begin_cycles(tile) + static_cast<double>(units / kGroups * kGroups) * each +
          (left > 0 ? std::max(left * each, alone) : 0);
 }
@@ -45,10 +48,11 @@ double block_cycles(const KeptTile& tile, int readers, int64_t units) {
 }  // namespace
 
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block) {
-  constexpr int kBeside = 1024 + 256;  // an image begins at a multiple of 1024
+  // An image begins at a multiple of 1024, and row numbers of 12 warps' units lie beside it.
+  constexpr int kBeside = 1024 + 6144 + 256;
   std::vector<KeptTile> tiles;
   for (const BlockLayout& block : channel_fastest_layout(transposed ? problem.in : problem.out)) {
-    KeptTile whole{block.offset, block.offset, block.mul, block.mul, kStep, block.ir.dim(), 0, {}};
+    KeptTile whole{block.offset, block.offset, block.mul, block.mul, kPartColumns, block.ir.dim(), 0, {}};
     for (const LinearProblem::Map& map : problem.maps) {
       if ((transposed ? map.in_offset : map.out_offset) != block.offset) continue;
       const int64_t depth = transposed ? map.out_mul : map.in_mul;
@@ -60,14 +64,14 @@ std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, 
     if (whole.steps > 0) most = std::min<int64_t>(most, (dynamic_shared_per_block - kBeside) / whole.image());
     if (most <= 0) return {};
     // About equal numbers of parts of 16 columns for each.
-    const int64_t parts = (block.mul + kStep - 1) / kStep, count = (parts + most - 1) / most;
+    const int64_t parts = (block.mul + kPartColumns - 1) / kPartColumns, count = (parts + most - 1) / most;
     int64_t first = 0;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t own = parts / count + (i < parts % count ? 1 : 0);
       KeptTile tile = whole;
       tile.out += first;
-      tile.columns = std::min(own * kStep, block.mul - first);
-      tile.width = static_cast<int>(own) * kStep;
+      tile.columns = std::min(own * kPartColumns, block.mul - first);
+      tile.width = static_cast<int>(own) * kPartColumns;
       for (KeptTile::Term& t : tile.terms) t.weight += first * t.out_stride;
       first += tile.columns;
       tiles.push_back(std::move(tile));
@@ -140,7 +144,7 @@ std::string node_linear_kept_source(const LinearProblem& problem, bool transpose
                          tile.stride, count, last);
     for (const KeptTile::Term& t : tile.terms) {
       terms += fmt::format("{{{}, {}, {}, {}, {}, {}}}, ", t.in, t.depth, t.weight, t.in_stride, t.out_stride, t.step);
-      widths |= 1 << tile.width / kStep;
+      widths |= 1 << tile.width / kPartColumns;
     }
     count = last;
   }
@@ -149,7 +153,7 @@ std::string node_linear_kept_source(const LinearProblem& problem, bool transpose
   w.line("__constant__ int terms[{}][6] = {{{}}};", std::max(count, 1), terms);
   write_tf32_functions(w);
   for (int parts = 1; parts <= kMostParts; ++parts)
-    if (widths >> parts & 1) write_group_product(w, parts * kStep);
+    if (widths >> parts & 1) write_group_product(w, parts * kPartColumns);
   w.text(embedded_source("node_linear_kept.cuh"));
   return w.str();
 }

@@ -11,12 +11,12 @@ namespace clebsch::cuda {
 
 constexpr int kKeptThreads = 384;
 
-/// Up to 80 output channels of all components of one block of `out`.
+/// Up to 64 output channels of all components of one block of `out`.
 struct KeptTile {
   struct Term {
     int64_t in, depth, weight;  ///< offset in x's row, input channels, offset of the weight of (channel 0, column 0)
     int64_t in_stride, out_stride;  ///< of the weight, by input channel and by column
-    int step;                       ///< steps of 16 input channels of the tile before
+    int step;                       ///< steps of 32 input channels of the tile before
   };
   int64_t block, out;       ///< offsets in out's row of component 0: of the block, of the tile
   int64_t columns, stride;  ///< columns, distance of components
@@ -24,7 +24,7 @@ struct KeptTile {
   int steps;                ///< of all terms
   std::vector<Term> terms;
   /// Bytes of its weights in shared memory.
-  int64_t image() const { return int64_t{256} * width * ((steps + 1) / 2); }
+  int64_t image() const { return int64_t{256} * width * steps; }
 };
 
 /// Of the map, or the transposed one; empty where a block has no room for a tile's weights,

@@ -180,6 +180,7 @@ void call(void (*kernel)(A...), void** arguments) {
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
+inline int __float_as_int(float x) { return emulated::bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 
 /// Addresses in shared memory are places in its section.
