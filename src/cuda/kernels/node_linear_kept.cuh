@@ -24,8 +24,6 @@
 using namespace clebsch::cuda;
 
 constexpr int kDepth = 32, kHalf = 16, kGroups = kThreads / 128;
-/// Units whose rows' numbers shared memory holds for each warp: more than reading is ahead of products.
-constexpr int kUnits = 8;
 #include "cuda/kernels/tf32_products.cuh"
 
 /// A column tile: place in the row of out, columns, their number in products, components, distance of components,
@@ -99,26 +97,35 @@ __device__ __forceinline__ void write_image(char* image, const Tile& tile, int s
   }
 }
 
-/// The numbers of the rows of a warp's units, where there is an order of rows. They come by way of shared memory: a
-/// register that waits for a number would let others that wait for rows of x be waited for, too.
-typedef int RowNumbers[kUnits][16];
+/// The numbers of the rows of two of a warp's units, where there is an order of rows. They come by way of shared
+/// memory: a register that waits for a number would let others that wait for rows of x be waited for, too.
+typedef int RowNumbers[2][16];
 
-/// A warpgroup's units in turn.
-struct Walk {
+/// What a lane reads of x, through a warpgroup's units and their steps in turn: four numbers of each of its two rows in
+/// each half of a step.
+struct Reader {
   const NodeLinearArguments& a;
   const Units& units;
+  const Tile& tile;
   RowNumbers& numbers;  ///< of the warp
   int components, unit, half, component, turn = 0;
+  int term, left;  ///< channels of the term from the step's first on
+  int rows[2];     ///< the lane's in the unit, eight apart; -1: none
+  const real* from[2];
 
-  __device__ __forceinline__ Walk(const NodeLinearArguments& map, const Units& all, RowNumbers& own, const Tile& tile,
-                                  int group)
-      : a(map), units(all), numbers(own), components(tile.components), unit(all.begin + group) {
+  __device__ __forceinline__ Reader(const NodeLinearArguments& map, const Units& all, const Tile& own, RowNumbers& rows,
+                                    int group)
+      : a(map), units(all), tile(own), numbers(rows), components(own.components), unit(all.begin + group) {
     half = unit / components;
     component = unit % components;
+    ask();
+    begin_unit();
   }
   __device__ __forceinline__ bool there() const { return unit < units.end; }
-  __device__ __forceinline__ void next() {
-    turn = (turn + 1) % kUnits;
+  /// The place of the warp's first row.
+  __device__ __forceinline__ int place() const { return half * kKeptRows + threadIdx.x % 128 / 32 * 16; }
+  __device__ __forceinline__ void next_unit() {
+    turn ^= 1;
     unit += kGroups;
     component += kGroups;
     while (component >= components) {
@@ -126,62 +133,46 @@ struct Walk {
       ++half;
     }
   }
-  /// The place of the warp's first row.
-  __device__ __forceinline__ int place() const { return half * kKeptRows + threadIdx.x % 128 / 32 * 16; }
   /// Begins to copy the unit's row numbers.
   __device__ __forceinline__ void ask() const {
-    if (a.order && there()) {
-      const int lane = threadIdx.x % 32;
-      if (lane < 16) copy_number_later(&numbers[turn][lane], a.order + place() + lane);
-    }
+    const int lane = threadIdx.x % 32;
+    if (a.order && there() && lane < 16) copy_number_later(&numbers[turn][lane], a.order + place() + lane);
     asm volatile("cp.async.commit_group;" ::: "memory");
-  }
-  /// The lane's upper (0) or lower row, eight on; -1: none. Numbers are there.
-  __device__ __forceinline__ int row(int lower) const {
-    const int own = threadIdx.x % 32 / 4 + 8 * lower;
-    if (a.order) return numbers[turn][own];
-    return place() + own < a.nodes ? place() + own : -1;
   }
   __device__ __forceinline__ static void copy_number_later(int* to, const int* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                  "l"(from)
                  : "memory");
   }
-};
-
-/// What a lane reads of x, step by step: four numbers of each of its two rows in each half of a step.
-struct Reader {
-  const Tile& tile;
-  Walk walk;
-  int term, left;  ///< channels of the term from the step's first on
-  const real* from[2];
-
-  __device__ __forceinline__ Reader(const Walk& begin, const Tile& own) : tile(own), walk(begin), term(own.first) {
-    walk.ask();
-    begin_unit();
-    begin_term();
-  }
   /// Its row numbers were asked for by the one before.
   __device__ __forceinline__ void begin_unit() {
-    if (!walk.a.order) return;
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    __syncwarp();
-    Walk after = walk;
-    after.next();
-    after.ask();
+    const int own = threadIdx.x % 32 / 4;
+    if (a.order) {
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+      __syncwarp();
+      rows[0] = numbers[turn][own];
+      rows[1] = numbers[turn][own + 8];
+      Reader after = *this;
+      after.next_unit();
+      after.ask();
+    } else {
+      rows[0] = place() + own < a.nodes ? place() + own : -1;
+      rows[1] = place() + own + 8 < a.nodes ? place() + own + 8 : -1;
+    }
+    term = tile.first;
+    begin_term();
   }
   __device__ __forceinline__ void begin_term() {
     left = 0;
-    if (!walk.there()) return;
+    if (!there()) return;
     const Term& t = term_at(term);
     left = t.depth;
-    const int own = t.in + walk.component * t.depth + threadIdx.x % 4 * 4;
+    const int own = t.in + component * t.depth + threadIdx.x % 4 * 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       // A row that is not computed is some other one here, and its results are not used.
-      const int row = walk.row(i);
-      from[i] = static_cast<const real*>(walk.a.x) +
-                static_cast<int64>(row < walk.units.limit ? max(row, 0) : 0) * kInRow + own;
+      const int row = rows[i] < units.limit ? max(rows[i], 0) : 0;
+      from[i] = static_cast<const real*>(a.x) + static_cast<int64>(row) * kInRow + own;
     }
   }
   __device__ __forceinline__ bool has_second() const { return left > kHalf; }
@@ -189,13 +180,13 @@ struct Reader {
     from[0] += kDepth;
     from[1] += kDepth;
     left -= kDepth;
-    if (left > 0 || !walk.there()) return;
-    if (++term == tile.last) {
-      term = tile.first;
-      walk.next();
+    if (left > 0) return;
+    if (++term < tile.last) {
+      begin_term();
+    } else {
+      next_unit();
       begin_unit();
     }
-    begin_term();
   }
   /// `later` is zero, and nobody knows before it is there.
   __device__ __forceinline__ void read(real (&to)[2][2][4], int later) const {
@@ -263,8 +254,7 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
   const unsigned image = shared_address(memory);
   const Term& end = term_at(tile.last - 1);
   const int steps = end.step + (end.depth + kDepth - 1) / kDepth;
-  Walk walk(a, units, numbers[warp], tile, warp / 4);
-  Reader reader(walk, tile);
+  Reader reader(a, units, tile, numbers[warp], warp / 4);
   // A step's rows are in registers, and the next one's on their way.
   real x[2][2][2][4];
   bool second[2];
@@ -273,17 +263,21 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
   write_image<kWidth>(memory, tile, steps, weight);
   fence_copies();
   __syncthreads();
-  int columns = tile.columns, stride = tile.stride, out_place = tile.out + 4 * t, rows[2], step = 0;
+  int columns = tile.columns, stride = tile.stride, out_place = tile.out + 4 * t, rows[2], own_place = 0, step = 0;
   asm volatile("" : "+r"(columns), "+r"(stride), "+r"(out_place));  // else they are read, and waited for, in the loop
   real sum[kWidth / 2];
+  bool more = true;
 #pragma unroll 1
-  while (walk.there()) {
+  while (more) {
 #pragma unroll
     for (int slot = 0; slot < 2; ++slot) {
       const int later = when_there(x[slot], zero);
       if (step == 0) {
-        rows[0] = walk.row(0);
-        rows[1] = walk.row(1);
+        more = reader.there();
+        if (!more) break;
+        rows[0] = reader.rows[0];
+        rows[1] = reader.rows[1];
+        own_place = out_place + reader.component * stride;
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) sum[i] = 0;
       }
@@ -305,8 +299,8 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
       for (int lower = 0; lower < 2; ++lower) {
         const int row = rows[lower];
         if (row < 0) continue;
-        Pack<4>* out = reinterpret_cast<Pack<4>*>(static_cast<real*>(a.out) + static_cast<int64>(row) * kOutRow +
-                                                  (out_place + walk.component * stride));
+        Pack<4>* out =
+            reinterpret_cast<Pack<4>*>(static_cast<real*>(a.out) + static_cast<int64>(row) * kOutRow + own_place);
 #pragma unroll
         for (int p = 0; p < kWidth / 16; ++p) {
           Pack<4> values;
@@ -318,8 +312,6 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
           if (16 * p + 4 * t < columns) out[p * 4] = values;
         }
       }
-      walk.next();
-      if (!walk.there()) break;
     }
   }
 }
@@ -348,8 +340,8 @@ __device__ __forceinline__ void clear_rows(const NodeLinearArguments& a, const U
 }
 
 /// Part `part` of `parts` of the units from `from` to `to`.
-__device__ __forceinline__ Units part_of(int from, int to, int part, int parts, int limit) {
-  const int64 count = to - from;
+__device__ __forceinline__ Units part_of(int from, int to, unsigned part, unsigned parts, int limit) {
+  const unsigned count = to - from;
   return {from + static_cast<int>(count * part / parts), from + static_cast<int>(count * (part + 1) / parts), limit};
 }
 
@@ -359,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) node_linear(NodeLinear
   __shared__ RowNumbers numbers[kThreads / 32];
   __shared__ int found;
   const int nodes = a.map.nodes, limit = a.map.row_limit ? min(__ldg(a.map.row_limit), nodes) : nodes;
-  const int part = a.part[blockIdx.x], parts = a.parts[blockIdx.x];
+  const unsigned part = a.part[blockIdx.x], parts = a.parts[blockIdx.x];
   const Tile& tile = tile_at(a.tile[blockIdx.x]);
   char* image = reinterpret_cast<char*>(memory) + (1024 - shared_address(memory) % 1024) % 1024;
 

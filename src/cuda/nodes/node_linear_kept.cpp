@@ -28,10 +28,10 @@ double unit_cycles(const KeptTile& tile, int readers) {
 /// Cycles until a block has a tile's weights.
 double begin_cycles(const KeptTile& tile) { return 1500 + tile.steps * tile.width * 1.7; }
 
-/// Tiles of the same components from tile i on.
+/// Tiles of one width and the same components from tile i on.
 size_t same_rows(const std::vector<KeptTile>& tiles, size_t i) {
   size_t end = i + 1;
-  while (end < tiles.size() && tiles[end].block == tiles[i].block) ++end;
+  while (end < tiles.size() && tiles[end].block == tiles[i].block && tiles[end].width == tiles[i].width) ++end;
   return end - i;
 }
 
@@ -49,7 +49,7 @@ double block_cycles(const KeptTile& tile, int readers, int64_t units) {
 
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block) {
   // An image begins at a multiple of 1024, and row numbers of 12 warps' units lie beside it.
-  constexpr int kBeside = 1024 + 6144 + 256;
+  constexpr int kBeside = 1024 + 1536 + 64;
   std::vector<KeptTile> tiles;
   for (const BlockLayout& block : channel_fastest_layout(transposed ? problem.in : problem.out)) {
     KeptTile whole{block.offset, block.offset, block.mul, block.mul, kPartColumns, block.ir.dim(), 0, {}};
@@ -63,11 +63,11 @@ std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, 
     int64_t most = kMostParts;
     if (whole.steps > 0) most = std::min<int64_t>(most, (dynamic_shared_per_block - kBeside) / whole.image());
     if (most <= 0) return {};
-    // About equal numbers of parts of 16 columns for each.
+    // As wide as each other where that is no wider than needed. Few widths are few kernels in one.
     const int64_t parts = (block.mul + kPartColumns - 1) / kPartColumns, count = (parts + most - 1) / most;
     int64_t first = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t own = parts / count + (i < parts % count ? 1 : 0);
+      const int64_t own = parts % count == 0 ? parts / count : std::min(most, parts - i * most);
       KeptTile tile = whole;
       tile.out += first;
       tile.columns = std::min(own * kPartColumns, block.mul - first);
