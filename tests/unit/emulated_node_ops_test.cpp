@@ -224,6 +224,14 @@ TEST(LinearKept, EveryPartOfEveryTileOnceInAboutEqualTime) {
     }
     EXPECT_TRUE(cuda::kept_parts(tiles, 125, 4).empty());
   }
+  const auto pays = [](const char* text, bool transposed) {
+    return cuda::kept_pays(cuda::kept_tiles(LinearProblem::parse(text), transposed, 232448));
+  };
+  EXPECT_TRUE(pays("linear in=136x0e+136x1o out=128x0e+128x1o", true));
+  EXPECT_TRUE(pays("linear in=224x0e out=64x0e", false));
+  EXPECT_FALSE(pays("linear in=224x0e out=64x0e", true));
+  EXPECT_FALSE(pays("linear in=128x0e out=128x0e+64x1o", false));                     // zeros
+  EXPECT_FALSE(pays("linear in=128x0e+128x1o+128x2e out=64x0e+48x1o+32x2e", false));  // three widths
   // Weights of 512 input channels leave room for 48 columns, of 2,000 for none.
   const auto width = [](const char* text) {
     const auto tiles = cuda::kept_tiles(LinearProblem::parse(text), false, 232448);

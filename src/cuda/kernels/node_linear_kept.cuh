@@ -54,7 +54,7 @@ struct Units {
   int limit;  ///< rows from there on are zero
 };
 
-/// Bytes of 32 channels of a tile's weights: a line of 128 bytes a column with the big parts, as many small ones.
+/// Bytes of a step's weights: a line of 128 bytes a column with the big parts, as many with the small ones.
 __device__ __forceinline__ int block_bytes(int width) { return 256 * width; }
 
 /// Puts a tile's weights into shared memory: 16-byte part c of line n lies at c ^ n % 8; numbers that the tile does not

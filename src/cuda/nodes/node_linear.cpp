@@ -39,7 +39,8 @@ bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& li
 std::vector<KeptTile> kept_or_none(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
   if (linear_options().wgmma == 0 || limits.arch != 90 || !walks(problem, transposed, limits)) return {};
   std::vector<KeptTile> tiles = kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
-  if (static_cast<int>(tiles.size()) > limits.multiprocessors) tiles.clear();
+  const bool pays = linear_options().wgmma > 0 || kept_pays(tiles);
+  if (!pays || static_cast<int>(tiles.size()) > limits.multiprocessors) tiles.clear();
   return tiles;
 }
 
@@ -81,8 +82,7 @@ LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar sca
   if (blocks(linear_tiling(scalar, LinearSize::wide)) >= 2 * multiprocessors) return LinearSize::wide;
   // One block that walks a multiprocessor is faster than the narrow ones that there would be instead, four or eight.
   // What fewer nodes choose was measured, with narrow tiles.
-  constexpr int32_t kMany = 2048;
-  if (can_walk && nodes >= kMany && blocks(linear_walk_tiling()) >= multiprocessors) return LinearSize::wide;
+  if (can_walk && nodes >= kManyNodes && blocks(linear_walk_tiling()) >= multiprocessors) return LinearSize::wide;
   const bool narrow = blocks(linear_tiling(scalar, LinearSize::narrow)) > int64_t{few} * multiprocessors;
   return narrow ? LinearSize::narrow : LinearSize::few;
 }
@@ -141,7 +141,8 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
       scalar_(scalar),
       limits_(device_limits(current_device())),
       tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)},
-      few_(linear_options().few) {
+      few_(linear_options().few),
+      least_kept_(linear_options().wgmma > 0 ? 0 : kManyNodes) {
   for (const bool transposed : {false, true})
     walks_[transposed] = tensor_[true] && walks(*problem_, transposed, limits_);
   for (const bool transposed : {false, true})
@@ -153,7 +154,7 @@ const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, b
   LinearSize size =
       linear_size(*problem_, transposed, scalar_, nodes, limits_.multiprocessors, walks_[transposed], few_);
   const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
-  if (tensor && size == LinearSize::wide && !kept_[transposed].empty()) size = LinearSize::kept;
+  if (tensor && size == LinearSize::wide && nodes >= least_kept_ && !kept_[transposed].empty()) size = LinearSize::kept;
   return *variants_.get({transposed, size, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
     Kernel kernel = load_module(made.cubin.code, {"node_linear"}).front();

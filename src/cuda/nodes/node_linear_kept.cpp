@@ -1,6 +1,7 @@
 #include "cuda/nodes/node_linear_kept.h"
 
 #include <algorithm>
+#include <set>
 
 #include "cuda/emit/tf32_product.h"
 #include "cuda/kernels/embedded_source.h"
@@ -80,6 +81,17 @@ std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, 
   constexpr size_t kMostTiles = 64;  // a device has more multiprocessors
   if (tiles.size() > kMostTiles) tiles.clear();
   return tiles;
+}
+
+bool kept_pays(const std::vector<KeptTile>& tiles) {
+  constexpr int64_t kLeast = 128;
+  std::set<int> widths;
+  for (const KeptTile& tile : tiles) widths.insert(tile.width);
+  return widths.size() <= 2 && std::all_of(tiles.begin(), tiles.end(), [](const KeptTile& tile) {
+           int64_t depth = 0;
+           for (const KeptTile::Term& t : tile.terms) depth += t.depth;
+           return depth >= kLeast;
+         });
 }
 
 int kept_shared(const std::vector<KeptTile>& tiles) {

@@ -30,6 +30,10 @@ struct KeptTile {
 /// Of the map, or the transposed one; empty where a block has no room for a tile's weights,
 /// or tiles are too many for a block each.
 std::vector<KeptTile> kept_tiles(const LinearProblem& problem, bool transposed, int dynamic_shared_per_block);
+/// Whether it is faster to keep weights than to walk (docs/notebook/node_maps.md): every tile sums at least 128 input
+/// channels. With fewer a warpgroup's work of a tile is too short for the rows that it waits for in between. With tiles
+/// of more than two widths the kernel would spill registers.
+bool kept_pays(const std::vector<KeptTile>& tiles);
 /// Bytes of the kernel's dynamic shared memory.
 int kept_shared(const std::vector<KeptTile>& tiles);
 /// What each block does, of tiles for so many halves of 64 places on a device of so many multiprocessors: a block

@@ -21,7 +21,7 @@ struct LinearTiling {
   int at_once = 1;
   bool walks = false;  ///< on tensor cores: a block computes several column tiles in turn
   int blocks = 0;      ///< that a multiprocessor is to hold; 0: as many as are usual
-  int kept = 0;        ///< of node_linear_kept.cuh: bytes of dynamic shared memory
+  int kept = 0;        ///< of node_linear_kept.cuh, which has kKeptThreads: bytes of dynamic shared memory
   int threads() const { return kept > 0 ? kKeptThreads : shares * (rows / thread_rows) * (columns / thread_columns); }
   /// Blocks that a multiprocessor is to hold.
   int min_blocks(Scalar scalar) const;
