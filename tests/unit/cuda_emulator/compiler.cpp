@@ -34,6 +34,26 @@ std::string without_assembly(std::string text) {
     return std::vector<std::pair<std::regex, const char*>>{
         {statement(R"(barrier\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
          "emulated_meet_some($2, $1, __LINE__);"},
+        {statement(R"(bar\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($2, $1, 1, __LINE__);"},
+        {statement(R"(bar\.sync %0, %1;" ::"r"\(([^"]*)\), "n"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($1, $2, 1, __LINE__);"},
+        {statement(R"(bar\.arrive %0, %1;" ::"r"\(([^"]*)\), "n"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($1, $2, 0, __LINE__);"},
+        // Warpgroups: products are done where they are issued, each warp's with its own rows.
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %\d+, 0;\\n"[\s\S]*?"n"\(kTurned\)\);)"),
+         "emulated::multiply_group(d, a, b, more, kTurned, CLEBSCH_HALF[0] == 'b', __LINE__);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"l"\(b\)\);)"),
+         "emulated::multiply_group(d, a, b, 1, 1, CLEBSCH_HALF[0] == 'b', __LINE__);"},
+        {statement(R"(wgmma\.(fence|commit_group|wait_group)[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(mbarrier\.[^;]*;"[^;]*;)"), "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
+        {statement(R"(cp\.async\.mbarrier\.[^;]*;"[^;]*;)"), "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier[\s\S]*?"memory"\);)"),
+         "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
+        {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[\s\S]*?"memory"\);)"),
+         "emulated::store_transposed(to, o[s], __LINE__);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
@@ -67,7 +87,7 @@ std::string without_assembly(std::string text) {
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
-        {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},
+        {statement(R"(" : "[+=][rlfd]"[^;]*;)"), ";"},
     };
   }();
   // Dynamic shared memory is as large as a device has it.

@@ -31,6 +31,8 @@ extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 // Defined in engine.cpp.
 void emulated_meet_block(int line);
 void emulated_meet_some(int barrier, int threads, int line);
+/// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
+void emulated_meet_named(int barrier, int threads, int waits, int line);
 void emulated_meet_warp(unsigned mask, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
@@ -126,6 +128,27 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or in
+/// shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
+/// matrices in shared memory lie by rows of the inner index.
+void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
+                        bool more, bool turned, bool brain, const char* shared, int line);
+template <int kCount>
+void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_warpgroup(d, 2 * kCount, a, 0, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
+}
+template <int kCount>
+void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_warpgroup(d, 2 * kCount, nullptr, a, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
+}
+/// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
+void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
+  store_turned_matrices(__start_emulated_shared + to, from, line);
+}
+
 template <typename To, typename From>
 To bits(From value) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
@@ -150,6 +173,11 @@ inline long long __double_as_longlong(double x) { return emulated::bits<long lon
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
+
+/// Addresses in shared memory are places in its section.
+inline size_t __cvta_generic_to_shared(const void* at) {
+  return static_cast<size_t>(static_cast<const char*>(at) - __start_emulated_shared);
+}
 
 template <typename T>
 T __ldg(const T* p) {
@@ -238,3 +266,4 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline double2 make_double2(double x, double y) { return {x, y}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }

@@ -286,6 +286,17 @@ void emulated_meet_some(int barrier, int threads, int line) {
   meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
 }
 
+void emulated_meet_named(int barrier, int threads, int waits, int line) {
+  Meeting& meeting = block->named[static_cast<size_t>(barrier)];
+  meeting.line = line;
+  if (waits) {
+    meet(meeting, static_cast<unsigned>(threads), line, "bar.sync");
+  } else if (++meeting.arrived >= static_cast<unsigned>(threads)) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
+}
+
 void emulated_meet_warp(unsigned mask, int line) {
   meet(warp_of_lanes(mask, line).meeting, lanes_in(mask), line, "__syncwarp");
 }
