@@ -120,7 +120,7 @@ TEST(Emulator, CopiesOfOneBlockDoNotArriveInAnother) {
 TEST(Emulator, UnknownAssemblyIsRefusedByName) {
   for (const char* statement :
        {"asm volatile(\"bar.red.popc.u32 %0, 0, 1;\" : \"=r\"(data[0]));", "asm(\"mov.u32 %0, 7;\" : \"=r\"(data[0]));",
-        "asm volatile(\"cp.async.bulk.wait_group 0;\" ::: \"memory\");",
+        "asm volatile(\"cp.async.wait_all;\" ::: \"memory\");",
         "asm volatile(\"prefetch.global.L1 [%0];\" ::\"l\"(data));"}) {
     try {
       compile(std::string("extern \"C\" __global__ void kernel(int* data) {\n") + statement + "\n}", "emulated", 90);

@@ -45,13 +45,33 @@ std::string without_assembly(std::string text) {
          "emulated::multiply_group(d, a, b, more, kTurned, CLEBSCH_HALF[0] == 'b', __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"l"\(b\)\);)"),
          "emulated::multiply_group(d, a, b, 1, 1, CLEBSCH_HALF[0] == 'b', __LINE__);"},
-        {statement(R"(wgmma\.(fence|commit_group|wait_group)[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(wgmma\.fence[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(wgmma\.commit_group[^;]*;"[^;]*;)"), "emulated::end_products();"},
+        {statement(R"(wgmma\.wait_group[^;]*;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_products($1, __LINE__);"},
         {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
         {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
-        {statement(R"(mbarrier\.[^;]*;"[^;]*;)"), "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
-        {statement(R"(cp\.async\.mbarrier\.[^;]*;"[^;]*;)"), "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
-        {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier[\s\S]*?"memory"\);)"),
-         "emulated_fail(\"no barriers in shared memory\", __LINE__);"},
+        {statement(R"(mbarrier\.init\.[^;]*;"[^;]*;)"), "emulated_barrier_begin(barrier, arrivals);"},
+        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, bytes);"},
+        {statement(R"(cp\.async\.mbarrier\.arrive\.noinc\.[^;]*;"[^;]*;)"),
+         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier\.try_wait[\s\S]*?"memory"\);)"),
+         "emulated_barrier_wait(barrier, parity, __LINE__); done = 1;"},
+        {statement(R"(bar\.sync (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 1, __LINE__);"},
+        {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
+        {statement(R"(prefetch\.tensormap [^;]*;"[^;]*;)"), ";"},
+        {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*;"[^;]*;)"),
+         "emulated::copy_box(to, map, x, y, z, barrier);"},
+        {statement(R"(cp\.async\.bulk\.tensor\.3d\.global\.shared::cta[^;]*;"[^;]*;)"),
+         "emulated::store_box(map, x, y, z, from);"},
+        {statement(R"(cp\.async\.bulk\.commit_group;"[^;]*;)"), "emulated::end_stores();"},
+        {statement(R"(cp\.async\.bulk\.wait_group\.read %0;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_stores($1);"},
+        {statement(R"(cp\.async\.bulk\.wait_group (\d+);"[^;]*;)"), "emulated::await_stores($1);"},
+        {std::regex(
+             R"(asm volatile\([\s\\]*"\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %" of_more[\s\S]*?"n"\(kTurnedB\)\);)"),
+         "emulated::multiply_tile(d, a, b, more, kTurnedA, kTurnedB, CLEBSCH_HALF);"},
+        {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
+         "emulated::store_matrices(to, x, y, z, w, __LINE__);"},
         {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[\s\S]*?"memory"\);)"),
          "emulated::store_transposed(to, o[s], __LINE__);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
@@ -91,9 +111,9 @@ std::string without_assembly(std::string text) {
     };
   }();
   // Dynamic shared memory is as large as a device has it.
-  static const std::regex dynamic(R"(extern __shared__ ([^;\[]*)\[\];)");
-  text = std::regex_replace(text, dynamic,
-                            "__shared__ $1[" + std::to_string(clebsch::emulator::kDynamicShared) + " / 16];");
+  static const std::regex dynamic(R"(extern __shared__ (__align__\(\d+\) )?([^;\[]*) (\w+)\[\];)");
+  text = std::regex_replace(
+      text, dynamic, "__shared__ $1$2 $3[" + std::to_string(clebsch::emulator::kDynamicShared) + " / sizeof($2)];");
   for (const auto& [statement, meaning] : known) text = std::regex_replace(text, statement, meaning);
   return text;
 }

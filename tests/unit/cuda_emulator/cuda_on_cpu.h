@@ -21,6 +21,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Host spelling of what CUDA allows before and after a type.
 #define __restrict__ __restrict
+#define __grid_constant__
 
 struct EmulatedIndex {
   unsigned x, y, z;
@@ -34,6 +35,12 @@ void emulated_meet_some(int barrier, int threads, int line);
 /// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
 void emulated_meet_named(int barrier, int threads, int waits, int line);
 void emulated_meet_warp(unsigned mask, int line);
+/// mbarriers, by their addresses in shared memory. `bytes` of copies are still to come; a wait is for the end of the
+/// phase of a parity.
+void emulated_barrier_begin(unsigned address, int arrivals);
+void emulated_barrier_arrive(unsigned address, unsigned bytes);
+void emulated_barrier_take(unsigned address, unsigned bytes);
+void emulated_barrier_wait(unsigned address, unsigned parity, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
 const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line);
@@ -106,6 +113,35 @@ void end_group();
 /// The last group is the one that is being made.
 void await_groups(size_t most_open);
 
+// In boxes.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
+void begin_block_of_boxes(char* shared);
+/// cp.async.bulk.tensor: a box that begins at (x, y, z) of the tensor that a map describes (cuTensorMapEncodeTiled).
+/// What is copied into holds not-a-numbers until the copy ends, which is some time before somebody goes on who waits at
+/// the barrier; what is stored is read when its group is waited for.
+void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier);
+void store_box(const void* map, int x, int y, int z, unsigned from);
+void end_stores();
+void await_stores(size_t most_open);
+/// Ends one copy of a box, if there is one; which follows from a random number.
+bool finish_a_copy(uint64_t random);
+bool has_open_copies();
+/// wgmma of wgmma_tiles.cuh, d (64, 2 count) = [d +] a (64, 16) b (16, 2 count), computed when its group is waited for:
+/// both in shared memory, by rows of the inner index (`turned`) or by columns, in lines of 128 bytes with exchanged
+/// parts.
+void multiply_tile(float* d, size_t count, unsigned long long a, unsigned long long b, int more, int turned_a,
+                   int turned_b, bool brain);
+template <size_t kCount>
+void multiply_tile(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned_a, int turned_b,
+                   const char* half) {
+  multiply_tile(d, kCount, a, b, more, turned_a, turned_b, half[0] == 'b');
+}
+void end_products();
+/// All lanes of a warp come here together.
+void await_products(size_t most_open, int line);
+/// stmatrix.sync.aligned.m8n8.x4.shared.b16: lane 8 i + r has the address of row r of tile i; pair i of a lane, with g
+/// = lane / 4, t = lane % 4, is (g, 2 t) and (g, 2 t + 1) of tile i.
+void store_matrices(unsigned to, unsigned x, unsigned y, unsigned z, unsigned w, int line);
+
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
 /// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
 /// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
@@ -128,8 +164,8 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
-/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or in
-/// shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or
+/// in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
 /// matrices in shared memory lie by rows of the inner index.
 void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
                         bool more, bool turned, bool brain, const char* shared, int line);

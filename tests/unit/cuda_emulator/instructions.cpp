@@ -63,6 +63,7 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 void begin_block(uint64_t seed, char* shared, char* shared_end) {
   copies_of_threads.clear();
+  begin_block_of_boxes(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
