@@ -6,6 +6,7 @@
 #include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
 #include "multilinear/embedded_sources.h"
+#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/kernels/fused.h"
 
 namespace clebsch::triangle {
@@ -302,7 +303,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
   kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
 
-  const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int64_t multiprocessors = limits.multiprocessors;
   const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
   const int64_t tiles = parts_of(kTileRows);
   if (plan.warpgroups) {
@@ -314,7 +316,9 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     const int64_t each = plan.in_warps * plan.in_high;
     kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
-  if (!in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
+  const int64_t matrices = in_halves ? channels / 2 : channels;
+  const bool own = own_contraction(n, matrices, limits);
+  if (!own && !in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
     f.plane_of_o = pitch * pitch;
     o = allocate(static_cast<size_t>(channels * pitch * pitch * 2));
     of_o = o.get();
@@ -322,12 +326,18 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     of_o = given(a.o, plan.hidden, o);
   }
   f.o = of_o;
-  const size_t bytes = cuda::blas_workspace_bytes();
-  const Memory workspace = allocate(bytes);
+  const size_t bytes = own ? 0 : cuda::blas_workspace_bytes();
+  const Memory workspace = own ? Memory() : allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
-    contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o,
-             {workspace.get(), bytes}, stream);
+    if (own) {
+      contract_planes({plan.operand, at_part(f.left), at_part(f.right), at_part(of_o), a.shape.incoming,
+                       !a.shape.incoming, n, matrices, pitch, f.plane, f.plane_of_o},
+                      limits, stream);
+      continue;
+    }
+    contract(a, matrices, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o, {workspace.get(), bytes},
+             stream);
   }
   const int64_t out_parts = plan.out_warpgroups ? parts_of(kOutputRows) : tiles,
                 at_once = plan.out_warpgroups ? plan.out_warps / 4 : plan.out_warps;

@@ -3,6 +3,7 @@
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
+#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/device_fused.h"
 #include "multilinear/triangle/kernels/gradients.h"
 #include "multilinear/triangle/row_sums.h"
@@ -151,7 +152,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   }
 
   void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
-  pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
+  if (own_contraction(n, shape.batch * hidden, limits)) {
+    contract_gradients(given, a.grad_o, grad_left, grad_right, stream);
+  } else {
+    pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
+  }
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;

@@ -1,0 +1,23 @@
+#pragma once
+// Arguments of contract_warpgroups.cu, for the host and for kernels.
+#include "cuda/kernels/tensor_map.h"
+
+namespace clebsch::triangle {
+
+/// Rows of a tile of the result; of its 256 columns or less each of two warpgroups has 64 rows.
+constexpr int kContractRows = 128;
+/// Inner indices of a slab: 128 bytes.
+constexpr int kContractSlab = 64;
+/// Buffers that a warp has for what it stores: 16 rows, a box of columns each.
+constexpr int kContractBuffers = 2;
+
+/// Of all tensors the first dimension is that of adjacent numbers, the last counts matrices.
+struct ContractArguments {
+  cuda::TensorMap a;  ///< boxes of (inner 64, 128 rows), or of (64 rows, inner 64) where it is turned
+  cuda::TensorMap b;  ///< the same with the columns of a tile
+  cuda::TensorMap c;  ///< boxes of (64 or 32 columns, 16 rows)
+  int row_tiles = 0, column_tiles = 0, slabs = 0;
+  int tiles = 0;  ///< of all matrices
+};
+
+}  // namespace clebsch::triangle
