@@ -237,8 +237,10 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     plan.normers) +
             embedded()[name]};
   };
+  cuda::CompileRequest prepare = source("prepare", false, 8, 1);
+  prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;
   return {
-      source("prepare", false, 8, 1),
+      prepare,
       source(plan.warpgroups ? "project_warpgroups"
              : plan.wide     ? "project_wide"
                              : "project",
@@ -246,10 +248,13 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
       source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
-void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
+void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const Allocate& allocate,
+                   cuda::Stream stream) {
+  FusedPlan plan = given_plan;
+  plan.weights = a.weights_number;
   const auto kernels =
-      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
-                                  plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights, plan.d,
+                                  plan.hidden, plan.out, plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;
@@ -261,7 +266,6 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   FusedArguments f;
   f.shape = a.shape;
   f.weights = a.weights;
-  f.weights_number = a.weights_number;
   f.mask = a.mask;
   f.left_factor = std::ldexp(1.0f, -left_exponent(a.precision, n));
   f.eps = static_cast<float>(a.eps);
@@ -301,7 +305,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
 
   const int64_t vectors = in_vectors(plan) + p_vectors(plan) + g_vectors(plan);
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
-  kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
+  kernels->prepare.launch((vectors + 255) / 256 + (biases + 1 + 7) / 8, 256, stream, f);
 
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int64_t multiprocessors = limits.multiprocessors;

@@ -18,6 +18,7 @@ bool has_warpgroups(const cuda::DeviceLimits& limits);
 struct FusedPlan {
   int operand = kBfloat16;  ///< number type of left, right and o
   int number = kFloat32;    ///< of x and out
+  int weights = kFloat32;   ///< of the weights, which fused_forward() sets
   int d = 0, hidden = 0, out = 0;
   bool gate_before = false;
   int mask_kind = kNoMask;
