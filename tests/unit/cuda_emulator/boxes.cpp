@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda_on_cpu.h"
+#include "module_image.h"
 #include "tensor_maps.h"
 
 extern "C" int cuTensorMapEncodeTiled(void* map, int type, uint32_t dimensions, void* address, const uint64_t* sizes,
@@ -38,13 +39,17 @@ extern "C" int cuTensorMapEncodeTiled(void* map, int type, uint32_t dimensions, 
 namespace emulated {
 namespace {
 
-char* shared_begin = nullptr;
+std::vector<char*> shared_of_blocks;
+std::vector<std::vector<char>> memory_of_clusters;
+/// Of the block whose thread runs.
+char* shared_memory() { return shared_of_blocks[emulated_rank]; }
 
 /// A box of a tensor and where it lies in shared memory.
 struct Box {
   clebsch::emulator::TensorMapWords map;
   int x, y, z;
   unsigned shared;
+  unsigned rank;  ///< of the block whose shared memory it is
 
   unsigned bytes() const { return 2 * map.box[0] * map.box[1] * map.box[2]; }
   /// Calls work(in shared memory, in global memory or null) for every number.
@@ -65,14 +70,14 @@ struct Box {
                                          matrix * static_cast<int64_t>(map.stride[1])
                                    : nullptr;
           const unsigned exchanged = at >> 7 & ((1u << map.line_bits) - 1);
-          work(shared_begin + (at ^ exchanged << 4), global);
+          work(shared_of_blocks[rank] + (at ^ exchanged << 4), global);
         }
       }
     }
   }
 };
-Box box_of(const void* map, int x, int y, int z, unsigned shared) {
-  Box box{{}, x, y, z, shared};
+Box box_of(const void* map, int x, int y, int z, unsigned shared, unsigned rank) {
+  Box box{{}, x, y, z, shared, rank};
   std::memcpy(&box.map, map, sizeof(box.map));
   if (shared % 128 != 0) emulated_fail("a box is not aligned to 128 bytes", 0);
   return box;
@@ -89,8 +94,9 @@ template <typename T>
 using Groups = std::deque<std::vector<T>>;
 template <typename T>
 Groups<T>& of_thread(std::vector<Groups<T>>& all) {
-  if (threadIdx.x >= all.size()) all.resize(threadIdx.x + 1);
-  Groups<T>& mine = all[threadIdx.x];
+  const size_t thread = emulated_rank * blockDim.x + threadIdx.x;
+  if (thread >= all.size()) all.resize(thread + 1);
+  Groups<T>& mine = all[thread];
   if (mine.empty()) mine.emplace_back();
   return mine;
 }
@@ -120,7 +126,7 @@ float operand(unsigned long long matrix, bool turned, unsigned outer, unsigned i
   const unsigned at = turned ? begin + outer / 64 * across + inner / 8 * down + inner % 8 * 128 + outer % 64 * 2
                              : begin + outer / 8 * down + outer % 8 * 128 + inner * 2;
   unsigned short bits;
-  std::memcpy(&bits, shared_begin + (at ^ (at >> 7 & 7u) << 4), 2);
+  std::memcpy(&bits, shared_memory() + (at ^ (at >> 7 & 7u) << 4), 2);
   return of_16bit(bits, brain);
 }
 
@@ -151,16 +157,28 @@ void multiply(const Product& p) {
 }  // namespace
 
 void begin_block_of_boxes(char* shared) {
-  shared_begin = shared;
+  shared_of_blocks.assign(1, shared);
   copies.clear();
   stores.clear();
   products.clear();
 }
 
-void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier) {
-  const Box box = box_of(map, x, y, z, to);
-  std::memset(shared_begin + to, 0xff, box.bytes());
-  copies.push_back({box, barrier});
+void begin_cluster(unsigned blocks, uint64_t seed) {
+  memory_of_clusters.resize(std::max<size_t>(blocks, memory_of_clusters.size()));
+  shared_of_blocks.clear();
+  for (unsigned rank = 0; rank < blocks; ++rank) {
+    memory_of_clusters[rank].assign(clebsch::emulator::kDynamicShared + 1024, static_cast<char>(0xff - seed % 2));
+    shared_of_blocks.push_back(memory_of_clusters[rank].data());
+  }
+}
+
+void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier, bool to_all) {
+  for (unsigned rank = 0; rank < shared_of_blocks.size(); ++rank) {
+    if (!to_all && rank != emulated_rank) continue;
+    const Box box = box_of(map, x, y, z, to, rank);
+    std::memset(shared_of_blocks[rank] + to, 0xff, box.bytes());
+    copies.push_back({box, barrier});
+  }
 }
 
 bool finish_a_copy(uint64_t random) {
@@ -172,12 +190,12 @@ bool finish_a_copy(uint64_t random) {
     static const char zero[2] = {};
     std::memcpy(to, from ? from : zero, 2);
   });
-  emulated_barrier_take(copy.barrier, copy.box.bytes());
+  emulated_barrier_take(copy.box.rank, copy.barrier, copy.box.bytes());
   return true;
 }
 
 void store_box(const void* map, int x, int y, int z, unsigned from) {
-  of_thread(stores).back().push_back(box_of(map, x, y, z, from));
+  of_thread(stores).back().push_back(box_of(map, x, y, z, from, emulated_rank));
 }
 void end_stores() { of_thread(stores).emplace_back(); }
 void await_stores(size_t most_open) {
@@ -213,7 +231,7 @@ void store_matrices(unsigned to, unsigned x, unsigned y, unsigned z, unsigned w,
   const char* slots = emulated_exchange(0xffffffffu, &to, sizeof(to), line);
   const unsigned pairs[4] = {x, y, z, w};
   const int g = lane() / 4, t = lane() % 4;
-  for (int i = 0; i < 4; ++i) std::memcpy(shared_begin + slot<unsigned>(slots, 8 * i + g) + 4 * t, &pairs[i], 4);
+  for (int i = 0; i < 4; ++i) std::memcpy(shared_memory() + slot<unsigned>(slots, 8 * i + g) + 4 * t, &pairs[i], 4);
 }
 
 }  // namespace emulated

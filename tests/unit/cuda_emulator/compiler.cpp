@@ -51,17 +51,25 @@ std::string without_assembly(std::string text) {
         {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
         {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
         {statement(R"(mbarrier\.init\.[^;]*;"[^;]*;)"), "emulated_barrier_begin(barrier, arrivals);"},
-        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, 0);"},
-        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, bytes);"},
+        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(emulated_rank, barrier, 0);"},
+        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"),
+         "emulated_barrier_arrive(emulated_rank, barrier, bytes);"},
         {statement(R"(cp\.async\.mbarrier\.arrive\.noinc\.[^;]*;"[^;]*;)"),
-         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(barrier, 0);"},
+         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(emulated_rank, barrier, 0);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier\.try_wait[\s\S]*?"memory"\);)"),
          "emulated_barrier_wait(barrier, parity, __LINE__); done = 1;"},
         {statement(R"(bar\.sync (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 1, __LINE__);"},
         {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
         {statement(R"(prefetch\.tensormap [^;]*;"[^;]*;)"), ";"},
+        {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*multicast::cluster [^;]*;"[^;]*;)"),
+         "emulated::copy_box(to, map, x, y, z, barrier, true);"},
         {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*;"[^;]*;)"),
-         "emulated::copy_box(to, map, x, y, z, barrier);"},
+         "emulated::copy_box(to, map, x, y, z, barrier, false);"},
+        {statement(R"(\{\\n\.reg \.b32 at;\\nmapa[\s\S]*?"memory"\);)"),
+         "emulated_barrier_arrive(static_cast<unsigned>(block), barrier, 0);"},
+        {statement(R"(fence\.mbarrier_init[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(barrier\.cluster\.arrive[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(barrier\.cluster\.wait[^;]*;"[^;]*;)"), "emulated_meet_cluster(__LINE__);"},
         {statement(R"(cp\.async\.bulk\.tensor\.3d\.global\.shared::cta[^;]*;"[^;]*;)"),
          "emulated::store_box(map, x, y, z, from);"},
         {statement(R"(cp\.async\.bulk\.commit_group;"[^;]*;)"), "emulated::end_stores();"},
@@ -133,7 +141,10 @@ std::string for_the_host(const std::string& text) {
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
   std::string wrappers =
       "extern \"C\" void emulated_begin_block(uint64_t seed) {"
-      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n";
+      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n"
+      // A source says so besides its kernels' __cluster_dims__.
+      "#ifndef CLEBSCH_CLUSTER_BLOCKS\n#define CLEBSCH_CLUSTER_BLOCKS 1\n#endif\n"
+      "extern \"C\" const unsigned emulated_cluster = CLEBSCH_CLUSTER_BLOCKS;\n";
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";

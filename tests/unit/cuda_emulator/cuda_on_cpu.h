@@ -22,6 +22,7 @@
 // Host spelling of what CUDA allows before and after a type.
 #define __restrict__ __restrict
 #define __grid_constant__
+#define __cluster_dims__(...)
 
 struct EmulatedIndex {
   unsigned x, y, z;
@@ -29,17 +30,20 @@ struct EmulatedIndex {
 
 extern "C" {
 extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
+extern unsigned emulated_rank;  ///< of the block in its cluster
 // Defined in engine.cpp.
 void emulated_meet_block(int line);
 void emulated_meet_some(int barrier, int threads, int line);
 /// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
 void emulated_meet_named(int barrier, int threads, int waits, int line);
 void emulated_meet_warp(unsigned mask, int line);
-/// mbarriers, by their addresses in shared memory. `bytes` of copies are still to come; a wait is for the end of the
-/// phase of a parity.
+/// All threads of a cluster's blocks.
+void emulated_meet_cluster(int line);
+/// mbarriers, by a block of the cluster and their addresses in shared memory. `bytes` of copies are still to come; a
+/// wait is for the end of the phase of a parity.
 void emulated_barrier_begin(unsigned address, int arrivals);
-void emulated_barrier_arrive(unsigned address, unsigned bytes);
-void emulated_barrier_take(unsigned address, unsigned bytes);
+void emulated_barrier_arrive(unsigned rank, unsigned address, unsigned bytes);
+void emulated_barrier_take(unsigned rank, unsigned address, unsigned bytes);
 void emulated_barrier_wait(unsigned address, unsigned parity, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
@@ -115,10 +119,12 @@ void await_groups(size_t most_open);
 
 // In boxes.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
 void begin_block_of_boxes(char* shared);
+/// Blocks of a cluster have shared memory of their own.
+void begin_cluster(unsigned blocks, uint64_t seed);
 /// cp.async.bulk.tensor: a box that begins at (x, y, z) of the tensor that a map describes (cuTensorMapEncodeTiled).
 /// What is copied into holds not-a-numbers until the copy ends, which is some time before somebody goes on who waits at
 /// the barrier; what is stored is read when its group is waited for.
-void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier);
+void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier, bool to_all);
 void store_box(const void* map, int x, int y, int z, unsigned from);
 void end_stores();
 void await_stores(size_t most_open);
