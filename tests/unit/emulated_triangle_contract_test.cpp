@@ -117,7 +117,7 @@ TEST(EmulatedTriangleContraction, SeveralTiles) {
   for (const auto& [a, b] : kLayouts) {
     compare({136, 2, a, b});
     compare({200, 2, a, b, kFloat16});
-    compare({256, 2, a, b});
+    compare({256, 3, a, b});
   }
 }
 
@@ -126,6 +126,8 @@ TEST(EmulatedTriangleContraction, SeveralColumnsOfTiles) {
   compare({304, 1, true, false, kFloat16});
   compare({320, 1, false, false});
   compare({264, 2, true, false});
+  compare({640, 1, false, true});
+  compare({520, 2, true, true});
 }
 
 }  // namespace

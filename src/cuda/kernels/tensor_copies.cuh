@@ -20,6 +20,30 @@ __device__ __forceinline__ void copy_box(unsigned to, const clebsch::cuda::Tenso
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
+/// The same into both blocks of a cluster of two, at the same place of each one's shared memory; the barrier there
+/// hears of it.
+__device__ __forceinline__ void copy_box_to_both(unsigned to, const clebsch::cuda::TensorMap* map, int x, int y, int z,
+                                                 unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
+      "%3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(static_cast<unsigned short>(3))
+      : "memory");
+}
+/// Arrives at the barrier at this place of a block of the cluster.
+__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, int block) {
+  asm volatile(
+      "{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+/// All threads of a cluster meet, and see what others wrote to shared memory, barriers too.
+__device__ __forceinline__ void meet_cluster() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 /// Begins to store a box, in the thread's group of stores that is open.
 __device__ __forceinline__ void store_box(const clebsch::cuda::TensorMap* map, int x, int y, int z, unsigned from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x),

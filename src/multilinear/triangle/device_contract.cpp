@@ -60,6 +60,9 @@ ContractPlan contract_plan(int number, int64_t n, bool turned_a, bool turned_b, 
   const int fixed = kAlignment + kWarps * kContractBuffers * kBoxRows * box * 2;
   plan.stages = static_cast<int>(
       std::min<int64_t>(kMostStages, (cuda::most_shared_per_block(limits) - fixed) / (stage + kBarriers)));
+  const int64_t row_tiles = parts_of(n, kContractRows);
+  plan.shares = row_tiles % 2 == 0 ? kSharesColumns : tiles % 2 == 0 ? kSharesRows : kSharesNothing;
+  if (option("CLEBSCH_TRIANGLE_PAIRS", 1) == 0) plan.shares = kSharesNothing;
   plan.head = option("CLEBSCH_TRIANGLE_HEAD", 2);
   plan.shared = fixed + plan.stages * (stage + kBarriers);
   return plan;
@@ -67,12 +70,12 @@ ContractPlan contract_plan(int number, int64_t n, bool turned_a, bool turned_b, 
 
 cuda::CompileRequest contract_source(const ContractPlan& plan) {
   const std::string name = "contract_warpgroups";
-  return {name,
-          fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D 64\n#define CLEBSCH_DV 64\n"
-                      "#define CLEBSCH_TURNED_A {}\n#define CLEBSCH_TURNED_B {}\n#define CLEBSCH_COLUMNS {}\n"
-                      "#define CLEBSCH_STAGES {}\n#define CLEBSCH_HEAD {}\n",
-                      plan.number, plan.turned_a ? 1 : 0, plan.turned_b ? 1 : 0, plan.columns, plan.stages, plan.head) +
-              embedded()[name]};
+  return {name, fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D 64\n#define CLEBSCH_DV 64\n"
+                            "#define CLEBSCH_TURNED_A {}\n#define CLEBSCH_TURNED_B {}\n#define CLEBSCH_COLUMNS {}\n"
+                            "#define CLEBSCH_STAGES {}\n#define CLEBSCH_HEAD {}\n#define CLEBSCH_SHARES {}\n",
+                            plan.number, plan.turned_a ? 1 : 0, plan.turned_b ? 1 : 0, plan.columns, plan.stages,
+                            plan.head, plan.shares) +
+                    embedded()[name]};
 }
 
 bool own_contraction(int64_t n, int64_t planes, const cuda::DeviceLimits& limits) {
@@ -89,20 +92,23 @@ void contract_planes(const PlaneProduct& p, const cuda::DeviceLimits& limits, cu
   const ContractPlan plan = contract_plan(p.number, p.n, p.transposed_a, !p.transposed_b, limits);
   const auto kernel =
       cuda::one_a_device<ContractKernel>([&] { return load(plan, limits.arch); }, plan.number, plan.turned_a,
-                                         plan.turned_b, plan.columns, plan.stages, plan.head);
+                                         plan.turned_b, plan.columns, plan.stages, plan.head, plan.shares);
   const auto boxes = [&](const void* data, int64_t plane, int columns, int rows) {
     return cuda::tensor_map({data, p.n, p.n, p.planes, p.pitch, plane, columns, rows});
   };
   ContractArguments a;
-  a.a = boxes(p.a, p.plane, 64, plan.turned_a ? kContractSlab : kContractRows);
-  a.b = boxes(p.b, p.plane, 64, plan.turned_b ? kContractSlab : plan.columns);
+  const int rows = kContractRows / (plan.shares == kSharesRows ? 2 : 1),
+            columns = plan.columns / (plan.shares == kSharesColumns ? 2 : 1);
+  a.a = boxes(p.a, p.plane, 64, plan.turned_a ? kContractSlab : rows);
+  a.b = boxes(p.b, p.plane, 64, plan.turned_b ? kContractSlab : columns);
   a.c = boxes(p.c, p.plane_of_c, plan.columns % 64 == 0 ? 64 : 32, 16);
-  a.row_tiles = static_cast<int>(parts_of(p.n, kContractRows));
-  a.column_tiles = static_cast<int>(parts_of(p.n, plan.columns));
+  a.row_tiles = static_cast<int>(parts_of(p.n, kContractRows)) / (plan.shares == kSharesColumns ? 2 : 1);
+  a.column_tiles = static_cast<int>(parts_of(p.n, plan.columns)) / (plan.shares == kSharesRows ? 2 : 1);
   a.slabs = static_cast<int>(parts_of(p.n, kContractSlab));
   a.tiles = static_cast<int>(p.planes) * a.row_tiles * a.column_tiles;
   constexpr int kThreads = 288;
-  kernel->launch(std::min(a.tiles, limits.multiprocessors), kThreads, stream, a);
+  const int together = plan.shares == kSharesNothing ? 1 : 2;
+  kernel->launch(std::min(a.tiles, limits.multiprocessors / together) * together, kThreads, stream, a);
 }
 
 void contract_gradients(const DeviceArguments& given, const void* grad_o, void* grad_left, void* grad_right,

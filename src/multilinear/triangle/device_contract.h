@@ -27,6 +27,7 @@ struct ContractPlan {
   bool turned_a = false, turned_b = false;  ///< the operand lies by rows of the inner index
   int columns = 0;                          ///< of a tile
   int stages = 0;                           ///< slabs in shared memory
+  int shares = 0;                           ///< what two blocks bring for each other (contract.h)
   int head = 0;                             ///< slabs that the first warpgroup is ahead of the second
   int shared = 0;                           ///< bytes of a block
 };

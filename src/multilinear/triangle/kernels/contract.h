@@ -12,12 +12,18 @@ constexpr int kContractSlab = 64;
 constexpr int kContractBuffers = 2;
 
 /// Of all tensors the first dimension is that of adjacent numbers, the last counts matrices.
+/// What two blocks of a cluster bring for each other: nothing (then they are no cluster), the columns of a tile for two
+/// tiles of rows, the rows for two tiles of columns.
+constexpr int kSharesNothing = 0, kSharesColumns = 1, kSharesRows = 2;
+
 struct ContractArguments {
-  cuda::TensorMap a;  ///< boxes of (inner 64, 128 rows), or of (64 rows, inner 64) where it is turned
-  cuda::TensorMap b;  ///< the same with the columns of a tile
-  cuda::TensorMap c;  ///< boxes of (64 or 32 columns, 16 rows)
-  int row_tiles = 0, column_tiles = 0, slabs = 0;
-  int tiles = 0;  ///< of all matrices
+  cuda::TensorMap
+      a;  ///< boxes of (inner 64, 128 rows or their half where they are shared), or, turned, (64 rows, inner 64)
+  cuda::TensorMap b;                    ///< the same with the columns of a tile
+  cuda::TensorMap c;                    ///< boxes of (64 or 32 columns, 16 rows)
+  int row_tiles = 0, column_tiles = 0;  ///< of a matrix; of two that share something one is counted
+  int tiles = 0;                        ///< of all matrices, counted so
+  int slabs = 0;
 };
 
 }  // namespace clebsch::triangle
