@@ -57,7 +57,7 @@ TEST(TriangleKernels, ContractionCompilesWithoutSpills) {
                         Case{kBfloat16, 20, true, true, 32}, Case{kBfloat16, 60, false, false, 64},
                         Case{kBfloat16, 90, false, true, 96}, Case{kBfloat16, 128, false, false, 128}}) {
     SCOPED_TRACE(::testing::Message() << c.n << " " << c.turned_a << c.turned_b);
-    const ContractPlan plan = contract_plan(c.number, c.n, c.turned_a, c.turned_b, limits);
+    const ContractPlan plan = contract_plan(c.number, c.n, 128, c.turned_a, c.turned_b, limits);
     EXPECT_EQ(plan.columns, c.columns);
     EXPECT_GE(plan.stages, 4);
     EXPECT_LE(plan.shared, cuda::most_shared_per_block(limits));

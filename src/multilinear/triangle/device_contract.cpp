@@ -46,7 +46,8 @@ constexpr Measured kMeasured[] = {{0, true}};
 
 }  // namespace
 
-ContractPlan contract_plan(int number, int64_t n, bool turned_a, bool turned_b, const cuda::DeviceLimits& limits) {
+ContractPlan contract_plan(int number, int64_t n, int64_t planes, bool turned_a, bool turned_b,
+                           const cuda::DeviceLimits& limits) {
   constexpr int64_t kMostColumns = 256, kStep = 32, kMostStages = 8;
   constexpr int kAlignment = 1024, kBarriers = 16, kBlock = 64 * 128, kWarps = 8, kBoxRows = 16;
   ContractPlan plan;
@@ -63,6 +64,17 @@ ContractPlan contract_plan(int number, int64_t n, bool turned_a, bool turned_b, 
   const int64_t row_tiles = parts_of(n, kContractRows);
   plan.shares = row_tiles % 2 == 0 ? kSharesColumns : tiles % 2 == 0 ? kSharesRows : kSharesNothing;
   if (option("CLEBSCH_TRIANGLE_PAIRS", 1) == 0) plan.shares = kSharesNothing;
+  // The last round takes the time of the parts that a block has of it.
+  const int64_t together = plan.shares == kSharesNothing ? 1 : 2, blocks = limits.multiprocessors / together,
+                last = planes * row_tiles * tiles / together % blocks;
+  const auto time_of_last = [&](int64_t split) {
+    return static_cast<double>(parts_of(last * split, blocks)) / static_cast<double>(split);
+  };
+  for (int split = 2; split <= plan.columns / box; ++split) {
+    const bool whole = plan.columns % (split * box) == 0;
+    if (whole && time_of_last(split) < time_of_last(plan.split)) plan.split = split;
+  }
+  if (option("CLEBSCH_TRIANGLE_SPLIT", 1) == 0) plan.split = 1;
   plan.head = option("CLEBSCH_TRIANGLE_HEAD", 2);
   plan.shared = fixed + plan.stages * (stage + kBarriers);
   return plan;
@@ -72,9 +84,10 @@ cuda::CompileRequest contract_source(const ContractPlan& plan) {
   const std::string name = "contract_warpgroups";
   return {name, fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D 64\n#define CLEBSCH_DV 64\n"
                             "#define CLEBSCH_TURNED_A {}\n#define CLEBSCH_TURNED_B {}\n#define CLEBSCH_COLUMNS {}\n"
-                            "#define CLEBSCH_STAGES {}\n#define CLEBSCH_HEAD {}\n#define CLEBSCH_SHARES {}\n",
+                            "#define CLEBSCH_STAGES {}\n#define CLEBSCH_HEAD {}\n#define CLEBSCH_SHARES {}\n"
+                            "#define CLEBSCH_SPLIT {}\n",
                             plan.number, plan.turned_a ? 1 : 0, plan.turned_b ? 1 : 0, plan.columns, plan.stages,
-                            plan.head, plan.shares) +
+                            plan.head, plan.shares, plan.split) +
                     embedded()[name]};
 }
 
@@ -89,26 +102,29 @@ bool own_contraction(int64_t n, int64_t planes, const cuda::DeviceLimits& limits
 }
 
 void contract_planes(const PlaneProduct& p, const cuda::DeviceLimits& limits, cuda::Stream stream) {
-  const ContractPlan plan = contract_plan(p.number, p.n, p.transposed_a, !p.transposed_b, limits);
+  const ContractPlan plan = contract_plan(p.number, p.n, p.planes, p.transposed_a, !p.transposed_b, limits);
   const auto kernel =
       cuda::one_a_device<ContractKernel>([&] { return load(plan, limits.arch); }, plan.number, plan.turned_a,
-                                         plan.turned_b, plan.columns, plan.stages, plan.head, plan.shares);
+                                         plan.turned_b, plan.columns, plan.stages, plan.head, plan.shares, plan.split);
   const auto boxes = [&](const void* data, int64_t plane, int columns, int rows) {
     return cuda::tensor_map({data, p.n, p.n, p.planes, p.pitch, plane, columns, rows});
   };
   ContractArguments a;
   const int rows = kContractRows / (plan.shares == kSharesRows ? 2 : 1),
             columns = plan.columns / (plan.shares == kSharesColumns ? 2 : 1);
+  const int narrow = plan.turned_b ? kContractSlab : columns / plan.split;
   a.a = boxes(p.a, p.plane, 64, plan.turned_a ? kContractSlab : rows);
   a.b = boxes(p.b, p.plane, 64, plan.turned_b ? kContractSlab : columns);
+  a.narrow_b = boxes(p.b, p.plane, 64, narrow);
   a.c = boxes(p.c, p.plane_of_c, plan.columns % 64 == 0 ? 64 : 32, 16);
   a.row_tiles = static_cast<int>(parts_of(p.n, kContractRows)) / (plan.shares == kSharesColumns ? 2 : 1);
   a.column_tiles = static_cast<int>(parts_of(p.n, plan.columns)) / (plan.shares == kSharesRows ? 2 : 1);
   a.slabs = static_cast<int>(parts_of(p.n, kContractSlab));
   a.tiles = static_cast<int>(p.planes) * a.row_tiles * a.column_tiles;
   constexpr int kThreads = 288;
-  const int together = plan.shares == kSharesNothing ? 1 : 2;
-  kernel->launch(std::min(a.tiles, limits.multiprocessors / together) * together, kThreads, stream, a);
+  const int together = plan.shares == kSharesNothing ? 1 : 2, blocks = limits.multiprocessors / together;
+  a.whole_tiles = plan.split == 1 ? a.tiles : a.tiles / blocks * blocks;
+  kernel->launch(std::min(plan.split * a.tiles, blocks) * together, kThreads, stream, a);
 }
 
 void contract_gradients(const DeviceArguments& given, const void* grad_o, void* grad_left, void* grad_right,

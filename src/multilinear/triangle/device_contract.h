@@ -27,11 +27,13 @@ struct ContractPlan {
   bool turned_a = false, turned_b = false;  ///< the operand lies by rows of the inner index
   int columns = 0;                          ///< of a tile
   int stages = 0;                           ///< slabs in shared memory
+  int split = 1;                            ///< parts that a tile of the last round comes in
   int shares = 0;                           ///< what two blocks bring for each other (contract.h)
   int head = 0;                             ///< slabs that the first warpgroup is ahead of the second
   int shared = 0;                           ///< bytes of a block
 };
-ContractPlan contract_plan(int number, int64_t n, bool turned_a, bool turned_b, const cuda::DeviceLimits& limits);
+ContractPlan contract_plan(int number, int64_t n, int64_t planes, bool turned_a, bool turned_b,
+                           const cuda::DeviceLimits& limits);
 cuda::CompileRequest contract_source(const ContractPlan& plan);
 
 /// Whether products of `planes` n x n matrices are the kernel's: on compute capability 9.0, with a driver that makes

@@ -20,9 +20,11 @@ struct ContractArguments {
   cuda::TensorMap
       a;  ///< boxes of (inner 64, 128 rows or their half where they are shared), or, turned, (64 rows, inner 64)
   cuda::TensorMap b;                    ///< the same with the columns of a tile
+  cuda::TensorMap narrow_b;             ///< with those of a tile of the last round
   cuda::TensorMap c;                    ///< boxes of (64 or 32 columns, 16 rows)
   int row_tiles = 0, column_tiles = 0;  ///< of a matrix; of two that share something one is counted
   int tiles = 0;                        ///< of all matrices, counted so
+  int whole_tiles = 0;                  ///< of them those of full rounds; the others come in parts
   int slabs = 0;
 };
 

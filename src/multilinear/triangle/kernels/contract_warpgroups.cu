@@ -1,7 +1,8 @@
 // c = a b for a batch of matrices of 16-bit numbers, sums in 32 bits, on the tensor cores of compute capability 9.0.
 // Compiled with CLEBSCH_NUMBER, 2 (half) or 3 (bfloat16), CLEBSCH_TURNED_A and _B, whether the operand lies by rows of
 // the inner index, CLEBSCH_COLUMNS of a tile, a multiple of 32 up to 256, CLEBSCH_STAGES of the ring of slabs, and
-// CLEBSCH_HEAD, slabs that the first warpgroup is ahead of the second, and CLEBSCH_SHARES (contract.h).
+// CLEBSCH_HEAD, slabs that the first warpgroup is ahead of the second, CLEBSCH_SHARES (contract.h), and
+// CLEBSCH_SPLIT, parts of a tile's columns that are tiles of their own in the last round, which is seldom full.
 //
 // A block stays and takes tiles of 128 rows. One thread brings slabs of 64 inner indices by tensor copies, and is as
 // far ahead as the ring allows, over the ends of tiles too. Two warpgroups have 64 rows each. The first is ahead, so
@@ -27,6 +28,7 @@
 #define CLEBSCH_STAGES 4
 #define CLEBSCH_HEAD 2
 #define CLEBSCH_SHARES 1
+#define CLEBSCH_SPLIT 4
 #endif
 #if CLEBSCH_SHARES
 #define CLEBSCH_CLUSTER_BLOCKS 2
@@ -41,13 +43,17 @@ constexpr int kTurnedA = CLEBSCH_TURNED_A, kTurnedB = CLEBSCH_TURNED_B, kColumns
               kStages = CLEBSCH_STAGES, kHead = CLEBSCH_HEAD, kShares = CLEBSCH_SHARES;
 constexpr int kTogether = kShares == kSharesNothing ? 1 : 2;  ///< blocks that share something
 constexpr int kGroups = kContractRows / 64, kWarps = 4 * kGroups, kThreads = 32 * (kWarps + 1);
-constexpr int kBlock = 64 * 128;  ///< bytes of 64 rows of 64 numbers
-constexpr int kColumnBlocks = (kColumns + 63) / 64;
-constexpr int kBytesOfA = kGroups * kBlock, kBytesOfB = kTurnedB ? kColumnBlocks * kBlock : kColumns * 128;
-constexpr int kStageBytes = kBytesOfA + kBytesOfB;
+constexpr int kBlock = 64 * 128;                   ///< bytes of 64 rows of 64 numbers
+constexpr int kNarrow = kColumns / CLEBSCH_SPLIT;  ///< columns of a tile of the last round
+/// Bytes of a slab of so many columns.
+__host__ __device__ constexpr int bytes_of_b(int columns) {
+  return kTurnedB ? (columns + 63) / 64 * kBlock : columns * 128;
+}
+constexpr int kBytesOfA = kGroups * kBlock, kStageBytes = kBytesOfA + bytes_of_b(kColumns);
 constexpr int kBoxColumns = kColumns % 64 == 0 ? 64 : 32, kBoxBytes = 16 * 2 * kBoxColumns;
 constexpr int kStoresAt = kStages * kStageBytes, kBarriersAt = kStoresAt + kWarps * kContractBuffers * kBoxBytes;
 static_assert(kColumns % 32 == 0 && kColumns <= 256 && kStageBytes % 1024 == 0, "whole lines of eight rows");
+static_assert(kNarrow * CLEBSCH_SPLIT == kColumns && kNarrow % kBoxColumns == 0, "whole boxes");
 
 /// The kernel after this one may begin.
 __device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
@@ -69,12 +75,12 @@ struct Place {
   }
 };
 
-/// Where a tile lies, of those of blocks that share something this block's. Tiles of a matrix follow each other by 16
+/// Where a tile lies; of tiles of blocks that share something this block's. Tiles of a matrix follow each other by 16
 /// tiles of rows of a column: what blocks work on at the same time is about as wide as high, and comes from memory
 /// once.
 struct Tile {
   int matrix, row, column;
-  __device__ __forceinline__ Tile(const ContractArguments& a, int tile) {
+  __device__ __forceinline__ Tile(const ContractArguments& a, int tile, int part = 0) {
     constexpr int kHigh = kShares == kSharesColumns ? 8 : 16;
     const int of_matrix = a.row_tiles * a.column_tiles, block = blockIdx.x % kTogether;
     matrix = tile / of_matrix;
@@ -84,8 +90,21 @@ struct Tile {
     row = (first + in_part % high) * kContractRows;
     if (kShares == kSharesColumns) row = 2 * row + block * kContractRows;
     if (kShares == kSharesRows) column = 2 * column + block * kColumns;
+    column += part * kNarrow;
   }
 };
+
+/// Calls whole(tile) for this block's tiles, then narrow(tile) for those of the last round. Any grid of whole clusters.
+template <typename Whole, typename Narrow>
+__device__ __forceinline__ void each_tile(const ContractArguments& a, const Whole& whole, const Narrow& narrow) {
+  const int begin = static_cast<int>(blockIdx.x) / kTogether, step = static_cast<int>(gridDim.x) / kTogether;
+  for (int at = begin; at < a.whole_tiles; at += step) whole(Tile(a, at));
+  if constexpr (CLEBSCH_SPLIT > 1) {
+    for (int at = begin; at < (a.tiles - a.whole_tiles) * CLEBSCH_SPLIT; at += step) {
+      narrow(Tile(a, a.whole_tiles + at / CLEBSCH_SPLIT, at % CLEBSCH_SPLIT));
+    }
+  }
+}
 
 /// Brings this block's part of a slab of one operand, kLines rows or columns from `first` on: all of it, or half of it
 /// for both blocks.
@@ -116,31 +135,52 @@ __device__ __forceinline__ void store_matrices(unsigned to, unsigned x, unsigned
                : "memory");
 }
 
-/// Products and stores of a warp of the two warpgroups, tiles begin, begin + step ..
-__device__ __forceinline__ void multiply(const ContractArguments& a, unsigned shared, int warp, int lane, int begin,
-                                         int step) {
-  const int group = warp / 4;
-  // A step of 16 inner indices is 16 numbers of a row, or 16 rows.
-  constexpr int kStepOfA = (kTurnedA ? 16 * 128 : 32) / 16, kStepOfB = (kTurnedB ? 16 * 128 : 32) / 16;
-  const unsigned long long first_a = matrix_at(shared + group * kBlock, kBlock),
-                           first_b = matrix_at(shared + kBytesOfA, kBlock);
-  const unsigned there = shared + kBarriersAt, used = there + 8 * kStages,
-                 stores = shared + kStoresAt + warp * kContractBuffers * kBoxBytes;
-  float sums[kColumns / 2];
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
-  // Tells those who bring that this warp has used a slab.
-  const auto give_back = [&](unsigned barrier) {
+/// Brings the slabs of tiles; one thread.
+struct Bringer {
+  const ContractArguments& a;
+  unsigned shared, there, used;
+  Place place;
+
+  template <int kWidth>
+  __device__ __forceinline__ void bring_tile(const Tile& tile) {
+    for (int slab = 0; slab < a.slabs; ++slab) {
+      const unsigned barrier = there + 8 * place.at, of_a = shared + place.at * kStageBytes;
+      const int inner = slab * kContractSlab;
+      barrier_wait(used + 8 * place.at, place.parity ^ 1);  // the ring begins as used
+      barrier_expect(barrier, kBytesOfA + bytes_of_b(kWidth));
+      bring<kTurnedA, kShares == kSharesRows, kContractRows>(of_a, &a.a, tile.row, inner, tile.matrix, barrier);
+      bring<kTurnedB, kShares == kSharesColumns, kWidth>(of_a + kBytesOfA, kWidth == kColumns ? &a.b : &a.narrow_b,
+                                                         tile.column, inner, tile.matrix, barrier);
+      place.next();
+    }
+  }
+};
+
+/// Products and stores of a warp of the two warpgroups.
+struct Multiplier {
+  const ContractArguments& a;
+  unsigned shared, there, used, stores;
+  int warp, lane;
+  bool waits = kHead > 0;  ///< the second warpgroup for the first
+  int boxes = 0;           ///< that were stored
+  Place place;
+
+  /// Tells those who bring that this warp has used a slab.
+  __device__ __forceinline__ void give_back(unsigned barrier) const {
     if (kTogether == 1) {
       if (lane == 0) barrier_arrive(barrier);
     } else {
       if (lane < kTogether) barrier_arrive_at(barrier, lane);
     }
-  };
-  Place place;
-  int boxes = 0;  // that this warp has stored
-  bool waits = kHead > 0;
-  for (int at = begin; at < a.tiles; at += step) {
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void multiply_tile(const Tile& tile, float (&sums)[kCount]) {
+    // A step of 16 inner indices is 16 numbers of a row, or 16 rows.
+    constexpr int kStepOfA = (kTurnedA ? 16 * 128 : 32) / 16, kStepOfB = (kTurnedB ? 16 * 128 : 32) / 16;
+    const int group = warp / 4;
+    const unsigned long long first_a = matrix_at(shared + group * kBlock, kBlock),
+                             first_b = matrix_at(shared + kBytesOfA, kBlock);
     if (waits && group == 1) asm volatile("bar.sync 1, 256;" ::: "memory");
     unsigned last = 0;
 #pragma unroll 1
@@ -151,8 +191,7 @@ __device__ __forceinline__ void multiply(const ContractArguments& a, unsigned sh
       begin_products();
 #pragma unroll
       for (int part = 0; part < kContractSlab / 16; ++part) {
-        TileProduct<kTurnedA, kTurnedB, kColumns / 2>::add(sums, of_a + part * kStepOfA, of_b + part * kStepOfB,
-                                                           slab + part);
+        TileProduct<kTurnedA, kTurnedB, kCount>::add(sums, of_a + part * kStepOfA, of_b + part * kStepOfB, slab + part);
       }
       end_products();
       await_products<1>();
@@ -165,9 +204,8 @@ __device__ __forceinline__ void multiply(const ContractArguments& a, unsigned sh
     await_products<0>();
     give_back(last);
     hold(sums);
-    const Tile tile(a, at);
 #pragma unroll
-    for (int box = 0; box < kColumns / kBoxColumns; ++box) {
+    for (int box = 0; box < 2 * kCount / kBoxColumns; ++box) {
       // Of 16-byte parts of a line of 128 bytes, which is one row or two, part c is at c ^ line % 8 or c ^ line % 4.
       const unsigned to = stores + boxes % kContractBuffers * kBoxBytes;
       const int row = lane % 16, line = kBoxColumns == 64 ? row % 8 : row / 2 % 4;
@@ -189,17 +227,19 @@ __device__ __forceinline__ void multiply(const ContractArguments& a, unsigned sh
       ++boxes;
     }
   }
-  if (lane == 0) await_stores();
+};
+template <int kCount>
+__device__ __forceinline__ void clear(float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
 }
 
-/// Any grid, of whole clusters.
 extern "C" CLEBSCH_CLUSTER __global__ void __launch_bounds__(kThreads, 1)
     contract_warpgroups(const __grid_constant__ ContractArguments a) {
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const unsigned shared = shared_address(base), there = shared + kBarriersAt, used = there + 8 * kStages;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int begin = static_cast<int>(blockIdx.x) / kTogether, step = static_cast<int>(gridDim.x) / kTogether;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_begin(there + 8 * stage, 1);
@@ -216,24 +256,21 @@ extern "C" CLEBSCH_CLUSTER __global__ void __launch_bounds__(kThreads, 1)
       fetch_map(&a.b);
       fetch_map(&a.c);
       await_kernel_before();
-      Place place;
-      for (int at = begin; at < a.tiles; at += step) {
-        const Tile tile(a, at);
-        for (int slab = 0; slab < a.slabs; ++slab) {
-          const unsigned barrier = there + 8 * place.at, of_a = shared + place.at * kStageBytes;
-          const int inner = slab * kContractSlab;
-          barrier_wait(used + 8 * place.at, place.parity ^ 1);  // the ring begins as used
-          barrier_expect(barrier, kStageBytes);
-          bring<kTurnedA, kShares == kSharesRows, kContractRows>(of_a, &a.a, tile.row, inner, tile.matrix, barrier);
-          bring<kTurnedB, kShares == kSharesColumns, kColumns>(of_a + kBytesOfA, &a.b, tile.column, inner, tile.matrix,
-                                                               barrier);
-          place.next();
-        }
-      }
+      Bringer bringer{a, shared, there, used, {}};
+      each_tile(
+          a, [&](const Tile& tile) { bringer.bring_tile<kColumns>(tile); },
+          [&](const Tile& tile) { bringer.bring_tile<kNarrow>(tile); });
     }
     __syncwarp();
   } else {
-    multiply(a, shared, warp, lane, begin, step);
+    Multiplier multiplier{a, shared, there, used, shared + kStoresAt + warp * kContractBuffers * kBoxBytes, warp, lane};
+    float sums[kColumns / 2], narrow[kNarrow / 2];
+    clear(sums);
+    clear(narrow);
+    each_tile(
+        a, [&](const Tile& tile) { multiplier.multiply_tile(tile, sums); },
+        [&](const Tile& tile) { multiplier.multiply_tile(tile, narrow); });
+    if (lane == 0) await_stores();
   }
   // The other block tells this one what it has used.
   if (kTogether > 1) meet_cluster();
