@@ -30,19 +30,21 @@ __device__ __forceinline__ void copy_box_to_both(unsigned to, const clebsch::cud
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(static_cast<unsigned short>(3))
       : "memory");
 }
-/// Arrives at the barrier at this place of a block of the cluster.
+/// Arrives at the barrier at this place of a block of the cluster. What was read before by products needs no more order
+/// than this; with .release.cluster a fence of the whole GPU stands before it, which takes longer than a slab's
+/// products.
 __device__ __forceinline__ void barrier_arrive_at(unsigned barrier, int block) {
   asm volatile(
       "{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(barrier),
       "r"(block)
       : "memory");
 }
-/// All threads of a cluster meet, and see what others wrote to shared memory, barriers too.
+/// All threads of a cluster meet, and see barriers that were begun. Relaxed, as barrier_arrive_at.
 __device__ __forceinline__ void meet_cluster() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 /// Begins to store a box, in the thread's group of stores that is open.
 __device__ __forceinline__ void store_box(const clebsch::cuda::TensorMap* map, int x, int y, int z, unsigned from) {

@@ -57,11 +57,8 @@ static_assert(kNarrow * CLEBSCH_SPLIT == kColumns && kNarrow % kBoxColumns == 0,
 
 /// The kernel after this one may begin.
 __device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-/// What the kernels before this one wrote is there, for copies too, and they read no more.
-__device__ __forceinline__ void await_kernel_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
-}
+/// What the kernels before this one wrote is there, and they read no more.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// The place in the ring, and how often it came round.
 struct Place {
