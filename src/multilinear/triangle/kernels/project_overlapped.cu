@@ -187,12 +187,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
     Ring<kBuffers> ring;
     Target before, target;
-    Kept kept;
+    Kept kept{};
     const auto mask_at = [&](int buffer) -> const MaskOfPart& {
       return *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + buffer * kMaskBytes);
     };
     int buffer_before = 0;
-    kept.read(mask_at(0));  // of nobody: nothing is stored yet
     // Tells that this warp needs a part's rows and mask no more. Every lane reads the mask, and one lane tells.
     const auto give_back = [&](int buffer, bool gives) {
       __syncwarp();
