@@ -241,6 +241,14 @@ struct RowsCopied : RowsOfWarp<4> {
     for (int turn = 0; turn < kTurns; ++turn) {
       float v[kUnits][8], sum;
       get(v, kBySums ? &sum : nullptr);
+      if (kBySums) {
+        normalise_summed<kUnits, 4>(v, sum, a.eps);
+      } else {
+        normalise<kUnits, 4>(v, kUnits, a.eps);
+      }
+      // Only here: the norm's exchanges need all that was read, so it is in registers. Nothing else says so, a warp's
+      // barrier does not wait for reads under way, and a copy overtook some of them.
+      __syncwarp();
       const int ahead = turn + kSlots;
       if (ahead < kTurns) {
         ask(a, part, ahead, ring.at);
@@ -249,12 +257,7 @@ struct RowsCopied : RowsOfWarp<4> {
       }
       ring.next();
       const int row = first_row() + kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
-      if (kBySums) {
-        normalise_summed<kUnits, 4>(v, sum, a.eps);
-        write_normed<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v);
-      } else {
-        write_rows<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v, a.eps);
-      }
+      write_normed<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v);
     }
   }
 };
