@@ -71,6 +71,7 @@ struct Case {
   bool incoming = false, gate_before = false;
   int mask = kNoMask;
   bool biases = false, cauchy = false, norms = true;
+  bool warpgroups = false;  ///< the kernels of compute capability 9.0
 };
 
 /// A tensor of a case as numbers and in memory.
@@ -217,8 +218,10 @@ void compare(const Case& c) {
   a.left = left.get();
   a.right = right.get();
   a.o = o.get();
-  auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind, cuda::device_limits(0));
+  auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind,
+                         c.warpgroups ? cuda::limits_of_architecture(90) : cuda::device_limits(0));
   ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->warpgroups, c.warpgroups);
   fused_forward(*plan, a, allocate, nullptr);
 
   // A rounding of 16 bits is a relative 2^-9 (bfloat16) or 2^-12 (half) at most, three parts of ten in the mean.
@@ -283,6 +286,25 @@ TEST(EmulatedTriangle, SizesOfModels) {
 TEST(EmulatedTriangle, CauchyRows) {
   compare({kFloat32, kHalf, 1, 12, 128, 32, 128, false, true, kNoMask, false, true});
   compare({kFloat32, kBrain, 1, 6, 384, 32, 384, true, true, kByteMask, false, true});
+}
+
+Case with_warpgroups(Case c) {
+  c.warpgroups = true;
+  return c;
+}
+
+/// Products and epilogues of a warpgroup overlap where all weights are in shared memory.
+TEST(EmulatedTriangle, Warpgroups) {
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 48, 128, 128, 128, false, false, kByteMask, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 2, 13, 128, 128, 128, true, false, kNoMask, true}));
+  compare(with_warpgroups({kFloat16, kHalf, 1, 48, 64, 64, 64, true, false, kNumberMask, true}));  // parts in turn
+  compare(with_warpgroups({kFloat32, kHalf, 1, 16, 128, 128, 128, false, true, kNumberMask, false, true}));
+}
+
+/// Weights in a ring, gates that are stored, and sets of channels in turn.
+TEST(EmulatedTriangle, WarpgroupsInTurn) {
+  compare(with_warpgroups({kFloat32, kHalf, 1, 12, 384, 128, 384, false, true, kByteMask, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 32, 64, false, false, kByteMask, true}));
 }
 
 TEST(EmulatedTriangle, PlansOfOtherShapes) {

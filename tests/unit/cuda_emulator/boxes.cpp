@@ -83,9 +83,12 @@ Box box_of(const void* map, int x, int y, int z, unsigned shared, unsigned rank)
   return box;
 }
 
+/// Of a box, or of so many bytes from an address on.
 struct Copy {
   Box box;
   unsigned barrier;
+  const void* from = nullptr;
+  unsigned bytes = 0;
 };
 std::vector<Copy> copies;
 
@@ -181,11 +184,24 @@ void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrie
   }
 }
 
+void copy_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    emulated_fail("a bulk copy of what is no multiple of 16 bytes", 0);
+  }
+  std::memset(shared_memory() + to, 0xff, bytes);
+  copies.push_back({{{}, 0, 0, 0, to, emulated_rank}, barrier, from, bytes});
+}
+
 bool finish_a_copy(uint64_t random) {
   if (copies.empty()) return false;
   const size_t at = random % copies.size();
   const Copy copy = copies[at];
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(at));
+  if (copy.from) {
+    std::memcpy(shared_of_blocks[copy.box.rank] + copy.box.shared, copy.from, copy.bytes);
+    emulated_barrier_take(copy.box.rank, copy.barrier, copy.bytes);
+    return true;
+  }
   copy.box.each([](char* to, const char* from) {
     static const char zero[2] = {};
     std::memcpy(to, from ? from : zero, 2);

@@ -125,6 +125,8 @@ void begin_cluster(unsigned blocks, uint64_t seed);
 /// What is copied into holds not-a-numbers until the copy ends, which is some time before somebody goes on who waits at
 /// the barrier; what is stored is read when its group is waited for.
 void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier, bool to_all);
+/// cp.async.bulk: adjacent bytes.
+void copy_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier);
 void store_box(const void* map, int x, int y, int z, unsigned from);
 void end_stores();
 void await_stores(size_t most_open);

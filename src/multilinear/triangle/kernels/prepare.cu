@@ -87,6 +87,14 @@ __device__ __forceinline__ Row set_row(const FusedArguments& a, int set, int hal
   return of_group;
 }
 
+/// Row `row` (0 to 63) of a unit of project_overlapped.cu: of 16 rows eight channels' projections, then their gates.
+__device__ __forceinline__ Row unit_row(const FusedArguments& a, int unit, int row) {
+  const int channel = 32 * unit + 8 * (row / 16) + row % 8;
+  Row of_group = in_row(a, channel / 16, row / 8 % 2, channel % 16);
+  of_group.factor = 0.5f;
+  return of_group;
+}
+
 /// With the gate before the projection the norm's weights act between them.
 __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
   const Weights& w = a.weights;
@@ -96,7 +104,7 @@ __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
           kBefore ? nullptr : w.norm_out_bias,
           row,
           kH,
-          1.0f};
+          kHalved ? 0.5f : 1.0f};
 }
 
 /// First operand: rows g and g + 8 of 16 channels.
@@ -130,9 +138,9 @@ __device__ __forceinline__ uint4 place_vector(const FusedArguments& a, int at, i
 /// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
 __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
   constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
-  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8;
-  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row),
-                    64 * (matrix / 2 % kBlocks) + 8 * (at % 8 ^ row % 8));
+  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8, columns = 8 * (at % 8 ^ row % 8);
+  if (kOverlapped) return out_vector(a, unit_row(a, matrix / kBlocks, row), 64 * (matrix % kBlocks) + columns);
+  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row), 64 * (matrix / 2 % kBlocks) + columns);
 }
 
 /// The vectors, a thread each, then the biases and the norm of o, a warp each. Grid: as many threads, 256 a block,
@@ -169,7 +177,9 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   Row row;
   float* to = nullptr;
   if (at < kInBiases) {
-    row = kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64) : in_row(a, at / 32, at / 16 % 2, at % 16);
+    row = kOverlapped   ? unit_row(a, at / 64, at % 64)
+          : kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64)
+                        : in_row(a, at / 32, at / 16 % 2, at % 16);
     to = a.in_bias + at;
   } else if ((at -= kInBiases) < kOut) {
     row = p_row(a, at);
