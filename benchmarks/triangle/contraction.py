@@ -82,8 +82,8 @@ def forward(n: int, direction: str, dtype: torch.dtype, ways: list[str]) -> None
             apart = error_of(found, first.double())[0]
             same = all(torch.equal(found, call()) for _ in range(5))
             parts = ", ".join(f"{name} {value:.1f}" for name, value in sorted(kernels_of(call, 10).items()))
-            print(f"n {n:5d} {direction} {way:32s} error {error:.1e}, from the first {apart:.1e}, same bits {same}, graph "
-                  f"{replayed(call):8.1f} us: {parts}", flush=True)  # fmt: skip
+            print(f"n {n:5d} {direction} {way:32s} error {error:.1e}, from the first {apart:.1e}, same bits {same}, "
+                  f"graph {replayed(call):8.1f} us: {parts}", flush=True)  # fmt: skip
 
 
 def backward(n: int, direction: str, dtype: torch.dtype, ways: list[str]) -> None:
