@@ -20,13 +20,8 @@ __device__ __forceinline__ void copy_box(unsigned to, const clebsch::cuda::Tenso
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
-/// Asks for the box to be in the L2 cache.
-__device__ __forceinline__ void ask_for_box(const clebsch::cuda::TensorMap* map, int x, int y, int z) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
-               : "memory");
-}
-/// Begins to copy it into both blocks of a cluster of two, at the same place of each one's shared memory; the barrier
-/// there hears of it.
+/// The same into both blocks of a cluster of two, at the same place of each one's shared memory; the barrier there
+/// hears of it.
 __device__ __forceinline__ void copy_box_to_both(unsigned to, const clebsch::cuda::TensorMap* map, int x, int y, int z,
                                                  unsigned barrier) {
   asm volatile(

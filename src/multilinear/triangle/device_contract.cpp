@@ -75,7 +75,6 @@ ContractPlan contract_plan(int number, int64_t n, int64_t planes, bool turned_a,
     if (whole && time_of_last(split) < time_of_last(plan.split)) plan.split = split;
   }
   if (option("CLEBSCH_TRIANGLE_SPLIT", 1) == 0) plan.split = 1;
-  plan.ahead = option("CLEBSCH_TRIANGLE_AHEAD", 0);
   plan.head = option("CLEBSCH_TRIANGLE_HEAD", 2);
   plan.shared = fixed + plan.stages * (stage + kBarriers);
   return plan;
@@ -86,9 +85,9 @@ cuda::CompileRequest contract_source(const ContractPlan& plan) {
   return {name, fmt::format("#define CLEBSCH_NUMBER {}\n#define CLEBSCH_D 64\n#define CLEBSCH_DV 64\n"
                             "#define CLEBSCH_TURNED_A {}\n#define CLEBSCH_TURNED_B {}\n#define CLEBSCH_COLUMNS {}\n"
                             "#define CLEBSCH_STAGES {}\n#define CLEBSCH_HEAD {}\n#define CLEBSCH_SHARES {}\n"
-                            "#define CLEBSCH_SPLIT {}\n#define CLEBSCH_AHEAD {}\n",
+                            "#define CLEBSCH_SPLIT {}\n",
                             plan.number, plan.turned_a ? 1 : 0, plan.turned_b ? 1 : 0, plan.columns, plan.stages,
-                            plan.head, plan.shares, plan.split, plan.ahead) +
+                            plan.head, plan.shares, plan.split) +
                     embedded()[name]};
 }
 
@@ -104,9 +103,9 @@ bool own_contraction(int64_t n, int64_t planes, const cuda::DeviceLimits& limits
 
 void contract_planes(const PlaneProduct& p, const cuda::DeviceLimits& limits, cuda::Stream stream) {
   const ContractPlan plan = contract_plan(p.number, p.n, p.planes, p.transposed_a, !p.transposed_b, limits);
-  const auto kernel = cuda::one_a_device<ContractKernel>([&] { return load(plan, limits.arch); }, plan.number,
-                                                         plan.turned_a, plan.turned_b, plan.columns, plan.stages,
-                                                         plan.head, plan.shares, plan.split, plan.ahead);
+  const auto kernel =
+      cuda::one_a_device<ContractKernel>([&] { return load(plan, limits.arch); }, plan.number, plan.turned_a,
+                                         plan.turned_b, plan.columns, plan.stages, plan.head, plan.shares, plan.split);
   const auto boxes = [&](const void* data, int64_t plane, int columns, int rows) {
     return cuda::tensor_map({data, p.n, p.n, p.planes, p.pitch, plane, columns, rows});
   };

@@ -29,7 +29,6 @@ struct ContractPlan {
   int stages = 0;                           ///< slabs in shared memory
   int split = 1;                            ///< parts that a tile of the last round comes in
   int shares = 0;                           ///< what two blocks bring for each other (contract.h)
-  int ahead = 0;                            ///< slabs from the one that is copied to the one that is asked for
   int head = 0;                             ///< slabs that the first warpgroup is ahead of the second
   int shared = 0;                           ///< bytes of a block
 };

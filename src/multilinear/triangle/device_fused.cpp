@@ -348,8 +348,7 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
     of_o = given(a.o, plan.hidden, o);
   }
   f.o = of_o;
-  const char* const few = std::getenv("CLEBSCH_TRIANGLE_WORKSPACE");  // while variants are measured
-  const size_t bytes = own ? 0 : few ? std::stoul(few) : cuda::blas_workspace_bytes();
+  const size_t bytes = own ? 0 : cuda::blas_workspace_bytes();
   const Memory workspace = own ? Memory() : allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };

@@ -69,7 +69,6 @@ std::string without_assembly(std::string text) {
          "if (where) std::memcpy(to, pairs, 16);"},
         {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),
          "emulated::copy_bytes(to, from, bytes, barrier);"},
-        {statement(R"(cp\.async\.bulk\.prefetch\.[^;]*;"[^;]*;)"), ";"},
         {statement(R"(prefetch\.tensormap [^;]*;"[^;]*;)"), ";"},
         {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*multicast::cluster [^;]*;"[^;]*;)"),
          "emulated::copy_box(to, map, x, y, z, barrier, true);"},

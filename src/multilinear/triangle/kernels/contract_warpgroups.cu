@@ -2,8 +2,7 @@
 // Compiled with CLEBSCH_NUMBER, 2 (half) or 3 (bfloat16), CLEBSCH_TURNED_A and _B, whether the operand lies by rows of
 // the inner index, CLEBSCH_COLUMNS of a tile, a multiple of 32 up to 256, CLEBSCH_STAGES of the ring of slabs, and
 // CLEBSCH_HEAD, slabs that the first warpgroup is ahead of the second, CLEBSCH_SHARES (contract.h), and
-// CLEBSCH_SPLIT, parts of a tile's columns that are tiles of their own in the last round, which is seldom full, and
-// CLEBSCH_AHEAD, slabs from the one that is copied to the one that is asked for in the L2 cache (0: none is).
+// CLEBSCH_SPLIT, parts of a tile's columns that are tiles of their own in the last round, which is seldom full.
 //
 // A block stays and takes tiles of 128 rows. One thread brings slabs of 64 inner indices by tensor copies, and is as
 // far ahead as the ring allows, over the ends of tiles too. Two warpgroups have 64 rows each. The first is ahead, so
@@ -30,7 +29,6 @@
 #define CLEBSCH_HEAD 2
 #define CLEBSCH_SHARES 1
 #define CLEBSCH_SPLIT 4
-#define CLEBSCH_AHEAD 0
 #endif
 #if CLEBSCH_SHARES
 #define CLEBSCH_CLUSTER_BLOCKS 2
@@ -97,7 +95,7 @@ struct Tile {
 template <typename Whole, typename Narrow>
 __device__ __forceinline__ void each_tile(const ContractArguments& a, const Whole& whole, const Narrow& narrow) {
   const int begin = static_cast<int>(blockIdx.x) / kTogether, step = static_cast<int>(gridDim.x) / kTogether;
-  for (int at = begin; at < a.whole_tiles; at += step) whole(Tile(a, at), at + step);
+  for (int at = begin; at < a.whole_tiles; at += step) whole(Tile(a, at));
   if constexpr (CLEBSCH_SPLIT > 1) {
     for (int at = begin; at < (a.tiles - a.whole_tiles) * CLEBSCH_SPLIT; at += step) {
       narrow(Tile(a, a.whole_tiles + at / CLEBSCH_SPLIT, at % CLEBSCH_SPLIT));
@@ -107,13 +105,11 @@ __device__ __forceinline__ void each_tile(const ContractArguments& a, const Whol
 
 /// Brings this block's part of a slab of one operand, kLines rows or columns from `first` on: all of it, or half of it
 /// for both blocks.
-template <bool kTurned, bool kShared, int kLines, bool kAsks = false>
+template <bool kTurned, bool kShared, int kLines>
 __device__ __forceinline__ void bring(unsigned to, const clebsch::cuda::TensorMap* map, int first, int inner,
                                       int matrix, unsigned barrier) {
   const auto copy = [&](unsigned place, int x, int y) {
-    if (kAsks) {
-      ask_for_box(map, x, y, matrix);
-    } else if (kShared) {
+    if (kShared) {
       copy_box_to_both(place, map, x, y, matrix, barrier);
     } else {
       copy_box(place, map, x, y, matrix, barrier);
@@ -142,15 +138,8 @@ struct Bringer {
   unsigned shared, there, used;
   Place place;
 
-  /// Asks for a slab of a tile to be in the L2 cache.
-  __device__ __forceinline__ void ask(const Tile& tile, int slab) const {
-    const int inner = slab * kContractSlab;
-    bring<kTurnedA, kShares == kSharesRows, kContractRows, true>(0, &a.a, tile.row, inner, tile.matrix, 0);
-    bring<kTurnedB, kShares == kSharesColumns, kColumns, true>(0, &a.b, tile.column, inner, tile.matrix, 0);
-  }
-  /// `next`: the whole tile after this one, where it is less than all of them.
   template <int kWidth>
-  __device__ __forceinline__ void bring_tile(const Tile& tile, int next) {
+  __device__ __forceinline__ void bring_tile(const Tile& tile) {
     for (int slab = 0; slab < a.slabs; ++slab) {
       const unsigned barrier = there + 8 * place.at, of_a = shared + place.at * kStageBytes;
       const int inner = slab * kContractSlab;
@@ -160,14 +149,6 @@ struct Bringer {
       bring<kTurnedB, kShares == kSharesColumns, kWidth>(of_a + kBytesOfA, kWidth == kColumns ? &a.b : &a.narrow_b,
                                                          tile.column, inner, tile.matrix, barrier);
       place.next();
-      if constexpr (CLEBSCH_AHEAD > 0) {
-        const int ahead = slab + CLEBSCH_AHEAD;
-        if (ahead < a.slabs) {
-          if (kWidth == kColumns) ask(tile, ahead);
-        } else if (next < a.whole_tiles && ahead < 2 * a.slabs) {
-          ask(Tile(a, next), ahead - a.slabs);
-        }
-      }
     }
   }
 };
@@ -274,8 +255,8 @@ extern "C" CLEBSCH_CLUSTER __global__ void __launch_bounds__(kThreads, 1)
       let_next_begin();  // which reads weights that the first kernel made before it waits for this one
       Bringer bringer{a, shared, there, used, {}};
       each_tile(
-          a, [&](const Tile& tile, int next) { bringer.bring_tile<kColumns>(tile, next); },
-          [&](const Tile& tile) { bringer.bring_tile<kNarrow>(tile, a.whole_tiles); });
+          a, [&](const Tile& tile) { bringer.bring_tile<kColumns>(tile); },
+          [&](const Tile& tile) { bringer.bring_tile<kNarrow>(tile); });
     }
     __syncwarp();
   } else {
@@ -284,7 +265,7 @@ extern "C" CLEBSCH_CLUSTER __global__ void __launch_bounds__(kThreads, 1)
     clear(sums);
     clear(narrow);
     each_tile(
-        a, [&](const Tile& tile, int) { multiplier.multiply_tile(tile, sums); },
+        a, [&](const Tile& tile) { multiplier.multiply_tile(tile, sums); },
         [&](const Tile& tile) { multiplier.multiply_tile(tile, narrow); });
     if (lane == 0) await_stores();
   }
