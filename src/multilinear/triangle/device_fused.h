@@ -34,7 +34,6 @@ struct FusedPlan {
   /// Of the kernels for warpgroups it is the one whose products and epilogues overlap within a warpgroup; queued: they
   /// are started before those that were started before them are done.
   bool overlapped = false, queued = false;
-  bool folded = false;          ///< and that makes the weights' matrices itself, which fused_forward() sets
   bool sums = true;             ///< sums of rows for norms are made by the tensor cores
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
