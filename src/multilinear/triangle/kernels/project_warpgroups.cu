@@ -59,7 +59,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
     if (warp == 0 && lane == 0) {
       await_kernel_before();
-      let_next_begin();  // which takes what was made before this kernel as given
       Ring<kStages> ring;
       for (int at = blockIdx.x; at < parts; at += blocks) {
         for (int matrix = 0; matrix < kAllSets * kOfSet; ++matrix) {
@@ -82,7 +81,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     if (kResident && threadIdx.x == 0) {
       await_kernel_before();
       for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
-      let_next_begin();  // which takes what was made before this kernel as given
     }
     __syncwarp();
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
