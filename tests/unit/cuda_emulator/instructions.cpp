@@ -63,6 +63,7 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 void begin_block(uint64_t seed, char* shared, char* shared_end) {
   copies_of_threads.clear();
+  begin_block_of_warpgroups(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
@@ -87,20 +88,6 @@ void await_groups(size_t most_open) {
   }
 }
 
-namespace {
-
-/// The nearest float that is no further from zero.
-float cut_off(double sum) {
-  const float near = static_cast<float>(sum);
-  const bool over = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
-  return over ? std::nextafter(near, 0.0f) : near;
-}
-
-/// What a tensor core reads of an operand in tf32.
-double of_tf32(unsigned number) { return static_cast<double>(bits<float>(number & 0xffffe000u)); }
-
-}  // namespace
-
 void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line) {
   float rows[32][4], columns[32][2];
   const auto gather = [&](auto& to, const unsigned* from) {
@@ -122,7 +109,9 @@ void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]
       sum += static_cast<double>(rows[g * 4 + k % 4][r / 2 + 2 * (k / 4)]) *
              static_cast<double>(columns[(2 * t + r % 2) * 4 + k % 4][k / 4]);
     }
-    c[r] = cut_off(sum);
+    const float near = static_cast<float>(sum);
+    c[r] = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f)
+                                                                                        : near;
   }
 }
 
@@ -149,82 +138,6 @@ void load_matrices(unsigned (&to)[4], const void* from, int line) {
   const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
-}
-
-void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
-                        bool more, bool turned, bool brain, const char* shared, int line) {
-  // Element (k, i) of a matrix whose i are rows or columns of the result.
-  const auto element = [&](unsigned long long matrix, int i, int k) {
-    const auto begin = static_cast<unsigned>(matrix & 0x3fffu) << 4;
-    const auto leading = static_cast<unsigned>(matrix >> 16 & 0x3fffu) << 4,
-               stride = static_cast<unsigned>(matrix >> 32 & 0x3fffu) << 4;
-    const auto x = static_cast<unsigned>(i), y = static_cast<unsigned>(k);
-    unsigned at = begin + (turned ? x / 64 * leading + y / 8 * stride + y % 8 * 128 + x % 64 * 2
-                                  : x / 8 * stride + x % 8 * 128 + y * 2);
-    at ^= (at >> 7 & 7u) << 4;
-    unsigned short number;
-    std::memcpy(&number, shared + at, 2);
-    return of_16bit(number, brain);
-  };
-  const int g = lane() / 4, t = lane() % 4, warp = static_cast<int>(threadIdx.x % 128 / 32);
-  double rows[2][16];
-  if (a) {
-    unsigned all[32][4];
-    const char* slots = emulated_exchange(0xffffffffu, a, sizeof(all[0]), line);
-    std::memcpy(all, slots, sizeof(all));
-    for (int h = 0; h < 2; ++h) {
-      for (int k = 0; k < 16; ++k) {
-        rows[h][k] = of_16bit(all[4 * g + k % 8 / 2][h + 2 * (k / 8)] >> 16 * (k % 2), brain);
-      }
-    }
-  } else {
-    meet_warp(line);
-    for (int h = 0; h < 2; ++h) {
-      for (int k = 0; k < 16; ++k) rows[h][k] = element(of_a, 16 * warp + 8 * h + g, k);
-    }
-  }
-  for (int j = 0; j < columns / 8; ++j) {
-    for (int e = 0; e < 2; ++e) {
-      double sums[2] = {more ? d[4 * j + e] : 0.0, more ? d[4 * j + 2 + e] : 0.0};
-      for (int k = 0; k < 16; ++k) {
-        const double x = element(b, 8 * j + 2 * t + e, k);
-        sums[0] += rows[0][k] * x;
-        sums[1] += rows[1][k] * x;
-      }
-      d[4 * j + e] = static_cast<float>(sums[0]);
-      d[4 * j + 2 + e] = static_cast<float>(sums[1]);
-    }
-  }
-  meet_warp(line);
-}
-
-void multiply_warpgroup_tf32(float* d, int columns, const unsigned* a, unsigned long long b, bool more,
-                             const char* shared, int line) {
-  const auto begin = static_cast<unsigned>(b & 0x3fffu) << 4, stride = static_cast<unsigned>(b >> 32 & 0x3fffu) << 4;
-  if (b >> 62 != 1) emulated_fail("wgmma of tf32: lines of 128 bytes whose parts are exchanged are known alone", line);
-  const int g = lane() / 4, t = lane() % 4;
-  unsigned all[32][4];
-  std::memcpy(all, emulated_exchange(0xffffffffu, a, sizeof(all[0]), line), sizeof(all));
-  double rows[2][8];
-  for (int h = 0; h < 2; ++h) {
-    for (int k = 0; k < 8; ++k) rows[h][k] = of_tf32(all[4 * g + k % 4][h + 2 * (k / 4)]);
-  }
-  for (int j = 0; j < columns / 8; ++j) {
-    for (int e = 0; e < 2; ++e) {
-      double sums[2] = {more ? d[4 * j + e] : 0.0, more ? d[4 * j + 2 + e] : 0.0};
-      for (unsigned k = 0; k < 8; ++k) {
-        unsigned at = begin + static_cast<unsigned>(j) * stride + static_cast<unsigned>(2 * t + e) * 128 + k * 4;
-        at ^= (at >> 7 & 7u) << 4;
-        unsigned number;
-        std::memcpy(&number, shared + at, 4);
-        sums[0] += rows[0][k] * of_tf32(number);
-        sums[1] += rows[1][k] * of_tf32(number);
-      }
-      d[4 * j + e] = cut_off(sums[0]);
-      d[4 * j + 2 + e] = cut_off(sums[1]);
-    }
-  }
-  meet_warp(line);
 }
 
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line) {
