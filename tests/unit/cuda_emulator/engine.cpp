@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -23,9 +24,6 @@ namespace clebsch::emulator {
 namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
-
-/// The line of a meeting at which so far nobody waits.
-constexpr int kAnyLine = -1;
 
 /// A place where threads wait for each other.
 struct Meeting {
@@ -47,9 +45,21 @@ struct Fiber {
   jmp_buf state;
   char* stack = nullptr;
   bool begun = false, done = false;
-  const uint64_t* waits_at = nullptr;
-  uint64_t waits_for = 0;  ///< goes on once the number there is no longer this
-  int line = 0;            ///< where it waits
+  const Meeting* waits_at = nullptr;
+  uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
+};
+
+/// An mbarrier of shared memory. Its phases are the meeting's generations.
+struct Barrier {
+  Meeting meeting;
+  unsigned arrivals = 0, missing = 0;
+  long long bytes = 0;  ///< of copies that are still to come
+
+  void advance_if_complete() {
+    if (missing > 0 || bytes != 0) return;
+    missing = arrivals;
+    ++meeting.generation;
+  }
 };
 
 struct Block {
@@ -57,6 +67,7 @@ struct Block {
   std::vector<Warp> warps;
   Meeting all;
   std::array<Meeting, 16> named;
+  std::map<unsigned, Barrier> barriers;  ///< by address
   unsigned present = 0;
   unsigned current = 0;
   jmp_buf scheduler;
@@ -86,17 +97,8 @@ void pause() {
   _longjmp(block->scheduler, 1);
 }
 
-/// Lets others run until the number is another.
-void await(const uint64_t* number, int line) {
-  self().waits_at = number;
-  self().waits_for = *number;
-  self().line = line;
-  pause();
-  self().waits_at = nullptr;
-}
-
 void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
-  if (meeting.arrived == 0 || meeting.line == kAnyLine) meeting.line = line;
+  if (meeting.arrived == 0) meeting.line = line;
   if (meeting.line != line) {
     stop(std::string(what) + ": threads meet at lines " + std::to_string(meeting.line) + " and " +
          std::to_string(line));
@@ -106,7 +108,10 @@ void meet(Meeting& meeting, unsigned expected, int line, const char* what) {
     ++meeting.generation;
     return;
   }
-  await(&meeting.generation, line);
+  self().waits_at = &meeting;
+  self().waits_for = meeting.generation;
+  pause();
+  self().waits_at = nullptr;
 }
 
 std::string left_the_kernel(int line, unsigned lane) {
@@ -150,7 +155,9 @@ void enter() {
   }
 }
 
-bool can_run(const Fiber& fiber) { return !fiber.done && (!fiber.waits_at || *fiber.waits_at != fiber.waits_for); }
+bool can_run(const Fiber& fiber) {
+  return !fiber.done && (!fiber.waits_at || fiber.waits_at->generation != fiber.waits_for);
+}
 
 void resume(unsigned index) {
   Fiber& fiber = block->fibers[index];
@@ -173,7 +180,7 @@ std::string deadlock() {
   for (size_t i = 0; i < block->fibers.size(); ++i) {
     const Fiber& fiber = block->fibers[i];
     if (fiber.done) continue;
-    const std::string line = " " + std::to_string(fiber.line);
+    const std::string line = " " + std::to_string(fiber.waits_at->line);
     if (lines.find(line) == std::string::npos) lines += line;
   }
   return "threads wait for ever at lines" + lines + " (block " + std::to_string(blockIdx.x) + "," +
@@ -223,17 +230,21 @@ void run_block() {
   }
   block->all = Meeting{};
   block->named = {};
+  block->barriers.clear();
   block->present = static_cast<unsigned>(block->fibers.size());
   const bool one_ahead = block->random() % 2 != 0;
   std::shuffle(block->warp_order.begin(), block->warp_order.end(), block->random);
   while (block->present > 0) {
-    const bool moved = one_ahead ? advance_first_warp() : advance_all();
+    bool moved = one_ahead ? advance_first_warp() : advance_all();
     if (!block->error.empty()) return;
+    // Bulk copies arrive in any order, some of them when everybody waits.
+    if (!moved || block->random() % 2 != 0) moved |= emulated::finish_a_copy(block->random());
     if (!moved) {
       block->error = deadlock();
       return;
     }
   }
+  if (emulated::has_open_copies()) block->error = "a block ends before its bulk copies do";
 }
 
 /// The seed of the order of threads and blocks: CLEBSCH_TEST_ORDER, else CLEBSCH_TEST_SEED, else a new one.
@@ -294,15 +305,53 @@ void emulated_meet_some(int barrier, int threads, int line) {
   meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
 }
 
-void emulated_arrive_some(int barrier, int threads, int) {
+void emulated_meet_named(int barrier, int threads, int waits, int line) {
   Meeting& meeting = block->named[static_cast<size_t>(barrier)];
-  if (meeting.arrived == 0) meeting.line = kAnyLine;
-  if (++meeting.arrived < static_cast<unsigned>(threads)) return;
-  meeting.arrived = 0;
-  ++meeting.generation;
+  meeting.line = line;
+  if (waits) {
+    meet(meeting, static_cast<unsigned>(threads), line, "bar.sync");
+  } else if (++meeting.arrived >= static_cast<unsigned>(threads)) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
 }
 
-void emulated_await(const uint64_t* number, int line) { await(number, line); }
+void emulated_barrier_begin(unsigned address, int arrivals) {
+  if (address % 8 != 0) stop("an mbarrier is not aligned to 8 bytes");
+  Barrier& barrier = block->barriers[address];
+  barrier = Barrier{};
+  barrier.arrivals = barrier.missing = static_cast<unsigned>(arrivals);
+}
+
+void emulated_barrier_arrive(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("an arrival at what is no mbarrier");
+  if (found->second.missing == 0) stop("more arrivals at an mbarrier than it waits for");
+  --found->second.missing;
+  found->second.bytes += bytes;
+  found->second.advance_if_complete();
+}
+
+void emulated_barrier_take(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("a copy tells what is no mbarrier");
+  found->second.bytes -= bytes;
+  found->second.advance_if_complete();
+}
+
+void emulated_barrier_wait(unsigned address, unsigned parity, int line) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("line " + std::to_string(line) + ": a wait at what is no mbarrier");
+  Meeting& meeting = found->second.meeting;
+  // One bit: what is a whole turn behind looks as if it were done.
+  while ((meeting.generation & 1) == parity) {
+    meeting.line = line;
+    self().waits_at = &meeting;
+    self().waits_for = meeting.generation;
+    pause();
+    self().waits_at = nullptr;
+  }
+}
 
 void emulated_meet_warp(unsigned mask, int line) {
   meet(warp_of_lanes(mask, line).meeting, lanes_in(mask), line, "__syncwarp");

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cuda_on_cpu.h"
-#include "warpgroup_state.h"
 
 namespace emulated {
 namespace {
@@ -64,7 +63,7 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 void begin_block(uint64_t seed, char* shared, char* shared_end) {
   copies_of_threads.clear();
-  begin_warpgroups(shared);
+  begin_block_of_warpgroups(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
@@ -82,11 +81,6 @@ void copy_or_clear_later(void* to, const void* from, size_t bytes, int used) {
   copy_later(to, from, there);
   copy_later(static_cast<char*>(to) + there, zeros, bytes - there);
 }
-void finish_copies() {
-  end_group();
-  await_groups(0);
-}
-
 void end_group() { copies().emplace_back(); }
 void await_groups(size_t most_open) {
   for (auto& groups = copies(); groups.size() > most_open + 1; groups.pop_front()) {

@@ -1,43 +1,38 @@
-// What kernels for warpgroups call (cuda_on_cpu.h): barriers in shared memory, bulk copies, asynchronous products. What
-// is asynchronous is done as late as it may be, when somebody waits for it; until then its target is no number.
+// What kernels for compute capability 9.0 call (cuda_on_cpu.h): bulk copies, products of warpgroups. What is
+// asynchronous is done late; until then its target is no number. mbarriers are the engine's.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "cuda_on_cpu.h"
-#include "warpgroup_state.h"
 
 namespace emulated {
 namespace {
 
+char* shared_begin = nullptr;
+
 struct Copy {
   char* to;
   const void* from;
-  unsigned bytes;
+  unsigned bytes, barrier;
 };
+std::vector<Copy> copies;
 
-/// An mbarrier.
-struct Barrier {
-  uint64_t phases = 0;  ///< done
-  uint64_t events = 0;  ///< what may let a waiting thread go on: ends of phases, copies that it may do
-  long long arrivals = 0, awaited = 0, bytes = 0;
-  std::vector<Copy> copies;  ///< under way
-
-  void look() {
-    if (awaited > 0 || bytes != 0) return;
-    ++phases;
-    ++events;
-    awaited = arrivals;
-  }
-};
-
-/// Sums that products are on their way to, as they will be.
-struct Sums {
-  std::vector<float> values;
-  int open = 0;  ///< products
-};
+/// Groups of a thread, of which the last is being made.
+template <typename T>
+using Groups = std::deque<std::vector<T>>;
+template <typename T>
+Groups<T>& of_thread(std::vector<Groups<T>>& all) {
+  if (threadIdx.x >= all.size()) all.resize(threadIdx.x + 1);
+  Groups<T>& mine = all[threadIdx.x];
+  if (mine.empty()) mine.emplace_back();
+  return mine;
+}
 
 struct Product {
   float* sums;
@@ -45,24 +40,29 @@ struct Product {
   bool in_registers;
   unsigned rows[4][4];  ///< of the quad's lanes
   unsigned long long a, b;
-  bool more, turned, brain;
+  bool more, turned;
+  Operand number;
 };
+std::vector<Groups<Product>> products;
 
-struct Thread {
-  std::vector<std::vector<Product>> groups{1};
-  std::map<float*, Sums> sums;
+/// Sums that products of a thread are on their way to, as they will be.
+struct Sums {
+  std::vector<float> values;
+  int open = 0;  ///< products
 };
+std::map<std::pair<unsigned, float*>, Sums> open_sums;
 
-std::map<unsigned, Barrier> barriers;
-std::map<unsigned, Thread> threads;
-char* shared_begin = nullptr;
-
-Barrier& barrier_of(unsigned at, int line) {
-  const auto found = barriers.find(at);
-  if (found == barriers.end()) emulated_fail("no barrier was begun here", line);
-  return found->second;
+/// The nearest float that is no further from zero: tensor cores cut bits off.
+float cut_off(double sum) {
+  const float near = static_cast<float>(sum);
+  const bool over = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
+  return over ? std::nextafter(near, 0.0f) : near;
 }
 
+/// What a tensor core reads of 32 bits.
+double of_tf32(unsigned number) { return static_cast<double>(bits<float>(number & 0xffffe000u)); }
+
+/// What 16 bits are.
 double of_16bit(unsigned number, bool brain) {
   if (brain) return static_cast<double>(bits<float>(number << 16));
   const uint64_t exponent = number >> 10 & 31u, part = number & 1023u;
@@ -72,129 +72,108 @@ double of_16bit(unsigned number, bool brain) {
   return number & 0x8000u ? -size : size;
 }
 
-/// Number (row, inner) of a matrix whose lines of 128 bytes have exchanged parts. turned: lines are of the inner index.
-double number_of(unsigned long long description, int row, int inner, bool turned, bool brain) {
-  const unsigned start = (description & 0x3fff) << 4, across = (description >> 16 & 0x3fff) << 4,
-                 stride = (description >> 32 & 0x3fff) << 4;
-  if (description >> 62 != 1) emulated_fail("a matrix without lines of 128 bytes", 0);
-  const int line = turned ? inner : row, place = turned ? row : inner;
-  const unsigned at = start + static_cast<unsigned>(line / 8) * stride + static_cast<unsigned>(line % 8) * 128 +
-                      static_cast<unsigned>(place / 64) * across + static_cast<unsigned>(place % 64) * 2;
+/// Number (outer, inner) of an operand in shared memory.
+double operand(unsigned long long matrix, bool turned, int outer, int inner, Operand kind) {
+  const auto field = [&](int bit) { return static_cast<unsigned>(matrix >> bit & 0x3fffu) << 4; };
+  if (matrix >> 62 != 1) emulated_fail("an operand without lines of 128 bytes with exchanged parts", 0);
+  const auto x = static_cast<unsigned>(outer), k = static_cast<unsigned>(inner);
+  const unsigned begin = field(0), across = field(16), down = field(32);
+  if (kind == Operand::tf32) {
+    const unsigned at = begin + x / 8 * down + x % 8 * 128 + k * 4;
+    unsigned number;
+    std::memcpy(&number, shared_begin + (at ^ (at >> 7 & 7u) << 4), 4);
+    return of_tf32(number);
+  }
+  const unsigned at = turned ? begin + x / 64 * across + k / 8 * down + k % 8 * 128 + x % 64 * 2
+                             : begin + x / 8 * down + x % 8 * 128 + k * 2;
   unsigned short number;
   std::memcpy(&number, shared_begin + (at ^ (at >> 7 & 7u) << 4), 2);
-  return of_16bit(number, brain);
+  return of_16bit(number, kind == Operand::bfloat);
 }
 
-void multiply(const Product& p, std::vector<float>& sums, int warp, int lane) {
-  const int g = lane / 4, t = lane % 4;
-  double a[2][16];
+/// Of an operand in registers: number k of row g + 8 half of the quad's.
+double of_registers(const Product& p, int half, int k) {
+  if (p.number == Operand::tf32) return of_tf32(p.rows[k % 4][half + 2 * (k / 4)]);
+  const unsigned pair = p.rows[k % 8 / 2][half + 2 * (k / 8)];
+  return of_16bit(pair >> 16 * (k % 2) & 0xffffu, p.number == Operand::bfloat);
+}
+
+void multiply(const Product& p, std::vector<float>& sums) {
+  const int warp = static_cast<int>(threadIdx.x % 128 / 32), g = lane() / 4, t = lane() % 4;
+  const int inner = p.number == Operand::tf32 ? 8 : 16;
+  double rows[2][16], numbers[16];
   for (int half = 0; half < 2; ++half) {
-    for (int k = 0; k < 16; ++k) {
-      const unsigned pair = p.rows[k % 8 / 2][half + 2 * (k / 8)];
-      a[half][k] = p.in_registers ? of_16bit(pair >> 16 * (k % 2) & 0xffffu, p.brain)
-                                  : number_of(p.a, 16 * warp + g + 8 * half, k, p.turned, p.brain);
+    for (int k = 0; k < inner; ++k) {
+      rows[half][k] =
+          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned, 16 * warp + g + 8 * half, k, p.number);
     }
   }
   for (int tile = 0; tile < p.columns / 8; ++tile) {
     for (int column = 0; column < 2; ++column) {
-      double low = 0, high = 0;
-      for (int k = 0; k < 16; ++k) {
-        const double b = number_of(p.b, 8 * tile + 2 * t + column, k, p.turned, p.brain);
-        low += a[0][k] * b;
-        high += a[1][k] * b;
+      for (int k = 0; k < inner; ++k) numbers[k] = operand(p.b, p.turned, 8 * tile + 2 * t + column, k, p.number);
+      for (int half = 0; half < 2; ++half) {
+        float& to = sums[static_cast<size_t>(4 * tile + 2 * half + column)];
+        double sum = p.more ? static_cast<double>(to) : 0.0;
+        for (int k = 0; k < inner; ++k) sum += rows[half][k] * numbers[k];
+        to = cut_off(sum);
       }
-      float &first = sums[static_cast<size_t>(4 * tile + column)],
-            &second = sums[static_cast<size_t>(4 * tile + column + 2)];
-      first = static_cast<float>((p.more ? static_cast<double>(first) : 0.0) + low);
-      second = static_cast<float>((p.more ? static_cast<double>(second) : 0.0) + high);
     }
   }
 }
 
 }  // namespace
 
-void begin_warpgroups(char* shared) {
-  barriers.clear();
-  threads.clear();
+void begin_block_of_warpgroups(char* shared) {
   shared_begin = shared;
+  copies.clear();
+  products.clear();
+  open_sums.clear();
 }
 
-unsigned shared_place(const void* at) { return static_cast<unsigned>(static_cast<const char*>(at) - shared_begin); }
-
-void begin_barrier(unsigned at, int arrivals) {
-  barriers[at] = Barrier{};
-  barriers[at].arrivals = barriers[at].awaited = arrivals;
-}
-
-void arrive(unsigned at, int line) {
-  Barrier& barrier = barrier_of(at, line);
-  if (--barrier.awaited < 0) emulated_fail("more arrivals at a barrier than its phase has", line);
-  barrier.look();
-}
-
-void expect(unsigned at, unsigned bytes, int line) {
-  barrier_of(at, line).bytes += bytes;
-  arrive(at, line);
-}
-
-void copy_bulk_later(unsigned to, const void* from, unsigned bytes, unsigned at, int line) {
+void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line) {
   if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
     emulated_fail("a bulk copy of what is no multiple of 16 bytes", line);
   }
   std::memset(shared_begin + to, 0xff, bytes);
-  Barrier& barrier = barrier_of(at, line);
-  barrier.copies.push_back({shared_begin + to, from, bytes});
-  ++barrier.events;
+  copies.push_back({shared_begin + to, from, bytes, barrier});
 }
 
-unsigned await_barrier(unsigned at, unsigned parity, int line) {
-  Barrier& barrier = barrier_of(at, line);
-  while (barrier.phases % 2 == parity) {
-    std::vector<Copy> copies;
-    copies.swap(barrier.copies);
-    for (const Copy& copy : copies) {
-      std::memcpy(copy.to, copy.from, copy.bytes);
-      barrier.bytes -= copy.bytes;
-    }
-    if (!copies.empty()) {
-      barrier.look();
-    } else {
-      emulated_await(&barrier.events, line);
-    }
-  }
-  return 1;
+bool finish_a_copy(uint64_t random) {
+  if (copies.empty()) return false;
+  const size_t at = random % copies.size();
+  const Copy copy = copies[at];
+  copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(at));
+  std::memcpy(copy.to, copy.from, copy.bytes);
+  emulated_barrier_take(copy.barrier, copy.bytes);
+  return true;
 }
+
+bool has_open_copies() { return !copies.empty(); }
 
 void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
-                    int more, int turned, bool brain, int line) {
-  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, brain};
-  if (rows != nullptr) {
+                    int more, int turned, Operand number, int line) {
+  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, number};
+  if (rows) {
     const char* slots = emulated_exchange(0xffffffffu, rows, 16, line);
     for (int t = 0; t < 4; ++t) std::memcpy(product.rows[t], slots + 16 * (lane() / 4 * 4 + t), 16);
   }
-  Thread& thread = threads[threadIdx.x];
-  Sums& kept = thread.sums[sums];
+  Sums& kept = open_sums[{threadIdx.x, sums}];
   if (kept.open++ == 0) {
     kept.values.assign(sums, sums + columns / 2);
     for (int i = 0; i < columns / 2; ++i) sums[i] = NAN;
   }
-  thread.groups.back().push_back(product);
+  of_thread(products).back().push_back(product);
 }
-
-void end_products() { threads[threadIdx.x].groups.emplace_back(); }
-
+void end_products() { of_thread(products).emplace_back(); }
 void await_products(size_t most_open, int line) {
-  Thread& thread = threads[threadIdx.x];
-  while (thread.groups.size() > most_open + 1) {
-    for (const Product& product : thread.groups.front()) {
-      Sums& kept = thread.sums[product.sums];
-      multiply(product, kept.values, static_cast<int>(threadIdx.x % 128 / 32), lane());
-      if (--kept.open == 0) {
-        std::copy(kept.values.begin(), kept.values.end(), product.sums);
-        thread.sums.erase(product.sums);
-      }
+  for (auto& groups = of_thread(products); groups.size() > most_open + 1; groups.pop_front()) {
+    for (const Product& product : groups.front()) {
+      const auto kept = open_sums.find({threadIdx.x, product.sums});
+      multiply(product, kept->second.values);
+      if (--kept->second.open > 0) continue;
+      std::copy(kept->second.values.begin(), kept->second.values.end(), product.sums);
+      open_sums.erase(kept);
     }
-    thread.groups.erase(thread.groups.begin());
   }
   emulated_meet_warp(0xffffffffu, line);  // a lane may then tell that what was multiplied is used
 }

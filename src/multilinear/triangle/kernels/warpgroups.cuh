@@ -7,6 +7,7 @@
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
 // adjacent rows. Channels come in sets of 128: projections of 64, then their gates; or 128 gates that are stored.
+#include "cuda/kernels/bulk_copies.cuh"
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
@@ -18,6 +19,7 @@ constexpr int kRowsBlock = kGroupRows * 128;      ///< bytes of the rows of x, 6
 constexpr int kRowsBytes = kRowsBlock * kBlocks;  ///< all columns
 constexpr int kOfSet = 2 * kBlocks;               ///< matrices of a set
 constexpr int kPairSets = 2 * kH / kSetChannels;  ///< sets of left and right
+constexpr int kUnitChannels = 32;                 ///< of a unit of project_overlapped.cu
 constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) / (2 * kSetChannels) : 0);
 
 /// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7. And the other way.
@@ -46,20 +48,10 @@ struct Ring {
   }
 };
 
-/// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
-__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-/// Arrives, and says how many bytes of copies the phase waits for besides.
-__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
 /// A part of 128 rows of a batch. There are fewer than 2^31.
 struct Part {
   int batch = 0, first = 0;
+  __device__ __forceinline__ Part(int of_batch, int of_row) : batch(of_batch), first(of_row) {}
   __device__ __forceinline__ Part(const FusedArguments& a, int part) {
     const int parts = (a.rows + kGroupRows - 1) / kGroupRows;
     batch = part / parts;
@@ -67,6 +59,31 @@ struct Part {
   }
   static __device__ __forceinline__ int count(const FusedArguments& a) {
     return static_cast<int>(a.shape.batch) * ((a.rows + kGroupRows - 1) / kGroupRows);
+  }
+};
+
+/// The parts of a block, which blocks take in turn: to go on needs no division.
+struct PartsInTurn {
+  int of_batch, batches_on, parts_on, batch, part;
+  __device__ __forceinline__ explicit PartsInTurn(const FusedArguments& a) {
+    of_batch = (a.rows + kGroupRows - 1) / kGroupRows;
+    const int step = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
+    batches_on = step / of_batch;
+    parts_on = step - batches_on * of_batch;
+    batch = first / of_batch;
+    part = first - batch * of_batch;
+  }
+  __device__ __forceinline__ bool is_there(const FusedArguments& a) const {
+    return batch < static_cast<int>(a.shape.batch);
+  }
+  __device__ __forceinline__ Part get() const { return {batch, part * kGroupRows}; }
+  __device__ __forceinline__ void next() {
+    batch += batches_on;
+    part += parts_on;
+    if (part >= of_batch) {
+      part -= of_batch;
+      ++batch;
+    }
   }
 };
 
@@ -84,6 +101,10 @@ struct RowsOfWarp {
   template <typename Rows>
   static __device__ __forceinline__ void write_rows(unsigned char* to, int place, float (&v)[kUnits][8], float eps) {
     normalise<kUnits, kLanes>(v, kUnits, eps);
+    write_normed<Rows>(to, place, v);
+  }
+  template <typename Rows>
+  static __device__ __forceinline__ void write_normed(unsigned char* to, int place, const float (&v)[kUnits][8]) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       const int chunk = Rows::chunk_of(u);
@@ -153,6 +174,9 @@ struct RowsAhead : RowsOfWarp<kLanes> {
   }
 };
 
+/// Sums of rows of 16-bit numbers are made by the tensor cores.
+constexpr bool kBySums = CLEBSCH_SUMS && CLEBSCH_X != 1;
+
 /// Rows in shared memory as they are in x, brought by bulk copies: kSlots times as many as a warp takes at once. A
 /// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
 /// way, the kernel waits for it.
@@ -193,15 +217,21 @@ struct RowsCopied : RowsOfWarp<4> {
     const int lane = static_cast<int>(threadIdx.x % 32);
     return 4 * (u ^ lane / 4 % 2) + lane % 4;
   }
-  __device__ __forceinline__ void get(float (&v)[kUnits][8]) const {
+  /// The row's numbers; and their sum by the tensor cores, where it is asked for.
+  __device__ __forceinline__ void get(float (&v)[kUnits][8], float* sum = nullptr) const {
     barrier_wait(barriers + 8 * ring.at, ring.parity);
     const unsigned char* const row = slots + ring.at * kSlotBytes + threadIdx.x % 32 / 4 * kRowBytes;
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       Eight eight;
       eight.take(row + chunk_of(u) * 8 * kXBytes);
+#if CLEBSCH_X != 1
+      if (sum != nullptr) add_numbers_of_x(sums, eight.all);
+#endif
       eight.get(v[u]);
     }
+    if (sum != nullptr) *sum = sums[0] + sums[2];
     __syncwarp();
   }
 
@@ -213,8 +243,16 @@ struct RowsCopied : RowsOfWarp<4> {
                                              unsigned char* to) {
 #pragma unroll 1
     for (int turn = 0; turn < kTurns; ++turn) {
-      float v[kUnits][8];
-      get(v);
+      float v[kUnits][8], sum;
+      get(v, kBySums ? &sum : nullptr);
+      if (kBySums) {
+        normalise_summed<kUnits, 4>(v, sum, a.eps);
+      } else {
+        normalise<kUnits, 4>(v, kUnits, a.eps);
+      }
+      // Only here: the norm's exchanges need all that was read, so it is in registers. Nothing else says so, a warp's
+      // barrier does not wait for reads under way, and a copy overtook some of them.
+      __syncwarp();
       const int ahead = turn + kSlots;
       if (ahead < kTurns) {
         ask(a, part, ahead, ring.at);
@@ -223,7 +261,7 @@ struct RowsCopied : RowsOfWarp<4> {
       }
       ring.next();
       const int row = first_row() + kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
-      write_rows<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v, a.eps);
+      write_normed<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v);
     }
   }
 };
