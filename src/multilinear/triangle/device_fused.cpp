@@ -93,6 +93,8 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     plan.queued = way == "queued";
     const char* const summed = std::getenv("CLEBSCH_TRIANGLE_SUMS");
     plan.sums = summed == nullptr || *summed != '0';
+    const char* const biases = std::getenv("CLEBSCH_TRIANGLE_BIAS_PRODUCTS");
+    plan.bias_products = biases == nullptr || *biases != '0';
     return true;
   }
   for (const int buffers : {2, 1}) {
@@ -239,11 +241,13 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
                     "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n"
-                    "#define CLEBSCH_OVERLAPPED {}\n#define CLEBSCH_QUEUED {}\n#define CLEBSCH_SUMS {}\n",
+                    "#define CLEBSCH_OVERLAPPED {}\n#define CLEBSCH_QUEUED {}\n#define CLEBSCH_SUMS {}\n#define "
+                    "CLEBSCH_BIAS_PRODUCTS {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.normers, plan.overlapped ? 1 : 0, plan.queued ? 1 : 0, plan.sums ? 1 : 0) +
+                    plan.normers, plan.overlapped ? 1 : 0, plan.queued ? 1 : 0, plan.sums ? 1 : 0,
+                    plan.bias_products ? 1 : 0) +
             embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1),
@@ -272,7 +276,7 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
   const auto kernels =
       cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights, plan.d,
                                   plan.hidden, plan.out, plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps,
-                                  plan.overlapped, plan.queued, plan.sums, plan.folded);
+                                  plan.overlapped, plan.queued, plan.sums, plan.bias_products, plan.folded);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;

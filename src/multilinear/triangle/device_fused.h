@@ -35,6 +35,7 @@ struct FusedPlan {
   /// are started before those that were started before them are done.
   bool overlapped = false, queued = false;
   bool folded = false;          ///< and that makes the weights' matrices itself, which fused_forward() sets
+  bool bias_products = true;    ///< biases come into its sums by products
   bool sums = true;             ///< sums of rows for norms are made by the tensor cores
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored

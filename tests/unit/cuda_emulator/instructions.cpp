@@ -148,9 +148,16 @@ void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long 
     const auto leading = static_cast<unsigned>(matrix >> 16 & 0x3fffu) << 4,
                stride = static_cast<unsigned>(matrix >> 32 & 0x3fffu) << 4;
     const auto x = static_cast<unsigned>(i), y = static_cast<unsigned>(k);
-    unsigned at = begin + (turned ? x / 64 * leading + y / 8 * stride + y % 8 * 128 + x % 64 * 2
-                                  : x / 8 * stride + x % 8 * 128 + y * 2);
-    at ^= (at >> 7 & 7u) << 4;
+    const unsigned mode = static_cast<unsigned>(matrix >> 62);
+    if (mode > 1 || (mode == 0 && turned)) emulated_fail("a matrix whose lines the emulator does not know", line);
+    unsigned at;
+    if (mode == 0) {  // eight lines of 16 bytes, one after the other
+      at = begin + y / 8 * leading + x / 8 * stride + x % 8 * 16 + y % 8 * 2;
+    } else {
+      at = begin + (turned ? x / 64 * leading + y / 8 * stride + y % 8 * 128 + x % 64 * 2
+                           : x / 8 * stride + x % 8 * 128 + y * 2);
+      at ^= (at >> 7 & 7u) << 4;
+    }
     unsigned short number;
     std::memcpy(&number, shared + at, 2);
     return of_16bit(number, brain);
