@@ -197,7 +197,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       parts.next();
       const bool has_next = parts.is_there(a);
       const Part next = has_next ? parts.get() : part;
-      const unsigned of_next = read_mask(next);
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
       if (RowsCopied::kWhole) {
@@ -206,12 +205,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         rows.write_part(a, part, next, has_next, to);
       }
       if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(mask_of_bits(of_mask));
-      of_mask = of_next;
       if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
       fence_copies();
       __syncwarp();
       if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);
       ring.next();
+      of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
