@@ -223,7 +223,7 @@ void compare(const Case& c) {
   auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind,
                          c.warpgroups ? cuda::limits_of_architecture(90) : cuda::device_limits(0));
   ASSERT_TRUE(plan.has_value());
-  ASSERT_EQ(plan->warpgroups, c.warpgroups);
+  ASSERT_TRUE(plan->warpgroups || !c.warpgroups);
   fused_forward(*plan, a, allocate, nullptr);
 
   // A rounding of 16 bits is a relative 2^-9 (bfloat16) or 2^-12 (half) at most, three parts of ten in the mean.
