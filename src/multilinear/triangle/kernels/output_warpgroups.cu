@@ -7,8 +7,6 @@
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
-/// Sums of rows by the tensor cores.
-constexpr bool kBySums = CLEBSCH_SUMS, kLate = kBySums && kScaledLate;
 constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
@@ -205,11 +203,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       __syncwarp();
       RowsOfX rows;
       take_x(rows, own_x);
-      if (kBySums) {
-        rows.get_by_sums(x, a.eps, scales);
-      } else {
-        rows.get(x, a.eps);
-      }
+      rows.get_by_sums(x, a.eps, scales);
       __syncwarp();
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
@@ -224,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
         for (int tile = 0; tile < kGateColumns / 8; tile += 4) {
           float four[4][4];
-          add_biases<kWideOut && !kBefore, !kLate>(four, z, scales, tile, g_bias, c * kGateColumns, t);
+          add_biases<kWideOut && !kBefore, !kScaledLate>(four, z, scales, tile, g_bias, c * kGateColumns, t);
 #pragma unroll
           for (int part = 0; part < 2; ++part) {
             unsigned(&to)[4] = gates[c * kGateColumns / 16 + tile / 2 + part];
@@ -245,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
     float scales_of_o[2] = {1.0f, 1.0f};
-    if (kBySums && !kBefore) {
+    if (!kBefore) {
       normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
     } else {
       normalise_steps(o, a.eps_of_o);
@@ -280,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
       for (int tile = 0; tile < kColumns / 8; tile += 4) {
         float four[4][4];
-        add_biases<kWideOut, !kLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
+        add_biases<kWideOut, !kScaledLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
         if (!kBefore) {
 #pragma unroll
           for (int n = 0; n < 4; ++n) {

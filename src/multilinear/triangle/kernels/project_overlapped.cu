@@ -17,9 +17,6 @@ constexpr int kUnits = kH / kUnitChannels;  ///< of left, and of right
 constexpr int kUnitBytes = kBlocks * kMatrix;
 static_assert(kUnits % 2 == 0 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
 static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
-/// A unit's products are started before those of the unit before are done, and all before its sums are turned into
-/// what is stored; else when they are done, and ptxas puts them where it likes.
-constexpr bool kQueued = CLEBSCH_QUEUED;
 /// Lanes that tell of rows: see project_warpgroups.cu.
 constexpr int kTelling = kKeeps ? 32 : 1;
 constexpr int kProducerRegisters = 80, kConsumerRegisters = 176;
@@ -32,7 +29,7 @@ constexpr int kMasksAt = (kPlacesAt + 8 * kBuffers + 15) / 16 * 16;
 /// Biases come into the sums by a product: of sixteen inner indices two are a bias' upper and lower 16 bits in the
 /// first operand, which is in registers, and ones in the second. A fragment holds those of two units; which of them
 /// counts is where the ones are. Saves 64 of 218 instructions a unit for a ninth product.
-constexpr bool kBiasProducts = CLEBSCH_BIAS_PRODUCTS;
+constexpr bool kBiasProducts = true;
 /// Zeros, ones at the first two of eight columns, zeros: eight lines of 16 bytes each, as second operands whose rows
 /// are all the same eight.
 constexpr int kOnesBytes = 3 * 128, kOnesAt = kMasksAt + kBuffers * kMaskBytes;
@@ -123,10 +120,8 @@ __device__ __forceinline__ void sums_of_all(float (&sums)[64]) {
   await_products<0>();
   hold(sums);
 }
-/// Waits for all products but the last unit's. These sums may have been waited for before: then it keeps what is done
-/// with them behind the start of the last unit's products.
+/// Waits for all products but the last unit's, and has what follows behind their start: ptxas would put them among it.
 __device__ __forceinline__ void sums_of_before(float (&sums)[64]) {
-  if (!kQueued) return;
   await_products<1>();
   hold(sums);
 }
@@ -287,13 +282,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
           kept.read(mask_at(ring.at));
           if (kMask == kNumberMask) give_back(buffer_before, !first);
         }
-        if (!kQueued) sums_of_all(even);
         multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows, biases[unit / 2], ones_last);
         sums_of_before(even);
         store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
-        if (!kQueued) sums_of_all(odd);
       }
-      if (kQueued) sums_of_all(odd);
+      sums_of_all(odd);
       if (kMask != kNumberMask) give_back(ring.at, true);
       before = target;
       buffer_before = ring.at;

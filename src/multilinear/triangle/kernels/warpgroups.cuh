@@ -174,8 +174,8 @@ struct RowsAhead : RowsOfWarp<kLanes> {
   }
 };
 
-/// Sums of rows of 16-bit numbers are made by the tensor cores.
-constexpr bool kBySums = CLEBSCH_SUMS && CLEBSCH_X != 1;
+/// Sums of rows are made by the tensor cores.
+constexpr bool kBySums = CLEBSCH_X == 2;
 
 /// Rows in shared memory as they are in x, brought by bulk copies: kSlots times as many as a warp takes at once. A
 /// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
