@@ -1,9 +1,11 @@
 """The contraction of triangle_multiplicative_update by contract_warpgroups.cu and by cuBLAS, in whole calls.
 
   python benchmarks/triangle/contraction.py [--n 256,304,512,768,1024,2048] [--backward] [--dtype bf16]
+    [--ways "CONTRACT=cublas;CONTRACT=own;CONTRACT=own PAIRS=0"]
 
-The error of out (and of dx) against the formula in float64 first; then times of kernels by torch's profiler, and of
-whole calls as replays of a CUDA graph. CLEBSCH_TRIANGLE_CONTRACT=own or cublas chooses, at every call.
+The error of out against the formula in float64 first, and whether six calls give the same bits; then times of kernels
+by torch's profiler, and of whole calls as replays of a CUDA graph. Ways are options CLEBSCH_TRIANGLE_..., which are
+looked at in every call. A kernel that begins early also takes the time in which it waits for the one before.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ error_of, expected, problem, times = benchmark.error_of, benchmark.expected, ben
 
 #: How the names of kernels begin that are no product by cuBLAS.
 OWN = ("prepare", "project", "output", "contract", "input_", "weight_", "pack_", "fold_", "add_", "sum_", "scale")
-CHOICES = ("cublas", "own")
+PREFIX = "CLEBSCH_TRIANGLE_"
 
 
 def kernels_of(work, repeats: int) -> dict[str, float]:
@@ -47,6 +49,14 @@ def kernels_of(work, repeats: int) -> dict[str, float]:
     return found
 
 
+def choose(way: str) -> None:
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    for setting in way.split():
+        name, value = setting.split("=")
+        os.environ[PREFIX + name] = value
+
+
 def replayed(work) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -55,29 +65,28 @@ def replayed(work) -> float:
     return statistics.median(times(graph.replay, 9, 10))
 
 
-def forward(n: int, direction: str, dtype: torch.dtype) -> None:
+def forward(n: int, direction: str, dtype: torch.dtype, ways: list[str]) -> None:
     x, mask, weights = problem(1, n, 128, 128, "after", dtype, True, "normal", dtype)
 
     def call():
         return triangle_multiplicative_update(x, direction, mask, gate="after", **weights)
 
     reference = expected(x, mask, weights, "after") if direction == "outgoing" else None
-    results, lines = {}, []
+    first = None
     with torch.no_grad():
-        for choice in CHOICES:
-            os.environ["CLEBSCH_TRIANGLE_CONTRACT"] = choice
-            results[choice] = call()
-            error = error_of(results[choice], reference)[0] if reference is not None else float("nan")
-            apart = error_of(results[choice], results["cublas"].double())[0]
-            found = kernels_of(call, 10)
-            parts = ", ".join(f"{name} {value:.1f}" for name, value in sorted(found.items()))
-            lines.append((choice, error, apart, replayed(call), parts))
-    for choice, error, apart, whole, parts in lines:
-        print(f"n {n:5d} {direction} {choice:6s} error {error:.1e}, from cublas {apart:.1e}, graph {whole:8.1f} us: "
-              f"{parts}", flush=True)  # fmt: skip
+        for way in ways:
+            choose(way)
+            found = call()
+            first = found if first is None else first
+            error = error_of(found, reference)[0] if reference is not None else float("nan")
+            apart = error_of(found, first.double())[0]
+            same = all(torch.equal(found, call()) for _ in range(5))
+            parts = ", ".join(f"{name} {value:.1f}" for name, value in sorted(kernels_of(call, 10).items()))
+            print(f"n {n:5d} {direction} {way:32s} error {error:.1e}, from the first {apart:.1e}, same bits {same}, "
+                  f"graph {replayed(call):8.1f} us: {parts}", flush=True)  # fmt: skip
 
 
-def backward(n: int, direction: str, dtype: torch.dtype) -> None:
+def backward(n: int, direction: str, dtype: torch.dtype, ways: list[str]) -> None:
     x, mask, weights = problem(1, n, 128, 128, "after", dtype, True, "normal", dtype)
     x.requires_grad_()
     weights = {name: weight.requires_grad_() for name, weight in weights.items()}
@@ -88,16 +97,14 @@ def backward(n: int, direction: str, dtype: torch.dtype) -> None:
         out = triangle_multiplicative_update(x, direction, mask, gate="after", **weights)
         return torch.autograd.grad(out, leaves, grad)
 
-    results = {}
-    for choice in CHOICES:
-        os.environ["CLEBSCH_TRIANGLE_CONTRACT"] = choice
-        results[choice] = step()
-        apart = max(
-            error_of(a[None], b[None].double())[0] for a, b in zip(results[choice], results["cublas"], strict=True)
-        )
-        found = kernels_of(step, 5)
-        parts = ", ".join(f"{name} {value:.1f}" for name, value in sorted(found.items()))
-        print(f"n {n:5d} {direction} {choice:6s} step, from cublas {apart:.1e}, "
+    first = None
+    for way in ways:
+        choose(way)
+        found = step()
+        first = found if first is None else first
+        apart = max(error_of(a[None], b[None].double())[0] for a, b in zip(found, first, strict=True))
+        parts = ", ".join(f"{name} {value:.1f}" for name, value in sorted(kernels_of(step, 5).items()))
+        print(f"n {n:5d} {direction} {way:32s} step, from the first {apart:.1e}, "
               f"{statistics.median(times(step, 7, 5)):8.1f} us: {parts}", flush=True)  # fmt: skip
 
 
@@ -107,13 +114,14 @@ def main() -> None:
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"))
     parser.add_argument("--directions", default="outgoing,incoming")
     parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--ways", default="CONTRACT=cublas;CONTRACT=own")
     options = parser.parse_args()
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[options.dtype]
     for n in map(int, options.n.split(",")):
         for direction in options.directions.split(","):
-            forward(n, direction, dtype)
+            forward(n, direction, dtype, options.ways.split(";"))
             if options.backward and n <= 1024 and n % 8 == 0:
-                backward(n, direction, dtype)
+                backward(n, direction, dtype, options.ways.split(";"))
             torch.cuda.empty_cache()
 
 

@@ -298,9 +298,6 @@ Case with_warpgroups(Case c, int weights = kFloat32) {
 
 /// Products and epilogues of a warpgroup overlap where all weights are in shared memory.
 TEST(EmulatedTriangle, Warpgroups) {
-  setenv("CLEBSCH_TRIANGLE_FOLD", "0", 1);
-  compare(with_warpgroups({kBfloat16, kBrain, 1, 24, 128, 128, 128, false, false, kByteMask, true}));
-  unsetenv("CLEBSCH_TRIANGLE_FOLD");
   compare(with_warpgroups({kBfloat16, kBrain, 1, 48, 128, 128, 128, false, false, kByteMask, true}));
   compare(with_warpgroups({kBfloat16, kBrain, 2, 13, 128, 128, 128, true, false, kNoMask, true}, kBfloat16));
   compare(with_warpgroups({kFloat16, kHalf, 1, 48, 64, 64, 64, true, false, kNumberMask, true},

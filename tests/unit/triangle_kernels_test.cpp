@@ -23,16 +23,9 @@ TEST(TriangleKernels, CompileWithoutSpills) {
   for (const Case& c : {Case{90, {1, 64, 128, 128, 128, false, false}, kBfloat16, kBrain, kByteMask},
                         Case{80, {1, 64, 384, 128, 384, false, true}, kFloat32, kHalf, kNoMask},
                         Case{120, {1, 61, 128, 128, 128, false, true}, kFloat32, kBrain, kNumberMask}}) {
-    auto plan = fused_plan(c.shape, c.number, c.precision, c.mask, cuda::limits_of_architecture(c.arch));
+    const auto plan = fused_plan(c.shape, c.number, c.precision, c.mask, cuda::limits_of_architecture(c.arch));
     ASSERT_TRUE(plan.has_value()) << c.arch;
-    std::vector<cuda::CompileRequest> requests = fused_sources(*plan);
-    if (plan->overlapped) {  // with the weights' matrices made by the first kernel
-      plan->folded = true;
-      for (plan->weights = kFloat64; plan->weights <= kBfloat16; ++plan->weights) {
-        requests.push_back(fused_sources(*plan)[1]);
-      }
-    }
-    for (const cuda::CompileRequest& request : requests) {
+    for (const cuda::CompileRequest& request : fused_sources(*plan)) {
       const cuda::Cubin cubin = cuda::cached_compile(cuda::CubinCache(""), request.source, request.name, c.arch);
       EXPECT_FALSE(cubin.code.empty());
       // Kernels for warpgroups start early (early_start.cuh), which their modules say by a symbol; no others do.

@@ -241,18 +241,15 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     plan.normers, plan.overlapped ? 1 : 0) +
             embedded()[name]};
   };
-  cuda::CompileRequest prepare = source("prepare", false, 8, 1),
-                       project = source(plan.overlapped   ? "project_overlapped"
-                                        : plan.warpgroups ? "project_warpgroups"
-                                        : plan.wide       ? "project_wide"
-                                                          : "project",
-                                        plan.in_resident, plan.in_warps, plan.in_high);
-  const std::string of_weights = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights);
-  prepare.source = of_weights + prepare.source;
-  project.source = fmt::format("#define CLEBSCH_FOLDED {}\n", plan.folded ? 1 : 0) + (plan.folded ? of_weights : "") +
-                   project.source;
+  cuda::CompileRequest prepare = source("prepare", false, 8, 1);
+  prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;
   return {
-      prepare, project,
+      prepare,
+      source(plan.overlapped   ? "project_overlapped"
+             : plan.warpgroups ? "project_warpgroups"
+             : plan.wide       ? "project_wide"
+                               : "project",
+             plan.in_resident, plan.in_warps, plan.in_high),
       source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
@@ -260,13 +257,9 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
                    cuda::Stream stream) {
   FusedPlan plan = given_plan;
   plan.weights = a.weights_number;
-  const char* const folds = std::getenv("CLEBSCH_TRIANGLE_FOLD");  // while variants are measured
-  const auto aligned = [](const void* matrix) { return reinterpret_cast<uintptr_t>(matrix) % kVectorBytes == 0; };
-  plan.folded = plan.overlapped && plan.out_warpgroups && aligned(a.weights.p_in_weight) &&
-                aligned(a.weights.g_in_weight) && (folds == nullptr || std::string(folds) != "0");
   const auto kernels = cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights,
                                                    plan.d, plan.hidden, plan.out, plan.gate_before, plan.mask_kind,
-                                                   plan.padded, plan.in_warps, plan.overlapped, plan.folded);
+                                                   plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;
@@ -317,7 +310,7 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
 
   const int64_t vectors = in_vectors(plan) + p_vectors(plan) + g_vectors(plan);
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
-  if (!plan.folded) kernels->prepare.launch((vectors + 255) / 256 + (biases + 1 + 7) / 8, 256, stream, f);
+  kernels->prepare.launch((vectors + 255) / 256 + (biases + 1 + 7) / 8, 256, stream, f);
 
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int64_t multiprocessors = limits.multiprocessors;

@@ -33,7 +33,6 @@ struct FusedPlan {
   int slots = 0;    ///< reads of x of such a warp that are under way as copies; 0: they go into registers
   /// It is the one with all weights in shared memory, whose products and epilogues overlap within a warpgroup.
   bool overlapped = false;
-  bool folded = false;          ///< and that makes the weights' matrices itself, which fused_forward() sets
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;     ///< weights of the first kernel are in shared memory

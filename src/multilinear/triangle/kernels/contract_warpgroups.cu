@@ -246,13 +246,13 @@ extern "C" CLEBSCH_CLUSTER __global__ void __launch_bounds__(kThreads, 1)
   }
   if (kTogether > 1) meet_cluster();
   __syncthreads();
+  let_next_begin();
   if (warp == kWarps) {
     if (lane == 0) {
       fetch_map(&a.a);
       fetch_map(&a.b);
       fetch_map(&a.c);
       await_kernel_before();
-      let_next_begin();  // which reads weights that the first kernel made before it waits for this one
       Bringer bringer{a, shared, there, used, {}};
       each_tile(
           a, [&](const Tile& tile) { bringer.bring_tile<kColumns>(tile); },

@@ -7,9 +7,6 @@
 // A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
 // same. So a lane has both of one channel, and 64 sums are a whole piece of work.
 #include "multilinear/triangle/kernels/warpgroups.cuh"
-#if CLEBSCH_FOLDED
-#include "multilinear/triangle/kernels/own_weights.cuh"
-#endif
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4;
 constexpr int kThreads = 128 * (kOthers + kConsumers);
@@ -154,12 +151,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   __syncthreads();
   // Batch and first row of the parts in the buffers: those who multiply have no registers to count them.
   int2* const places = reinterpret_cast<int2*>(base + kPlacesAt);
-  // Matrices are this block's own; else prepare.cu makes them, and lets this kernel begin.
-  constexpr bool kFolded = CLEBSCH_FOLDED;
-  if (kFolded) {
-    await_kernel_before();
-    let_next_begin();
-  }
   if (group < kOthers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     // x and the mask were there before the kernel that made matrices began.
@@ -167,10 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     Ring<kBuffers> ring;
     RowsCopied rows(base + kSlotsAt, filled);
     if (parts.is_there(a)) rows.begin(a, parts.get());
-#if CLEBSCH_FOLDED
-    make_last(a, static_cast<int>(threadIdx.x / 32), kNormers);
-#endif
-    if (!kFolded && threadIdx.x == 0) {
+    if (threadIdx.x == 0) {
       await_kernel_before();
       for (int i = 0; i < 2 * kUnits; ++i) {  // the first of left, the first of right, the second of left ...
         const int unit = i % 2 * kUnits + i / 2;
@@ -212,14 +200,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     const int right = group - kOthers, g = lane / 4, t = lane % 4;
     const int channel = 8 * static_cast<int>(threadIdx.x % 128 / 32) + g;  // of a unit
     const unsigned first_unit = low_of_description(shared + right * kUnits * kUnitBytes);
-    float projections[kUnits], gates[kUnits];  // biases of the lane's channels
-#if CLEBSCH_FOLDED
-    make_units(a, base + right * kUnits * kUnitBytes, right * kUnits, static_cast<int>(threadIdx.x % 128 / 32), lane,
-               projections, gates);
-    fence_copies();
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + right) : "memory");
-#else
     await_kernel_before();
+    float projections[kUnits], gates[kUnits];  // biases of the lane's channels
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const float* const bias =
@@ -227,7 +209,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
-#endif
     unsigned biases[kUnits / 2][4];  // first operands: rows g and g + 8 of two units
 #pragma unroll
     for (int pair = 0; pair < kUnits / 2; ++pair) {
@@ -266,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       target.to = channels + place.x * kH * a.plane + place.y;
       target.rows = a.rows - place.y - 8 * t;
       const unsigned rows = low_of_description(shared + kRowsAt + ring.at * kRowsBytes);
-      if (first && !kFolded) {
+      if (first) {
         for (int unit = 0; unit < kUnits; ++unit) barrier_wait(there + 8 * (right * kUnits + unit), 0);
       }
       // From here to the end of the part without branches: with one ptxas would wait for each product.
