@@ -257,9 +257,9 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
                    cuda::Stream stream) {
   FusedPlan plan = given_plan;
   plan.weights = a.weights_number;
-  const auto kernels = cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights,
-                                                   plan.d, plan.hidden, plan.out, plan.gate_before, plan.mask_kind,
-                                                   plan.padded, plan.in_warps);
+  const auto kernels =
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights, plan.d,
+                                  plan.hidden, plan.out, plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;

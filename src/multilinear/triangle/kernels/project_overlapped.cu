@@ -181,6 +181,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       const bool has_next = parts.is_there(a);
       const Part next = has_next ? parts.get() : part;
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
+      if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
       if (RowsCopied::kWhole) {
         rows.write_whole(a, next, has_next, to);
@@ -188,7 +189,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         rows.write_part(a, part, next, has_next, to);
       }
       if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(mask_of_bits(of_mask));
-      if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
       fence_copies();
       __syncwarp();
       if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);

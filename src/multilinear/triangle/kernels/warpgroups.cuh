@@ -253,9 +253,9 @@ struct RowsCopied : RowsOfWarp<4> {
     Eight eights[kRows][kUnits];  // stay as they are read: registers are few
     const uint2 selectors = Eight::selectors(a);
     float firsts[kRows], sums[kRows], squares[kRows];
-    int lane = static_cast<int>(threadIdx.x % 32);
+    unsigned lane = threadIdx.x % 32;
     asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
-    const int odd = lane / 4 % 2, t = lane % 4;
+    const unsigned odd = lane / 4 % 2, t = lane % 4;
     // Of two rows that are read or written at once one has its units exchanged (chunk_of).
     const unsigned char* const row = slots + lane / 4 * kRowBytes;
     const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
@@ -312,7 +312,9 @@ struct RowsCopied : RowsOfWarp<4> {
 #pragma unroll
         for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
       }
-      const int at = first_row() + kAtOnce * slot + lane / 4, place = at / 32 * 32 + place_of_row(at % 32);
+      // place_of_row()
+      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
+                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
       unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
       unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
 #pragma unroll
