@@ -279,29 +279,6 @@ def test_memory(device):
     assert sizes < 4.2, sizes
 
 
-#: n of the contraction: less than a tile, several tiles of rows or of columns, pairs that share rows or columns.
-CONTRACTED = [8, 40, 64, 136, 256, 300, 304, 384, 520, 640, pytest.param(1100, marks=pytest.mark.alone)]
-
-
-@pytest.mark.parametrize("n", CONTRACTED)
-@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
-def test_contraction(n, direction, device, monkeypatch):
-    """Our own contraction and cuBLAS's: both right, two runs with the same bits."""
-    if device == "cpu":
-        pytest.skip("the CPU has one contraction")
-    w = weights(128, 64, 64, "after", device)
-    x, mask = pairs(2 if n < 300 else 1, n, n, 128, device=device), a_mask("bool", 1, n, n, device=device)
-    mask = mask.expand(x.shape[:-1])
-    for precision in ("fp16", "bf16"):
-        found = {}
-        for choice in ("cublas", "own"):
-            monkeypatch.setenv("CLEBSCH_TRIANGLE_CONTRACT", choice)
-            found[choice] = check(x, w, direction, mask, precision=precision)
-            again = triangle_multiplicative_update(x, direction, mask, **w, precision=precision)
-            assert torch.equal(found[choice], again)
-        assert error(found["own"], found["cublas"].double()) < ERROR[precision] / 4
-
-
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_capture_in_a_graph(precision, device):
     if device == "cpu":

@@ -102,16 +102,6 @@ def test_many_tiles(x_dtype, device):
     compare("bf16", device, 136, 128, 128, 128, "incoming", x_dtype=x_dtype, weight_dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
-@pytest.mark.parametrize("n", [40, 136, 256, 304])
-def test_contractions(n, direction, device, monkeypatch):
-    """Our own contractions and cuBLAS's."""
-    for choice in ("cublas", "own"):
-        monkeypatch.setenv("CLEBSCH_TRIANGLE_CONTRACT", choice)
-        for precision in ("fp16", "bf16"):
-            compare(precision, device, n, 64, 64, 64, direction, mask="bool")
-
-
 @pytest.mark.parametrize("size", [1e-8, 1e6])
 def test_gradients_of_any_size_in_fp16(size, device):
     compare("fp16", device, 64, 128, 128, 128, size=size)

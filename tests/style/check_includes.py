@@ -30,7 +30,6 @@ MAY_INCLUDE = {
     "cuda/kernels": [],
     "cuda/kernels/embedded_source.cpp": ["core"],
     "cuda/kernels/fixed_kernels.h": ["cuda/runtime"],
-    "cuda/runtime/tensor_maps.h": ["cuda/kernels"],
     **{room: [*CORE, *CUDA_FLOOR] for room in CUDA_OPS},
     # A library of its own: neither cpu nor torch's ops nor a model.
     "multilinear": ["core"],

@@ -153,26 +153,6 @@ TEST(Emulator, BarriersInSharedMemoryHavePhases) {
   EXPECT_NE(stuck.find("threads wait for ever"), std::string::npos) << stuck;
 }
 
-TEST(Emulator, BlocksOfAClusterArriveAtEachOthersBarriers) {
-  std::vector<int> data(4 * 64);
-  const std::string body = std::string("\n#define CLEBSCH_CLUSTER_BLOCKS 2\n") + kBarrierFunctions + R"(
-    if (threadIdx.x == 0) begin(64);
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    data[blockIdx.x * 64 + threadIdx.x] = 3;
-    const int block = 1 - blockIdx.x % 2;
-    asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [at];\n}"
-                 ::"r"(barrier), "r"(block) : "memory");
-    wait(0);
-    const int of_other = data[(blockIdx.x ^ 1) * 64 + threadIdx.x];
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    data[blockIdx.x * 64 + threadIdx.x] = of_other + 1;)";
-  EXPECT_EQ(launch(body, data, 4), "");
-  EXPECT_EQ(std::count(data.begin(), data.end(), 4), 4 * 64);
-  EXPECT_NE(launch(body, data, 3).find("a grid without whole clusters"), std::string::npos);
-}
-
 TEST(Emulator, UnknownAssemblyIsRefusedByName) {
   for (const char* statement :
        {"asm volatile(\"bar.red.popc.u32 %0, 0, 1;\" : \"=r\"(data[0]));", "asm(\"mov.u32 %0, 7;\" : \"=r\"(data[0]));",

@@ -7,7 +7,6 @@
 #include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
 #include "multilinear/embedded_sources.h"
-#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/kernels/fused.h"
 
 namespace clebsch::triangle {
@@ -326,8 +325,7 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
     kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
   const int64_t matrices = in_halves ? channels / 2 : channels;
-  const bool own = own_contraction(n, matrices, limits);
-  if (!own && !in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
+  if (!in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
     f.plane_of_o = pitch * pitch;
     o = allocate(static_cast<size_t>(channels * pitch * pitch * 2));
     of_o = o.get();
@@ -335,16 +333,10 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
     of_o = given(a.o, plan.hidden, o);
   }
   f.o = of_o;
-  const size_t bytes = own ? 0 : cuda::blas_workspace_bytes();
-  const Memory workspace = own ? Memory() : allocate(bytes);
+  const size_t bytes = cuda::blas_workspace_bytes();
+  const Memory workspace = allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
-    if (own) {
-      contract_planes({plan.operand, at_part(f.left), at_part(f.right), at_part(of_o), a.shape.incoming,
-                       !a.shape.incoming, n, matrices, pitch, f.plane, f.plane_of_o},
-                      limits, stream);
-      continue;
-    }
     contract(a, matrices, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o, {workspace.get(), bytes},
              stream);
   }

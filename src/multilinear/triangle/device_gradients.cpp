@@ -3,7 +3,6 @@
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
-#include "multilinear/triangle/device_contract.h"
 #include "multilinear/triangle/device_fused.h"
 #include "multilinear/triangle/kernels/gradients.h"
 #include "multilinear/triangle/row_sums.h"
@@ -152,11 +151,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   }
 
   void *const grad_left = pass.stored(planes), *const grad_right = pass.stored(planes);
-  if (own_contraction(n, shape.batch * hidden, limits)) {
-    contract_gradients(given, a.grad_o, grad_left, grad_right, stream);
-  } else {
-    pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
-  }
+  pass.multiply_gradients(given, {a.grad_o, nullptr}, grad_left, grad_right);
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;

@@ -40,7 +40,9 @@ std::string without_assembly(std::string text) {
          "emulated_meet_named($1, $2, 1, __LINE__);"},
         {statement(R"(bar\.arrive %0, %1;" ::"r"\(([^"]*)\), "n"\(([^"]*)\) : "memory"\);)"),
          "emulated_meet_named($1, $2, 0, __LINE__);"},
-        // Warpgroups: products are done where they are issued, each warp's with its own rows.
+        {statement(R"(bar\.arrive %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($2, $1, 0, __LINE__);"},
+        // Warpgroups: each warp's products with its own rows.
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %\d+, 0;\\n"[\s\S]*?"n"\(kTurned\)\);)"),
          "emulated::multiply_group(d, a, b, more, kTurned, CLEBSCH_HALF[0] == 'b', __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"l"\(b\)\);)"),
@@ -51,44 +53,21 @@ std::string without_assembly(std::string text) {
         {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
         {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
         {statement(R"(mbarrier\.init\.[^;]*;"[^;]*;)"), "emulated_barrier_begin(barrier, arrivals);"},
-        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(emulated_rank, barrier, 0);"},
-        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"),
-         "emulated_barrier_arrive(emulated_rank, barrier, bytes);"},
+        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, bytes);"},
         {statement(R"(cp\.async\.mbarrier\.arrive\.noinc\.[^;]*;"[^;]*;)"),
-         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(emulated_rank, barrier, 0);"},
+         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(barrier, 0);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier\.try_wait[\s\S]*?"memory"\);)"),
          "emulated_barrier_wait(barrier, parity, __LINE__); done = 1;"},
         {statement(R"(bar\.sync (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 1, __LINE__);"},
         {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
-        {statement(R"(bar\.arrive %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
-         "emulated_meet_named($2, $1, 0, __LINE__);"},
-        // Of all lanes, but for some.
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p mbarrier\.arrive[^;]*;[^;]*;)"),
-         "if (where) emulated_barrier_arrive(emulated_rank, barrier, 0);"},
+         "if (where) emulated_barrier_arrive(barrier, 0);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global\.v4\.b32[^;]*;[^;]*;)"),
          "if (where) std::memcpy(to, pairs, 16);"},
         {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),
-         "emulated::copy_bytes(to, from, bytes, barrier);"},
-        {statement(R"(prefetch\.tensormap [^;]*;"[^;]*;)"), ";"},
-        {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*multicast::cluster [^;]*;"[^;]*;)"),
-         "emulated::copy_box(to, map, x, y, z, barrier, true);"},
-        {statement(R"(cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global[^;]*;"[^;]*;)"),
-         "emulated::copy_box(to, map, x, y, z, barrier, false);"},
-        {statement(R"(\{\\n\.reg \.b32 at;\\nmapa[\s\S]*?"memory"\);)"),
-         "emulated_barrier_arrive(static_cast<unsigned>(block), barrier, 0);"},
-        {statement(R"(fence\.mbarrier_init[^;]*;"[^;]*;)"), ";"},
-        {statement(R"(barrier\.cluster\.arrive[^;]*;"[^;]*;)"), ";"},
-        {statement(R"(barrier\.cluster\.wait[^;]*;"[^;]*;)"), "emulated_meet_cluster(__LINE__);"},
-        {statement(R"(cp\.async\.bulk\.tensor\.3d\.global\.shared::cta[^;]*;"[^;]*;)"),
-         "emulated::store_box(map, x, y, z, from);"},
-        {statement(R"(cp\.async\.bulk\.commit_group;"[^;]*;)"), "emulated::end_stores();"},
-        {statement(R"(cp\.async\.bulk\.wait_group\.read %0;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_stores($1);"},
-        {statement(R"(cp\.async\.bulk\.wait_group (\d+);"[^;]*;)"), "emulated::await_stores($1);"},
-        {std::regex(
-             R"(asm volatile\([\s\\]*"\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %" of_more[\s\S]*?"n"\(kTurnedB\)\);)"),
-         "emulated::multiply_tile(d, a, b, more, kTurnedA, kTurnedB, CLEBSCH_HALF);"},
-        {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[^;]*;)"),
-         "emulated::store_matrices(to, x, y, z, w, __LINE__);"},
+         "emulated::copy_bulk(to, from, bytes, barrier, __LINE__);"},
+        {statement(R"(rsqrt\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / std::sqrt(x);"},
         {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[\s\S]*?"memory"\);)"),
          "emulated::store_transposed(to, o[s], __LINE__);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
@@ -119,11 +98,12 @@ std::string without_assembly(std::string text) {
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
+        {statement(R"(mov\.u32 %0, %%laneid;"[^;]*;)"), "lane = emulated::lane();"},
+        {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},
         {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(ex2\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = std::exp2(x);"},
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},
         {statement(R"(prmt\.b32 %0, %1, 0, %2;"[^;]*;)"), "word = emulated::permute(pair, selector);"},
-        {statement(R"(rsqrt\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / std::sqrt(x);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "[+=][rlfd]"[^;]*;)"), ";"},
@@ -152,10 +132,7 @@ std::string for_the_host(const std::string& text) {
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
   std::string wrappers =
       "extern \"C\" void emulated_begin_block(uint64_t seed) {"
-      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n"
-      // A source says so besides its kernels' __cluster_dims__.
-      "#ifndef CLEBSCH_CLUSTER_BLOCKS\n#define CLEBSCH_CLUSTER_BLOCKS 1\n#endif\n"
-      "extern \"C\" const unsigned emulated_cluster = CLEBSCH_CLUSTER_BLOCKS;\n";
+      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n";
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";

@@ -21,8 +21,6 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Host spelling of what CUDA allows before and after a type.
 #define __restrict__ __restrict
-#define __grid_constant__
-#define __cluster_dims__(...)
 
 struct EmulatedIndex {
   unsigned x, y, z;
@@ -30,20 +28,17 @@ struct EmulatedIndex {
 
 extern "C" {
 extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
-extern unsigned emulated_rank;  ///< of the block in its cluster
 // Defined in engine.cpp.
 void emulated_meet_block(int line);
 void emulated_meet_some(int barrier, int threads, int line);
 /// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
 void emulated_meet_named(int barrier, int threads, int waits, int line);
 void emulated_meet_warp(unsigned mask, int line);
-/// All threads of a cluster's blocks.
-void emulated_meet_cluster(int line);
-/// mbarriers, by a block of the cluster and their addresses in shared memory. `bytes` of copies are still to come; a
-/// wait is for the end of the phase of a parity.
+/// mbarriers, by their addresses in shared memory. `bytes` of copies are still to come; a wait is for the end of the
+/// phase of a parity.
 void emulated_barrier_begin(unsigned address, int arrivals);
-void emulated_barrier_arrive(unsigned rank, unsigned address, unsigned bytes);
-void emulated_barrier_take(unsigned rank, unsigned address, unsigned bytes);
+void emulated_barrier_arrive(unsigned address, unsigned bytes);
+void emulated_barrier_take(unsigned address, unsigned bytes);
 void emulated_barrier_wait(unsigned address, unsigned parity, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
@@ -117,39 +112,33 @@ void end_group();
 /// The last group is the one that is being made.
 void await_groups(size_t most_open);
 
-// In boxes.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
-void begin_block_of_boxes(char* shared);
-/// Blocks of a cluster have shared memory of their own.
-void begin_cluster(unsigned blocks, uint64_t seed);
-/// cp.async.bulk.tensor: a box that begins at (x, y, z) of the tensor that a map describes (cuTensorMapEncodeTiled).
-/// What is copied into holds not-a-numbers until the copy ends, which is some time before somebody goes on who waits at
-/// the barrier; what is stored is read when its group is waited for.
-void copy_box(unsigned to, const void* map, int x, int y, int z, unsigned barrier, bool to_all);
-/// cp.async.bulk: adjacent bytes.
-void copy_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier);
-void store_box(const void* map, int x, int y, int z, unsigned from);
-void end_stores();
-void await_stores(size_t most_open);
-/// Ends one copy of a box, if there is one; which follows from a random number.
+// In warpgroups.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
+void begin_block_of_warpgroups(char* shared);
+/// cp.async.bulk into shared memory: the target holds not-a-numbers until the copy ends, which is some time before
+/// somebody goes on who waits at the barrier.
+void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line);
+/// Ends one copy, if there is one; which follows from a random number.
 bool finish_a_copy(uint64_t random);
 bool has_open_copies();
-/// wgmma of wgmma_tiles.cuh, d (64, 2 count) = [d +] a (64, 16) b (16, 2 count), computed when its group is waited for:
-/// both in shared memory, by rows of the inner index (`turned`) or by columns, in lines of 128 bytes with exchanged
-/// parts.
-void multiply_tile(float* d, size_t count, unsigned long long a, unsigned long long b, int more, int turned_a,
-                   int turned_b, bool brain);
-template <size_t kCount>
-void multiply_tile(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned_a, int turned_b,
-                   const char* half) {
-  multiply_tile(d, kCount, a, b, more, turned_a, turned_b, half[0] == 'b');
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
+/// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
+/// exchanged. `turned`: a matrix in shared memory lies by rows of the inner index. It is computed when its group is
+/// waited for, and until then the sums are no numbers.
+void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
+                    int turned, bool brain, int line);
+template <int kCount>
+void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_later(d, 2 * kCount, a, 0, b, more, turned, brain, line);
+}
+template <int kCount>
+void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_later(d, 2 * kCount, nullptr, a, b, more, turned, brain, line);
 }
 void end_products();
 /// All lanes of a warp come here together.
 void await_products(size_t most_open, int line);
-/// stmatrix.sync.aligned.m8n8.x4.shared.b16: lane 8 i + r has the address of row r of tile i; pair i of a lane, with g
-/// = lane / 4, t = lane % 4, is (g, 2 t) and (g, 2 t + 1) of tile i.
-void store_matrices(unsigned to, unsigned x, unsigned y, unsigned z, unsigned w, int line);
-
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
 /// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
 /// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
@@ -172,23 +161,15 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
-/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16, or
-/// in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are exchanged. `turned`:
-/// matrices in shared memory lie by rows of the inner index.
-void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
-                        bool more, bool turned, bool brain, const char* shared, int line);
-template <int kCount>
-void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
-                    int line) {
-  multiply_warpgroup(d, 2 * kCount, a, 0, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
-}
-template <int kCount>
-void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
-                    int line) {
-  multiply_warpgroup(d, 2 * kCount, nullptr, a, b, more != 0, turned != 0, brain, __start_emulated_shared, line);
-}
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+/// Addresses of shared memory as instructions have them.
+inline void copy_later(unsigned to, const void* from, size_t bytes) {
+  copy_later(__start_emulated_shared + to, from, bytes);
+}
+inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
+  load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
+}
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);
 }

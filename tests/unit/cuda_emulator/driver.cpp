@@ -28,7 +28,6 @@ std::string message = "no error";
 struct Function {
   clebsch::emulator::Kernel kernel;
   clebsch::emulator::BeginBlock begin_block;
-  unsigned cluster;
 };
 // Modules stay loaded as long as the process lives, and so do their functions.
 std::deque<Function> functions;
@@ -127,8 +126,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   if (!kernel || !begin_block) return failed(std::string("no kernel ") + name);
   const std::lock_guard<std::mutex> lock(mutex);
   functions.push_back({reinterpret_cast<clebsch::emulator::Kernel>(kernel),
-                       reinterpret_cast<clebsch::emulator::BeginBlock>(begin_block),
-                       *static_cast<const unsigned*>(dlsym(module, "emulated_cluster"))});
+                       reinterpret_cast<clebsch::emulator::BeginBlock>(begin_block)});
   *function = &functions.back();
   return 0;
 }
@@ -151,7 +149,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   do_copies();
   const Function& called = *static_cast<const Function*>(function);
   const std::string error =
-      clebsch::emulator::run(called.kernel, called.begin_block, called.cluster, grid_x, grid_y, threads_x, arguments);
+      clebsch::emulator::run(called.kernel, called.begin_block, grid_x, grid_y, threads_x, arguments);
   return error.empty() ? 0 : failed(error);
 }
 

@@ -18,7 +18,6 @@
 
 extern "C" {
 EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
-unsigned emulated_rank;
 }
 
 namespace clebsch::emulator {
@@ -63,22 +62,12 @@ struct Barrier {
   }
 };
 
-/// What a block of a cluster has for itself.
-struct Member {
-  Meeting all;
-  std::array<Meeting, 16> named;
-  std::map<unsigned, Barrier> barriers;  ///< by address
-  unsigned present = 0;
-};
-
-/// A block, or those of a cluster, whose threads follow each other.
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
-  std::vector<Member> members;
-  unsigned threads = 0;  ///< of a member
-  unsigned first = 0;    ///< index of the first member in x
-  Meeting cluster;
+  Meeting all;
+  std::array<Meeting, 16> named;
+  std::map<unsigned, Barrier> barriers;  ///< by address
   unsigned present = 0;
   unsigned current = 0;
   jmp_buf scheduler;
@@ -94,7 +83,6 @@ struct Block {
 Block* block = nullptr;
 
 Fiber& self() { return block->fibers[block->current]; }
-Member& member() { return block->members[emulated_rank]; }
 
 /// Back to the scheduler. setjmp without signal masks: a switch is some ten nanoseconds.
 void pause() {
@@ -142,13 +130,6 @@ Warp& warp_of_lanes(unsigned mask, int line) {
   return warp;
 }
 
-Barrier& barrier_at(unsigned rank, unsigned address) {
-  if (rank >= block->members.size()) stop("a barrier of a block that is not in the cluster");
-  const auto found = block->members[rank].barriers.find(address);
-  if (found == block->members[rank].barriers.end()) stop("there is no mbarrier at " + std::to_string(address));
-  return found->second;
-}
-
 unsigned lanes_in(unsigned mask) {
   const size_t lanes = block->fibers.size() - block->current / 32 * 32;
   if (lanes < 32) mask &= (1u << lanes) - 1;
@@ -161,19 +142,15 @@ void enter() {
     block->kernel(block->arguments);
     self().done = true;
     --block->present;
-    --member().present;
     Warp& warp = block->warps[block->current / 32];
     const unsigned lane = block->current % 32;
     warp.gone |= 1u << lane;
     if (warp.meeting.arrived > 0 && (warp.awaited >> lane & 1)) stop(left_the_kernel(warp.meeting.line, lane));
     // A block's barrier does not wait for whoever left.
-    const auto leave = [](Meeting& meeting, unsigned present) {
-      if (meeting.arrived == 0 || meeting.arrived < present) return;
-      meeting.arrived = 0;
-      ++meeting.generation;
-    };
-    leave(member().all, member().present);
-    leave(block->cluster, block->present);
+    if (block->all.arrived > 0 && block->all.arrived >= block->present) {
+      block->all.arrived = 0;
+      ++block->all.generation;
+    }
     pause();
   }
 }
@@ -185,9 +162,7 @@ bool can_run(const Fiber& fiber) {
 void resume(unsigned index) {
   Fiber& fiber = block->fibers[index];
   block->current = index;
-  emulated_rank = index / block->threads;
-  threadIdx = {index % block->threads, 0, 0};
-  blockIdx.x = block->first + emulated_rank;
+  threadIdx = {index, 0, 0};
   if (_setjmp(block->scheduler) != 0) return;
   if (fiber.begun) _longjmp(fiber.state, 1);
   fiber.begun = true;
@@ -253,25 +228,23 @@ void run_block() {
     warp.meeting = Meeting{};
     warp.awaited = warp.gone = 0;
   }
-  for (Member& one : block->members) {
-    one = Member{};
-    one.present = block->threads;
-  }
-  block->cluster = Meeting{};
+  block->all = Meeting{};
+  block->named = {};
+  block->barriers.clear();
   block->present = static_cast<unsigned>(block->fibers.size());
   const bool one_ahead = block->random() % 2 != 0;
   std::shuffle(block->warp_order.begin(), block->warp_order.end(), block->random);
   while (block->present > 0) {
     bool moved = one_ahead ? advance_first_warp() : advance_all();
     if (!block->error.empty()) return;
-    // Copies of boxes arrive in any order, some of them when everybody waits.
+    // Bulk copies arrive in any order, some of them when everybody waits.
     if (!moved || block->random() % 2 != 0) moved |= emulated::finish_a_copy(block->random());
     if (!moved) {
       block->error = deadlock();
       return;
     }
   }
-  if (emulated::has_open_copies()) block->error = "a block ends before its copies of boxes do";
+  if (emulated::has_open_copies()) block->error = "a block ends before its bulk copies do";
 }
 
 /// The seed of the order of threads and blocks: CLEBSCH_TEST_ORDER, else CLEBSCH_TEST_SEED, else a new one.
@@ -288,36 +261,29 @@ std::vector<std::unique_ptr<char[]>> stacks;
 
 }  // namespace
 
-std::string run(Kernel kernel, BeginBlock begin_block, unsigned cluster, unsigned grid_x, unsigned grid_y,
-                unsigned threads, void** arguments) {
-  if (cluster > 1 && (grid_x % cluster != 0 || threads % 32 != 0)) return "a grid without whole clusters";
-  const unsigned all_threads = cluster * threads;
+std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned grid_y, unsigned threads,
+                void** arguments) {
   Block here;
   here.random.seed((seed << 32) + launches++);
-  here.fibers = std::vector<Fiber>(all_threads);
-  here.members = std::vector<Member>(cluster);
-  here.threads = threads;
-  here.warps = std::vector<Warp>((all_threads + 31) / 32);
-  while (stacks.size() < all_threads) stacks.emplace_back(new char[kStackBytes]);
-  for (unsigned i = 0; i < all_threads; ++i) here.fibers[i].stack = stacks[i].get();
+  here.fibers = std::vector<Fiber>(threads);
+  here.warps = std::vector<Warp>((threads + 31) / 32);
+  while (stacks.size() < threads) stacks.emplace_back(new char[kStackBytes]);
+  for (unsigned i = 0; i < threads; ++i) here.fibers[i].stack = stacks[i].get();
   here.kernel = kernel;
   here.arguments = arguments;
-  here.order.resize(all_threads);
+  here.order.resize(threads);
   std::iota(here.order.begin(), here.order.end(), 0u);
   here.warp_order.resize(here.warps.size());
   std::iota(here.warp_order.begin(), here.warp_order.end(), 0u);
-  std::vector<unsigned> blocks(size_t{grid_x} * grid_y / cluster);
+  std::vector<unsigned> blocks(size_t{grid_x} * grid_y);
   std::iota(blocks.begin(), blocks.end(), 0u);
   std::shuffle(blocks.begin(), blocks.end(), here.random);
   block = &here;
   gridDim = {grid_x, grid_y, 1};
   blockDim = {threads, 1, 1};
   for (const unsigned index : blocks) {
-    const unsigned clusters = grid_x / cluster;
-    here.first = index % clusters * cluster;
-    blockIdx = {here.first, index / clusters, 0};
+    blockIdx = {index % grid_x, index / grid_x, 0};
     begin_block(here.random());
-    if (cluster > 1) emulated::begin_cluster(cluster, here.random());
     run_block();
     if (!here.error.empty()) break;
   }
@@ -333,16 +299,14 @@ uint64_t begin_test() {
 
 extern "C" {
 
-void emulated_meet_block(int line) { meet(member().all, member().present, line, "__syncthreads"); }
-
-void emulated_meet_cluster(int line) { meet(block->cluster, block->present, line, "barrier.cluster"); }
+void emulated_meet_block(int line) { meet(block->all, block->present, line, "__syncthreads"); }
 
 void emulated_meet_some(int barrier, int threads, int line) {
-  meet(member().named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
+  meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
 }
 
 void emulated_meet_named(int barrier, int threads, int waits, int line) {
-  Meeting& meeting = member().named[static_cast<size_t>(barrier)];
+  Meeting& meeting = block->named[static_cast<size_t>(barrier)];
   meeting.line = line;
   if (waits) {
     meet(meeting, static_cast<unsigned>(threads), line, "bar.sync");
@@ -354,27 +318,31 @@ void emulated_meet_named(int barrier, int threads, int waits, int line) {
 
 void emulated_barrier_begin(unsigned address, int arrivals) {
   if (address % 8 != 0) stop("an mbarrier is not aligned to 8 bytes");
-  Barrier& barrier = member().barriers[address];
+  Barrier& barrier = block->barriers[address];
   barrier = Barrier{};
   barrier.arrivals = barrier.missing = static_cast<unsigned>(arrivals);
 }
 
-void emulated_barrier_arrive(unsigned rank, unsigned address, unsigned bytes) {
-  Barrier& barrier = barrier_at(rank, address);
-  if (barrier.missing == 0) stop("more arrivals at an mbarrier than it waits for");
-  --barrier.missing;
-  barrier.bytes += bytes;
-  barrier.advance_if_complete();
+void emulated_barrier_arrive(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("an arrival at what is no mbarrier");
+  if (found->second.missing == 0) stop("more arrivals at an mbarrier than it waits for");
+  --found->second.missing;
+  found->second.bytes += bytes;
+  found->second.advance_if_complete();
 }
 
-void emulated_barrier_take(unsigned rank, unsigned address, unsigned bytes) {
-  Barrier& barrier = barrier_at(rank, address);
-  barrier.bytes -= bytes;
-  barrier.advance_if_complete();
+void emulated_barrier_take(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("a copy tells what is no mbarrier");
+  found->second.bytes -= bytes;
+  found->second.advance_if_complete();
 }
 
 void emulated_barrier_wait(unsigned address, unsigned parity, int line) {
-  Meeting& meeting = barrier_at(emulated_rank, address).meeting;
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("line " + std::to_string(line) + ": a wait at what is no mbarrier");
+  Meeting& meeting = found->second.meeting;
   // One bit: what is a whole turn behind looks as if it were done.
   while ((meeting.generation & 1) == parity) {
     meeting.line = line;

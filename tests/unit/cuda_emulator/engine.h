@@ -14,11 +14,9 @@ using BeginBlock = void (*)(uint64_t seed);
 /// Runs the whole grid: blocks one after another, and the threads of a block from barrier to barrier, either all in
 /// step or one warp ahead of the others as far as barriers let it, in an order that follows from a seed (begin_test)
 /// and the number of the launch. Returns "" or what went wrong: a deadlock, lanes at different barriers, an exited
-/// lane. Blocks of a cluster, `cluster` neighbours in x, run at the same time; what they have in shared memory they may
-/// use by its address alone (boxes.cpp). Not for several threads at once (the index variables are global): the caller
-/// locks.
-std::string run(Kernel kernel, BeginBlock begin_block, unsigned cluster, unsigned grid_x, unsigned grid_y,
-                unsigned threads, void** arguments);
+/// lane. Not for several threads at once (the index variables are global): the caller locks.
+std::string run(Kernel kernel, BeginBlock begin_block, unsigned grid_x, unsigned grid_y, unsigned threads,
+                void** arguments);
 
 /// Begins the numbers of launches anew, so that a test's order does not depend on the tests before it. Returns the seed
 /// of the order: CLEBSCH_TEST_ORDER, else CLEBSCH_TEST_SEED, which data follow too, else a new one for every test.

@@ -63,7 +63,7 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 void begin_block(uint64_t seed, char* shared, char* shared_end) {
   copies_of_threads.clear();
-  begin_block_of_boxes(shared);
+  begin_block_of_warpgroups(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
@@ -138,60 +138,6 @@ void load_matrices(unsigned (&to)[4], const void* from, int line) {
   const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
-}
-
-void multiply_warpgroup(float* d, int columns, const unsigned* a, unsigned long long of_a, unsigned long long b,
-                        bool more, bool turned, bool brain, const char* shared, int line) {
-  // Element (k, i) of a matrix whose i are rows or columns of the result.
-  const auto element = [&](unsigned long long matrix, int i, int k) {
-    const auto begin = static_cast<unsigned>(matrix & 0x3fffu) << 4;
-    const auto leading = static_cast<unsigned>(matrix >> 16 & 0x3fffu) << 4,
-               stride = static_cast<unsigned>(matrix >> 32 & 0x3fffu) << 4;
-    const auto x = static_cast<unsigned>(i), y = static_cast<unsigned>(k);
-    const unsigned mode = static_cast<unsigned>(matrix >> 62);
-    if (mode > 1 || (mode == 0 && turned)) emulated_fail("a matrix whose lines the emulator does not know", line);
-    unsigned at;
-    if (mode == 0) {  // eight lines of 16 bytes, one after the other
-      at = begin + y / 8 * leading + x / 8 * stride + x % 8 * 16 + y % 8 * 2;
-    } else {
-      at = begin + (turned ? x / 64 * leading + y / 8 * stride + y % 8 * 128 + x % 64 * 2
-                           : x / 8 * stride + x % 8 * 128 + y * 2);
-      at ^= (at >> 7 & 7u) << 4;
-    }
-    unsigned short number;
-    std::memcpy(&number, shared + at, 2);
-    return of_16bit(number, brain);
-  };
-  const int g = lane() / 4, t = lane() % 4, warp = static_cast<int>(threadIdx.x % 128 / 32);
-  double rows[2][16];
-  if (a) {
-    unsigned all[32][4];
-    const char* slots = emulated_exchange(0xffffffffu, a, sizeof(all[0]), line);
-    std::memcpy(all, slots, sizeof(all));
-    for (int h = 0; h < 2; ++h) {
-      for (int k = 0; k < 16; ++k) {
-        rows[h][k] = of_16bit(all[4 * g + k % 8 / 2][h + 2 * (k / 8)] >> 16 * (k % 2), brain);
-      }
-    }
-  } else {
-    meet_warp(line);
-    for (int h = 0; h < 2; ++h) {
-      for (int k = 0; k < 16; ++k) rows[h][k] = element(of_a, 16 * warp + 8 * h + g, k);
-    }
-  }
-  for (int j = 0; j < columns / 8; ++j) {
-    for (int e = 0; e < 2; ++e) {
-      double sums[2] = {more ? d[4 * j + e] : 0.0, more ? d[4 * j + 2 + e] : 0.0};
-      for (int k = 0; k < 16; ++k) {
-        const double x = element(b, 8 * j + 2 * t + e, k);
-        sums[0] += rows[0][k] * x;
-        sums[1] += rows[1][k] * x;
-      }
-      d[4 * j + e] = static_cast<float>(sums[0]);
-      d[4 * j + 2 + e] = static_cast<float>(sums[1]);
-    }
-  }
-  meet_warp(line);
 }
 
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line) {

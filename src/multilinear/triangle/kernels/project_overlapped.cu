@@ -166,7 +166,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         copy_bulk(shared + unit * kUnitBytes, static_cast<const char*>(a.in_fragments) + unit * kUnitBytes, kUnitBytes,
                   there + 8 * unit);
       }
-      let_next_begin();  // which takes what was made before this kernel as given
     }
     __syncwarp();
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;

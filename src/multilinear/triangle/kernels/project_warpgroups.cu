@@ -50,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
     if (warp == 0 && lane == 0) {
       await_kernel_before();
-      let_next_begin();  // which takes what was made before this kernel as given
       Ring<kStages> ring;
       for (int at = blockIdx.x; at < parts; at += blocks) {
         for (int matrix = 0; matrix < kAllSets * kOfSet; ++matrix) {
