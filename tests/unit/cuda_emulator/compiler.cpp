@@ -107,6 +107,7 @@ std::string without_assembly(std::string text) {
         {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(ex2\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = std::exp2(x);"},
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},
+        {statement(R"(prmt\.b32 %0, %1, 0, %2;"[^;]*;)"), "word = emulated::permute(pair, selector);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "[+=][rlfd]"[^;]*;)"), ";"},
