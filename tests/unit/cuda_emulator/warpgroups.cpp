@@ -70,7 +70,9 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, boo
   const unsigned at = turned ? begin + x / 64 * across + k / 8 * down + k % 8 * 128 + x % 64 * 2
                              : begin + x / 8 * down + x % 8 * 128 + k * 2;
   unsigned short number;
-  std::memcpy(&number, shared_begin + (at ^ (at >> 7 & 7u) << 4), 2);
+  const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
+  check_product(place, 2);
+  std::memcpy(&number, place, 2);
   return of_16bit(number, brain);
 }
 
@@ -114,6 +116,7 @@ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, 
   if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
     emulated_fail("a bulk copy of what is no multiple of 16 bytes", line);
   }
+  check_copy(shared_begin + to, bytes, line);
   std::memset(shared_begin + to, 0xff, bytes);
   copies.push_back({shared_begin + to, from, bytes, barrier});
 }
