@@ -153,6 +153,44 @@ TEST(Emulator, BarriersInSharedMemoryHavePhases) {
   EXPECT_NE(stuck.find("threads wait for ever"), std::string::npos) << stuck;
 }
 
+/// What a warp did with shared memory before a bulk copy overwrites it.
+std::string before_a_copy(const std::string& what) {
+  std::vector<int> data(64);
+  const std::string body = std::string(kBarrierFunctions) + R"(
+    __shared__ __align__(16) int words[32];
+    if (threadIdx.x == 0) begin(1);
+    __syncthreads();
+    const auto fence = [] { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); };
+    int seen = 0;)" + what +
+                           R"(
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(words)), bytes = 128;
+      const int* const from = data;
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                   "l"(from), "r"(bytes), "r"(barrier) : "memory");
+    }
+    wait(0);
+    data[threadIdx.x] = seen + words[threadIdx.x % 32];)";
+  return launch(body, data, 1, 32);
+}
+
+TEST(Emulator, ACopyByAnotherProxyNeedsAFence) {
+  EXPECT_EQ(before_a_copy(""), "");
+  EXPECT_EQ(before_a_copy("seen = words[threadIdx.x];\nfence();"), "");
+  EXPECT_EQ(before_a_copy("words[threadIdx.x] = 1;\nfence();"), "");
+  const std::string read = before_a_copy("seen = words[threadIdx.x];"),
+                    early = before_a_copy("fence();\nseen = words[threadIdx.x];"),
+                    of_another =
+                        before_a_copy("seen = words[threadIdx.x];\n__syncwarp();\nif (threadIdx.x == 0) fence();"),
+                    written = before_a_copy("words[threadIdx.x] = 1;");
+  for (const std::string& error : {read, early, of_another}) {
+    EXPECT_NE(error.find("read by an ordinary load, with no fence.proxy.async behind it"), std::string::npos) << error;
+  }
+  EXPECT_NE(written.find("wrote by an ordinary store"), std::string::npos) << written;
+}
+
 TEST(Emulator, UnknownAssemblyIsRefusedByName) {
   for (const char* statement :
        {"asm volatile(\"bar.red.popc.u32 %0, 0, 1;\" : \"=r\"(data[0]));", "asm(\"mov.u32 %0, 7;\" : \"=r\"(data[0]));",

@@ -309,7 +309,7 @@ TEST(EmulatedTriangle, Warpgroups) {
 /// Weights in a ring, gates that are stored, and sets of channels in turn.
 TEST(EmulatedTriangle, WarpgroupsInTurn) {
   compare(with_warpgroups({kFloat32, kHalf, 1, 12, 384, 128, 384, false, true, kByteMask, true}));
-  compare(with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 32, 64, false, false, kByteMask, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 48, 128, 32, 64, false, false, kByteMask, true}));
   compare(with_warpgroups({kFloat16, kBrain, 1, 40, 64, 96, 64, true, false, kNumberMask}));
 }
 

@@ -53,7 +53,7 @@ std::string without_assembly(std::string text) {
         {statement(R"(wgmma\.fence[^;]*;"[^;]*;)"), ";"},
         {statement(R"(wgmma\.commit_group[^;]*;"[^;]*;)"), "emulated::end_products();"},
         {statement(R"(wgmma\.wait_group[^;]*;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_products($1, __LINE__);"},
-        {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), "emulated::fence_proxies();"},
         {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
         {statement(R"(mbarrier\.init\.[^;]*;"[^;]*;)"), "emulated_barrier_begin(barrier, arrivals);"},
         {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, 0);"},
@@ -131,12 +131,22 @@ std::string unknown_assembly(const std::string& text) {
          "\nWhat it knows stands in tests/unit/cuda_emulator/compiler.cpp.\n";
 }
 
+/// With calls before loads and stores, of which proxies.cpp hears.
+constexpr const char* kWatched =
+    " -fsanitize=kernel-address --param asan-instrumentation-with-call-threshold=0 --param asan-stack=0"
+    " --param asan-globals=0";
+/// Whether a source has copies or products of another proxy than ordinary loads and stores are.
+bool is_watched(const std::string& source) {
+  return source.find("cp.async.bulk") != std::string::npos || source.find("wgmma.mma_async") != std::string::npos;
+}
+
 /// The source without inline assembly, a wrapper for every kernel, and what a block begins with.
-std::string for_the_host(const std::string& text) {
+std::string for_the_host(const std::string& text, bool watched) {
   static const std::regex kernel("__global__ void\\s+(__launch_bounds__\\([^)]*\\)\\s*)?(\\w+)\\(");
   std::string wrappers =
       "extern \"C\" void emulated_begin_block(uint64_t seed) {"
-      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared); }\n";
+      " emulated::begin_block(seed, __start_emulated_shared, __stop_emulated_shared, " +
+      std::string(watched ? "true" : "false") + "); }\n";
   for (std::sregex_iterator match(text.begin(), text.end(), kernel), end; match != end; ++match) {
     const std::string name = (*match)[2];
     wrappers += "extern \"C\" void emulated_call_" + name + "(void** a) { emulated::call(" + name + ", a); }\n";
@@ -158,7 +168,7 @@ extern "C" {
 int nvrtcVersion(int* major, int* minor) {
   *major = chosen ? 13 : 0;
   // The cache of compiled kernels looks at the version: another header or flag, other kernels.
-  *minor = static_cast<int>(std::hash<std::string>{}(contents(EMULATOR_HEADER) + EMULATOR_FLAGS) % 1000000);
+  *minor = static_cast<int>(std::hash<std::string>{}(contents(EMULATOR_HEADER) + EMULATOR_FLAGS + kWatched) % 1000000);
   return 0;
 }
 
@@ -181,10 +191,11 @@ int nvrtcCompileProgram(void* handle, int, const char* const*) {
   char folder_name[] = "/tmp/clebsch-emulated-XXXXXX";
   if (!mkdtemp(folder_name)) return 6;
   const std::filesystem::path folder = folder_name;
-  std::ofstream(folder / "kernel.cpp") << for_the_host(text);
-  const std::string command = "'" EMULATOR_COMPILER "' " EMULATOR_FLAGS " -shared -o '" +
-                              (folder / "kernel.so").string() + "' '" + (folder / "kernel.cpp").string() + "' 2>'" +
-                              (folder / "log").string() + "'";
+  const bool watched = is_watched(program.source);
+  std::ofstream(folder / "kernel.cpp") << for_the_host(text, watched);
+  const std::string command = "'" EMULATOR_COMPILER "' " EMULATOR_FLAGS + std::string(watched ? kWatched : "") +
+                              " -shared -o '" + (folder / "kernel.so").string() + "' '" +
+                              (folder / "kernel.cpp").string() + "' 2>'" + (folder / "log").string() + "'";
   const int status = std::system(command.c_str());
   program.log = contents(folder / "log");
   const std::string library = contents(folder / "kernel.so");

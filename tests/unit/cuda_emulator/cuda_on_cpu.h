@@ -99,9 +99,10 @@ unsigned ballot(unsigned mask, P predicate, int line) {
 }
 
 // In instructions.cpp, compiled once: a kernel takes longer to compile than to run.
-/// Before every block: no copies are under way, and shared memory holds words that differ from block to block. Each is
-/// not a number, as a float and as a part of a double, and as an index far out of range.
-void begin_block(uint64_t seed, char* shared, char* shared_end);
+/// Before every block: nothing of shared memory is read or written (`watched`: see proxies.cpp), no copies are under
+/// way, and shared memory holds words that differ from block to block. Each is not a number, as a float and as a part
+/// of a double, and as an index far out of range.
+void begin_block(uint64_t seed, char* shared, char* shared_end, bool watched);
 
 /// cp.async: until its group is waited for, the target holds not-a-numbers, so that a read too early shows, and so does
 /// a copy into what is still to be read.
@@ -114,6 +115,15 @@ void await_groups(size_t most_open);
 
 // In warpgroups.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
 void begin_block_of_warpgroups(char* shared);
+/// In proxies.cpp. Shared memory that bulk copies or products use is watched: a block ends with an error where they
+/// overwrite what was read, or read what was written, by ordinary instructions of a thread with no fence.proxy.async
+/// after it. Of writes a fence of who copies or multiplies will do as well, since it waited for the writer.
+void begin_block_of_proxies(const char* shared, const char* shared_end, bool watched);
+void fence_proxies();
+void note_read(const void* at, size_t bytes);
+void note_write(const void* at, size_t bytes);
+void check_copy(const void* at, size_t bytes, int line);
+void check_product(const void* at, size_t bytes);
 /// cp.async.bulk into shared memory: the target holds not-a-numbers until the copy ends, which is some time before
 /// somebody goes on who waits at the barrier.
 void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line);

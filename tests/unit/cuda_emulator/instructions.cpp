@@ -61,8 +61,9 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 }  // namespace
 
-void begin_block(uint64_t seed, char* shared, char* shared_end) {
+void begin_block(uint64_t seed, char* shared, char* shared_end, bool watched) {
   copies_of_threads.clear();
+  begin_block_of_proxies(shared, shared_end, watched);
   begin_block_of_warpgroups(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -84,7 +85,10 @@ void copy_or_clear_later(void* to, const void* from, size_t bytes, int used) {
 void end_group() { copies().emplace_back(); }
 void await_groups(size_t most_open) {
   for (auto& groups = copies(); groups.size() > most_open + 1; groups.pop_front()) {
-    for (const Copy& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const Copy& copy : groups.front()) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      note_write(copy.to, copy.bytes);
+    }
   }
 }
 
@@ -124,6 +128,7 @@ void multiply_bfloat(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[
 
 void load_transposed(unsigned (&to)[4], const unsigned short* from, int line) {
   if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
+  note_read(from, 16);
   const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) {
@@ -135,6 +140,7 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line) {
 
 void load_matrices(unsigned (&to)[4], const void* from, int line) {
   if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated_fail("ldmatrix: a row is not aligned to 16 bytes", line);
+  note_read(from, 16);
   const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
@@ -142,6 +148,7 @@ void load_matrices(unsigned (&to)[4], const void* from, int line) {
 
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0) emulated_fail("stmatrix: a row is not aligned to 16 bytes", line);
+  note_write(to, 16);
   const char* slots = emulated_exchange(0xffffffffu, &to, sizeof(to), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) {

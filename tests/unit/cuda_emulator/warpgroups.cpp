@@ -82,8 +82,10 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, Ope
   if (kind == Operand::tf32) {
     if (mode != 1) emulated_fail("an operand whose lines the emulator does not know", 0);
     const unsigned at = begin + x / 8 * down + x % 8 * 128 + k * 4;
+    const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
+    check_product(place, 4);
     unsigned number;
-    std::memcpy(&number, shared_begin + (at ^ (at >> 7 & 7u) << 4), 4);
+    std::memcpy(&number, place, 4);
     return of_tf32(number);
   }
   unsigned at;
@@ -95,7 +97,9 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, Ope
     at ^= (at >> 7 & 7u) << 4;  // parts of lines of 128 bytes are exchanged
   }
   unsigned short number;
-  std::memcpy(&number, shared_begin + at, 2);
+  const char* const place = shared_begin + at;
+  check_product(place, 2);
+  std::memcpy(&number, place, 2);
   return of_16bit(number, kind == Operand::bfloat);
 }
 
@@ -142,6 +146,7 @@ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, 
   if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
     emulated_fail("a bulk copy of what is no multiple of 16 bytes", line);
   }
+  check_copy(shared_begin + to, bytes, line);
   std::memset(shared_begin + to, 0xff, bytes);
   copies.push_back({shared_begin + to, from, bytes, barrier});
 }
