@@ -13,9 +13,11 @@
 // six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
 #include <set>
 
+#include "core/errors.h"
 #include "cuda/conv/conv_frame.h"
 #include "cuda/conv/gradient_emitter.h"
 #include "cuda/conv/harmonics_sums.h"
+#include "cuda/emit/window_sums.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -35,7 +37,10 @@ class DoubleBackwardEmitter : GradientEmitter {
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"
         "    const real* __restrict__ grad_out, const real* __restrict__ from_x, const real* __restrict__ "
         "from_harmonics,\n"
-        "    const real* __restrict__ from_weights, real* __restrict__ out, real* __restrict__ grad_x,\n"
+        "    const real* __restrict__ from_weights, real* __restrict__ out,");
+    w_.text(outputs_.windows ? "unsigned long long* __restrict__ grad_x, int* __restrict__ bad,"
+                             : "real* __restrict__ grad_x,");
+    w_.text(
         "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
         "{");
     w_.line("const int channel = first_channel + lane;");
@@ -48,11 +53,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
     write_ring_start(w_, context_, kind);
-    write_tile_loop(w_, context_);
-    if (wanted_.from_harmonics) {
-      w_.line("fill_rows(from_rows, from_harmonics, first, count, lane);");
-      w_.line("__syncwarp();");
-    }
+    write_tile_loop(w_, context_, wanted_.from_harmonics);
     write_edge_loop(w_, context_, kind, operands_);
     read_incoming(kind);
     if (outputs_.harmonics) {
@@ -94,14 +95,15 @@ class DoubleBackwardEmitter : GradientEmitter {
 
   /// a, c and b of the edge at hand.
   void read_incoming(const UnitKind& kind) {
-    if (wanted_.from_x) {
+    const bool ring = context_.schedule.stages > 0;  // brings a and c, see write_ring_operands
+    if (wanted_.from_x && !ring) {
       w_.line("const real* as = from_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
               problem_.in1.dim());
     }
-    if (wanted_.from_weights && problem_.weight_count > 0) {
+    if (wanted_.from_weights && problem_.weight_count > 0 && !ring) {
       w_.line("const real* cs = from_weights + static_cast<int64>(first + e) * {} + channel;", problem_.weight_count);
     }
-    for (size_t tile = 0; tile < kind.tiles.size(); ++tile) {
+    for (size_t tile = 0; !ring && tile < kind.tiles.size(); ++tile) {
       const int t = static_cast<int>(tile), shift = 32 * kind.tiles[tile].slice;
       for (int block : tile_inputs(problem_, kind.tiles[tile])) {
         const BlockLayout& layout = context_.in1[block];
@@ -198,15 +200,22 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
                                          const DeviceLimits& limits, const ScheduleOptions& options) {
   KernelSource kernel{"conv_double_backward", "",
                       make_schedule(problem, Pass::double_backward, scalar, limits, options)};
+  kernel.schedule.keeps_sender = outputs.edges.windows && options.sender != 0;
   const Schedule& schedule = kernel.schedule;
-  const EmitContext context(problem, schedule);
+  EmitContext context(problem, schedule);
+  context.ring_from_x = schedule.stages > 0 && outputs.from_x;
+  context.ring_from_w = schedule.stages > 0 && outputs.from_weights;
   const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "derivative of the backward pass: dg, dX, dY and dW in one pass");
+  const bool windows = outputs.edges.windows;
+  require(!windows || (outputs.edges.x && outputs.edges.deterministic && scalar == Scalar::f32),
+          "cuda convolution: sums in windows are for dX in a fixed order, in fp32");
+  if (windows) write_window_terms(w, problem.in1.dim());
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
-  write_conv_entry(w, kernel, operands);
+  write_conv_entry(w, kernel, operands, windows);
   if (outputs.from_harmonics) {
     w.line("__shared__ __align__(16) real all_from_rows[{}][{}];", schedule.warps(),
            schedule.edges_per_tile * harmonics_row(problem, scalar));
@@ -232,8 +241,8 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   write_harmonics_buffers(w, context, outputs.edges.harmonics);
   write_dispatch(w, schedule,
                  "rows, from_rows, sums, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
-                 "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, grad_harmonics, "
-                 "grad_weights, first_unit == 0");
+                 "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, " +
+                     std::string(windows ? "bad, " : "") + "grad_harmonics, grad_weights, first_unit == 0");
   w.line("}}");
   kernel.source = w.str();
   return kernel;

@@ -50,18 +50,23 @@ int default_stages(const Schedule& schedule, int blocks) {
 
 /// The ring takes only the shared memory that the blocks which fit without it leave over.
 template <typename F>
-void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
-               Schedule& schedule) {
+void plan_ring(const Problem& problem, const DeviceLimits& limits, const ScheduleOptions& options, int blocks,
+               const F& shared, Schedule& schedule) {
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
   const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
   if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
   schedule.stages = stages;
+  // The operands of the double backward pass are twice as many: static shared memory would seldom hold them.
+  const bool dynamic = schedule.pass == Pass::double_backward;
   const auto fits = [&] {
-    return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+    return shared() <= (dynamic ? limits.dynamic_shared_per_block : limits.shared_per_block) &&
+           blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
   };
   while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
   if (schedule.stages < 2) schedule.stages = 0;
+  if (schedule.stages > 0 && dynamic)
+    schedule.ring_bytes = schedule.warps() * ring_numbers(problem, schedule) * scalar_bytes(schedule.scalar);
   if (schedule.stages > 0) schedule.prefetch = false;
   if (schedule.stages > 0 && options.ahead < 0) schedule.ahead = 0;
 }
@@ -117,7 +122,7 @@ int operand_lines(const Problem& problem, const Schedule& schedule) {
     }
     most = std::max(most, lines);
   }
-  return most;
+  return schedule.pass == Pass::double_backward ? 2 * most : most;
 }
 
 int ring_numbers(const Problem& problem, const Schedule& schedule) {
@@ -214,6 +219,11 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
     const bool apart = code > most_code * launches && (launches == 1 || twice);
     schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
+    if (twice && options.launches > 0 && schedule.units.size() % static_cast<size_t>(options.launches) == 0) {
+      schedule.launches = options.launches;
+      std::stable_sort(schedule.units.begin(), schedule.units.end(),
+                       [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
+    }
   }
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
@@ -243,7 +253,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
-  plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));

@@ -33,7 +33,9 @@ struct ScheduleOptions {
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
   int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
-  int integers = -1;  ///< 0: with a table in fp32, dX in a fixed order by slabs, not by sums of integers
+  /// In fp32, dX in a fixed order: 0 by slabs, not by sums of integers; 1, of a double backward pass always by integers
+  /// (cuda/emit/window_sums.h), even where receivers have few edges.
+  int integers = -1;
   /// With a table's pieces: 1 (in fp32 unless told otherwise), backward their own coefficients by Horner's scheme; 2,
   /// forward too; 0, neither.
   int horner = -1;
@@ -42,12 +44,17 @@ struct ScheduleOptions {
   /// 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes; else where
   /// there is no more of dE/d out to read than of dX to add, and nodes enough
   int turned = -1;
+  /// Launches over which the units of a double backward pass are spread, sorted by kind; where they do not divide the
+  /// units, the planner's choice stands.
+  int launches = 0;
+  int sender = -1;  ///< 0: see Schedule::keeps_sender
+  int copies = -1;  ///< 0: harmonics of a double backward pass come through registers (Schedule::copies)
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for tuning); throws Error for a
-/// name it does not know.
+/// registers=120,launches=2,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for
+/// tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -84,11 +91,14 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
-  bool adds = false;    ///< results are added to those of another kernel (uvw paths beside uvu ones)
-  bool spline = false;  ///< see ScheduleOptions
-  bool horner = false;  ///< with a table: its pieces' own six coefficients, not the knots at their ends
-  bool lanes = false;   ///< see ScheduleOptions
-  int chunk = 0;        ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
+  int ring_bytes = 0;         ///< where the ring is in dynamic shared memory (double backward pass): of a block
+  bool copies = false;        ///< harmonics of the double backward pass come by copies past the registers (fill_both)
+  bool keeps_sender = false;  ///< sums in windows: an edge's sender comes from a register, not again from memory
+  bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
+  bool spline = false;        ///< see ScheduleOptions
+  bool horner = false;        ///< with a table: its pieces' own six coefficients, not the knots at their ends
+  bool lanes = false;         ///< see ScheduleOptions
+  int chunk = 0;              ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }
@@ -134,7 +144,8 @@ struct ReceiverParts {
 };
 ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 
-/// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
+/// Lines of 32 numbers, one a lane, of an edge's x and W, and in the double backward pass of what arrives for their
+/// gradients: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);

@@ -99,6 +99,11 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
       options.stages = 0;
     } else if (schedule.lanes) {
       options.lanes = 0;
+    } else if (schedule.keeps_sender) {
+      options.sender = 0;
+    } else if (schedule.copies) {  // and the sender in a register again: which of the two spills is chance
+      options.copies = 0;
+      options.sender = -1;
     } else if (!all && schedule.min_blocks > 1) {
       options.min_blocks = schedule.min_blocks - 1;
     } else if (!all && schedule.receivers_per_block > 1) {

@@ -1,0 +1,52 @@
+#include "cuda/emit/window_sums.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// The window of a number is the upper four bits of its exponent, here still where they are in the float. One quantum
+/// is the last bit of the window's smallest number; a float holds no more than 2^127 of them in one.
+void write_quanta(SourceWriter& w) {
+  w.text("__device__ __forceinline__ real quanta_in_one(unsigned window) {");
+  w.text("return __uint_as_float(min((277u << 23) - window, 254u << 23));");
+  w.text("}");
+}
+
+}  // namespace
+
+void write_window_terms(SourceWriter& w, int64_t width) {
+  w.text("// Sums that are the same bits in any order: terms go to a window as integers (cuda/emit/window_sums.h).");
+  write_quanta(w);
+  w.text("__device__ __forceinline__ unsigned window_of(real size) {");
+  w.text("return __float_as_uint(size) & 0x78000000u;");
+  w.text("}");
+  w.text("__device__ __forceinline__ unsigned long long* in_window(unsigned long long* first, unsigned window) {");
+  w.line("return first + (window >> 27) * {};", width);
+  w.text("}");
+  w.text("__device__ __forceinline__ void add_term(unsigned long long* target, real value, real quanta) {");
+  w.text("atomicAdd(target, static_cast<unsigned long long>(__float2ll_rn(value * quanta)));");
+  w.text("}");
+  w.blank();
+}
+
+void write_sum_windows(SourceWriter& w, int64_t width, int terms) {
+  write_quanta(w);
+  w.text("extern \"C\" __global__ void sum_windows(" + parameters<SumWindowsArguments>() + ") {");
+  w.text("const int node = blockIdx.x;");
+  w.line("const bool known = __ldg(bad + node) == 0 && __ldg(col_ptr + node + 1) - __ldg(col_ptr + node) < {};",
+         (1 << kWindowTerms) / terms);
+  w.line("for (int column = threadIdx.x; column < {}; column += blockDim.x) {{", width);
+  w.line("const int64* source = sums + static_cast<int64>(node) * {} + column;", kWindows * width);
+  w.text("double sum = 0;");
+  w.text("#pragma unroll");
+  w.line("for (unsigned window = 0; window < {}; ++window) {{", kWindows);
+  w.text("const double quantum = 1.0 / static_cast<double>(quanta_in_one(window << 27));");
+  w.line("sum += static_cast<double>(__ldcs(source + window * {})) * quantum;", width);
+  w.text("}");
+  w.line("out[static_cast<int64>(node) * {} + column] = known ? static_cast<real>(sum) : __uint_as_float(0x7fc00000u);",
+         width);
+  w.text("}");
+  w.text("}");
+  w.blank();
+}
+
+}  // namespace clebsch::cuda
