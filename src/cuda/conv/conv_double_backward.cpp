@@ -205,6 +205,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   EmitContext context(problem, schedule);
   context.ring_from_x = schedule.stages > 0 && outputs.from_x;
   context.ring_from_w = schedule.stages > 0 && outputs.from_weights;
+  context.from_w = outputs.from_weights;
   const EdgeOperands operands(problem, schedule);
   SourceWriter w;
   write_conv_head(w, context, operands, "derivative of the backward pass: dg, dX, dY and dW in one pass");

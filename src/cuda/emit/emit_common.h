@@ -28,6 +28,7 @@ struct EmitContext {
   /// Whether a ring also brings what arrives for the gradients of x and W (arrays from_x and from_weights), as a0_0_0
   /// beside x0_0_0 and c0_3 beside w0_3.
   bool ring_from_x = false, ring_from_w = false;
+  bool from_w = false;  ///< double backward pass: whether anything arrives for the gradient of W
   std::string number(double value) const { return literal(value, schedule.scalar); }
 };
 

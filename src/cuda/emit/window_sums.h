@@ -11,7 +11,7 @@
 
 namespace clebsch::cuda {
 
-/// A term has 2^39 quanta at most, 24 bits and 15 places. Below 2^-95 quanta are 2^-127. A sum may have fewer than
+/// A term has 2^39 quanta at most, 24 bits and 15 places. Below 2^-103 quanta are 2^-127. A sum may have fewer than
 /// 2^kWindowTerms terms.
 constexpr int kWindows = 16, kWindowTerms = 24;
 

@@ -229,10 +229,10 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.receivers_per_block =
       options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
   // Weights are fetched ahead only where that was measured to gain. Short rows gain nothing. Units in launches of their
-  // own would fetch what only other launches use. The double backward pass needs the registers.
+  // own would fetch what only other launches use. In the double backward pass each warp fetches its own lines.
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
-  const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
-  schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
+  const bool fetch = !has_table(pass) && (twice || (schedule.launches == 1 && row_bytes >= 3072));
+  schedule.ahead = std::min(options.ahead >= 0 ? options.ahead : fetch ? 4 : 0, 32);
   // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
   // incoming gradient) and, backward, two buffers of their gradients a unit.
   const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
