@@ -30,7 +30,7 @@ class DoubleBackwardEmitter : GradientEmitter {
 
   void unit(int kind_index) {
     const UnitKind& kind = context_.schedule.kinds[kind_index];
-    w_.line("__device__ __forceinline__ void unit_{}(real* rows, real* from_rows, real* sums, int lane, int unit,",
+    w_.line("__device__ __forceinline__ void unit_{}(real* rows, int lane, int unit,",
             kind_index);
     w_.text("    int group, int begin, int end, const real* __restrict__ x, const real* __restrict__ harmonics,");
     w_.text(
@@ -44,6 +44,7 @@ class DoubleBackwardEmitter : GradientEmitter {
         "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
         "{");
     w_.line("const int channel = first_channel + lane;");
+    w_.line("real* const from_rows = rows + {};", warp_memory(problem_, context_.schedule).from_rows);
     write_masks(w_, context_, kind);
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       if (needs_gradient()) load_gradient(kind, static_cast<int>(t));
@@ -60,13 +61,22 @@ class DoubleBackwardEmitter : GradientEmitter {
       for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
     }
     if (needs_gradient() && !kind.hoisted) keep_in_loop(kind);
+    std::vector<int> paths;
+    for (const Tile& tile : kind.tiles) paths.insert(paths.end(), tile.paths.begin(), tile.paths.end());
+    HarmonicsSums sums(w_, context_, kind, paths);
+    if (outputs_.harmonics) sums.begin();
+    size_t done = 0;
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       write_ring_operands(w_, context_, kind, static_cast<int>(t));
       if (outputs_.x) declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
-      for (int p : kind.tiles[t].paths) path(kind, static_cast<int>(t), p);
+      for (int p : kind.tiles[t].paths) {
+        path(kind, static_cast<int>(t), p);
+        if (outputs_.harmonics) sums.after(done);
+        ++done;
+      }
       store_input_gradients(kind, static_cast<int>(t));
     }
-    if (outputs_.harmonics) write_harmonics_over_lanes(w_, context_, kind);
+    if (outputs_.harmonics) sums.end();
     w_.line("}}");
     if (outputs_.harmonics) write_harmonics_over_units(w_, context_);
     w_.line("}}");
@@ -97,8 +107,7 @@ class DoubleBackwardEmitter : GradientEmitter {
   void read_incoming(const UnitKind& kind) {
     const bool ring = context_.schedule.stages > 0;  // brings a and c, see write_ring_operands
     if (wanted_.from_x && !ring) {
-      w_.line("const real* as = from_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
-              problem_.in1.dim());
+      w_.line("const real* as = from_x + static_cast<int64>(from) * {} + channel;", problem_.in1.dim());
     }
     if (wanted_.from_weights && problem_.weight_count > 0 && !ring) {
       w_.line("const real* cs = from_weights + static_cast<int64>(first + e) * {} + channel;", problem_.weight_count);
@@ -152,6 +161,12 @@ class DoubleBackwardEmitter : GradientEmitter {
         if (dy) w_.line("dy{} {}= u{} * {};", component, sign, pair.i, coupled);
       }
       if (!dg) continue;
+      if (pair.direct()) {  // two multiply-adds, where a product and its sum would be three instructions
+        const char* const sign = pair.outs[0].second < 0 ? "-" : "+";
+        if (has_u) w_.line("{} {}= u{} * {};", o(t, p, pair.outs[0].first), sign, pair.i, y);
+        if (has_v) w_.line("{} {}= v{} * {};", o(t, p, pair.outs[0].first), sign, pair.i, b);
+        continue;
+      }
       std::string product;
       if (has_u) product = fmt::format("u{} * {}", pair.i, y);
       if (has_v) product += fmt::format("{}v{} * {}", product.empty() ? "" : " + ", pair.i, b);
@@ -217,13 +232,6 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   write_conv_entry(w, kernel, operands, windows);
-  if (outputs.from_harmonics) {
-    w.line("__shared__ __align__(16) real all_from_rows[{}][{}];", schedule.warps(),
-           schedule.edges_per_tile * harmonics_row(problem, scalar));
-    w.line("real* from_rows = all_from_rows[threadIdx.x / 32];");
-  } else {
-    w.line("real* from_rows = nullptr;");
-  }
   write_receiver(w, schedule, "out_rows");
   write_rows_computed(w);
   w.text("int begin = 0, end = 0;");
@@ -239,9 +247,8 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
     w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
     write_untouched(w, context, "32 * unit + lane");
   }
-  write_harmonics_buffers(w, context, outputs.edges.harmonics);
   write_dispatch(w, schedule,
-                 "rows, from_rows, sums, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
+                 "rows, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
                  "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, " +
                      std::string(windows ? "bad, " : "") + "grad_harmonics, grad_weights, first_unit == 0");
   w.line("}}");

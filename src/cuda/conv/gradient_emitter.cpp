@@ -14,7 +14,8 @@ void GradientEmitter::store_input_gradients(const UnitKind& kind, int t) {
   } else if (outputs_.windows) {
     begin_terms(tile, t);
   } else {
-    w_.line("real* target = grad_x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, e)) * {} + channel;",
+    w_.line("real* target = grad_x + static_cast<int64>({}) * {} + channel;",
+            context_.schedule.pass == Pass::double_backward ? "from" : "__shfl_sync(0xffffffffu, sender, e)",
             problem_.in1.dim());
   }
   for (int block : tile_inputs(problem_, tile)) {
@@ -43,8 +44,8 @@ void GradientEmitter::begin_terms(const Tile& tile, int t) {
   w_.line("const real size = {};", size);
   w_.text("const unsigned window = window_of(size);");
   w_.text("const real quanta = quanta_in_one(window);");
-  w_.text(context_.schedule.keeps_sender ? "const int from = __shfl_sync(0xffffffffu, sender, e);"
-                                         : "const int from = *const_cast<const volatile int*>(senders + first + e);");
+  if (!context_.schedule.keeps_sender)
+    w_.text("const int from = *const_cast<const volatile int*>(senders + first + e);");
   w_.line(
       "unsigned long long* const target =\n    in_window(grad_x + static_cast<int64>(from) * {} + channel, window);",
       kWindows * problem_.in1.dim());

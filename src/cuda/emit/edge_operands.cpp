@@ -3,9 +3,8 @@
 namespace clebsch::cuda {
 
 void EdgeOperands::declare(SourceWriter& w) const {
-  const int ring = schedule_.ring_bytes > 0 ? 0 : ring_numbers(problem_, schedule_);
   w.line("__shared__ __align__(16) real all_rows[{}][{}];", schedule_.warps(),
-         schedule_.edges_per_tile * harmonics_row(problem_, schedule_.scalar) + ring);
+         warp_memory(problem_, schedule_).numbers);
   w.line("real* rows = all_rows[threadIdx.x / 32];");
 }
 

@@ -111,9 +111,12 @@ void write_operand_declarations(SourceWriter& w, const EmitContext& context, con
 void write_operand_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const std::string& edge,
                          const std::string& suffix) {
   w.line("{{");
-  w.line("const real* xs = x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, {})) * {} + channel;", edge,
-         context.problem.in1.dim());
-  w.line("const real* ws = weights + (first + {}) * weight_stride + channel;", edge);
+  const bool twice = context.schedule.pass == Pass::double_backward && edge == "e";
+  w.line("const real* xs = x + static_cast<int64>({}) * {} + channel;",
+         twice ? "from" : fmt::format("__shfl_sync(0xffffffffu, sender, {})", edge), context.problem.in1.dim());
+  w.line("const real* ws = weights + {} + channel;",
+         twice ? "static_cast<int64>(first + e) * static_cast<int>(weight_stride)"
+               : fmt::format("(first + {}) * weight_stride", edge));
   for_each_operand(context, kind, [&](const std::string& name, const std::string& value) {
     w.line("{}{} = {};", name, suffix, value);
   });
@@ -128,9 +131,11 @@ void write_fetch_rows(SourceWriter& w, const EmitContext& context, bool both) {
   const int rows = context.schedule.edges_per_tile, columns = static_cast<int>(context.problem.in2.dim());
   const int line = 128 / scalar_bytes(context.schedule.scalar);
   w.line("if ({}first + {} < end) {{", context.schedule.units_per_launch() > 1 ? "unit == 0 && " : "", rows);
+  w.text("int ahead = lane;");
+  w.text("asm volatile(\"\" : \"+r\"(ahead));");
   w.line("const int next = first + {0}, numbers = min({0}, end - next) * {1};", rows, columns);
-  w.line("if (lane == 0) asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(senders + next));");
-  w.line("for (int i = {0} * lane; i < numbers; i += {1}) {{", line, 32 * line);
+  w.text("if (ahead == 0) asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(senders + next));");
+  w.line("for (int i = {0} * ahead; i < numbers; i += {1}) {{", line, 32 * line);
   for (const char* array : {"harmonics", "from_harmonics"}) {
     if (both || array[0] == 'h')
       w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"({} + static_cast<int64>(next) * {} + i));", array, columns);
@@ -161,10 +166,17 @@ namespace {
 /// scarce there.
 void write_fetch_lines(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
   const int ahead = context.schedule.ahead, line = 128 / scalar_bytes(context.schedule.scalar);
-  w.line("if (e % {0} == 0 && lane < {0} && first + e + {0} + lane < end) {{", ahead);
+  w.line("if (e % {} == 0) {{", ahead);
+  // So that nothing of it is computed before the loop and kept.
+  w.text("int ahead = lane, column = channel;");
+  w.text("asm volatile(\"\" : \"+r\"(ahead), \"+r\"(column));");
+  w.text("column -= ahead;");
+  w.line("const bool fetches = ahead < {};", ahead);
+  w.line("ahead += first + e + {};", ahead);
+  w.text("if (fetches && ahead < end) {");
   const auto fetch = [&](const char* row) {
     w.text("{");
-    w.line("const real* const line = {} + first_channel;", row);
+    w.line("const real* const line = {} + column;", row);
     for (const Tile& tile : kind.tiles) {
       for (int path : tile.paths) {
         const Path& p = context.problem.paths[path];
@@ -174,9 +186,10 @@ void write_fetch_lines(SourceWriter& w, const EmitContext& context, const UnitKi
     }
     w.text("}");
   };
-  const std::string edge = fmt::format("static_cast<int64>(first + e + {} + lane)", ahead);
+  const std::string edge = "static_cast<int64>(ahead)";
   if (context.uses_w) fetch((fmt::format("weights + {} * weight_stride", edge)).c_str());
   if (context.from_w) fetch((fmt::format("from_weights + {} * {}", edge, context.problem.weight_count)).c_str());
+  w.text("}");
   w.text("}");
 }
 
@@ -317,6 +330,7 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
   write_fetch_ahead(w, context, kind);
+  if (context.schedule.pass == Pass::double_backward) w.text("const int from = __shfl_sync(0xffffffffu, sender, e);");
   if (context.schedule.stages > 0) {
     write_ring_slot(w, context);
   } else if (prefetch) {

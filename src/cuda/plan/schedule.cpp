@@ -134,6 +134,22 @@ int harmonics_row(const Problem& problem, Scalar scalar) {
   return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
 }
 
+WarpMemory warp_memory(const Problem& problem, const Schedule& schedule) {
+  const int rows = schedule.edges_per_tile * harmonics_row(problem, schedule.scalar);
+  const int columns = static_cast<int>(problem.in2.dim());
+  WarpMemory memory;
+  memory.from_rows = rows;
+  if (schedule.pass != Pass::double_backward) {
+    memory.numbers = rows + ring_numbers(problem, schedule);
+    return memory;
+  }
+  memory.parts = 2 * rows;
+  const int parts = schedule.units_per_launch() > 1 ? 2 * schedule.edges_per_tile * columns : 0;
+  memory.lanes = memory.parts + (parts + 3) / 4 * 4;
+  memory.numbers = memory.lanes + (schedule.lanes ? 32 * lane_sums_row(std::min(columns, 32)) + 32 : 0);
+  return memory;
+}
+
 std::string Schedule::str() const {
   std::string text = fmt::format(
       "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
@@ -197,7 +213,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.spline = has_table(pass) && options.spline > 0;
   const int horner = options.horner >= 0 ? options.horner : scalar == Scalar::f32 ? 1 : 0;
   schedule.horner = has_table(pass) && !schedule.spline && horner >= (is_forward(pass) ? 2 : 1);
-  schedule.lanes = pass == Pass::table_backward && scalar == Scalar::f32 && options.lanes != 0;
+  schedule.lanes = (pass == Pass::table_backward || twice) && scalar == Scalar::f32 && options.lanes != 0;
   name_kinds(schedule, std::move(best.units));
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;
@@ -235,18 +251,25 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.ahead = std::min(options.ahead >= 0 ? options.ahead : fetch ? 4 : 0, 32);
   // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
   // incoming gradient) and, backward, two buffers of their gradients a unit.
-  const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
+  const int columns = static_cast<int>(problem.in2.dim());
   schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : is_forward(pass) ? 32 : 16;
   if (has_table(pass)) plan_chunks(problem, limits, schedule);
   auto shared = [&] {
     if (has_table(pass)) return table_shared_bytes(problem, schedule);
-    const int rows = pass == Pass::double_backward ? 2 : 1;
-    const int numbers = rows * row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
-    return schedule.warps() * (schedule.edges_per_tile * numbers + ring_numbers(problem, schedule)) *
-           scalar_bytes(scalar);
+    const int parts = pass == Pass::backward && units > 1 ? 2 * columns * schedule.edges_per_tile : 0;
+    const int ring = twice ? ring_numbers(problem, schedule) : 0;
+    return schedule.warps() * (warp_memory(problem, schedule).numbers + parts + ring) * scalar_bytes(scalar);
   };
-  while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)
-    schedule.edges_per_tile /= 2;
+  const auto shorten = [&](int most) {
+    while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
+  };
+  const int first_tile = schedule.edges_per_tile;
+  shorten(twice && schedule.lanes ? limits.shared_per_block * 5 / 6 : limits.shared_per_block / 2);
+  if (twice && schedule.lanes && shared() > limits.shared_per_block) {
+    schedule.lanes = false;
+    schedule.edges_per_tile = first_tile;
+    shorten(limits.shared_per_block / 2);
+  }
   require(shared() <= limits.shared_per_block,
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
           limits.shared_per_block);

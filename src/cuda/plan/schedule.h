@@ -39,7 +39,8 @@ struct ScheduleOptions {
   /// With a table's pieces: 1 (in fp32 unless told otherwise), backward their own coefficients by Horner's scheme; 2,
   /// forward too; 0, neither.
   int horner = -1;
-  int lanes = -1;       ///< 0: with a table in fp32, backward sums over lanes by shuffles, not through shared memory
+  /// 0: with a table and in the double backward pass, in fp32, sums over lanes by shuffles, not through shared memory.
+  int lanes = -1;
   int projection = -1;  ///< 0: no interaction is projected (cuda/interaction/projection.h); not part of a plan
   /// 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes; else where
   /// there is no more of dE/d out to read than of dX to add, and nodes enough
@@ -97,7 +98,7 @@ struct Schedule {
   bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;        ///< see ScheduleOptions
   bool horner = false;        ///< with a table: its pieces' own six coefficients, not the knots at their ends
-  bool lanes = false;         ///< see ScheduleOptions
+  bool lanes = false;         ///< see ScheduleOptions; sums over lanes go through shared memory
   int chunk = 0;              ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
@@ -149,6 +150,15 @@ ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limit
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);
+/// Where the numbers of a warp lie in its part of the static shared memory of a convolution: the harmonics of a tile of
+/// edges, then a ring of the first-order passes. Of the double backward pass, whose addresses all follow from the one
+/// of its first row: what arrives for the harmonics' gradients, with several units a launch two buffers of this unit's
+/// part of these gradients, and with Schedule::lanes the memory for sums over lanes.
+struct WarpMemory {
+  int from_rows = 0, parts = 0, lanes = 0;
+  int numbers = 0;  ///< of all
+};
+WarpMemory warp_memory(const Problem& problem, const Schedule& schedule);
 /// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
 int harmonics_row(const Problem& problem, Scalar scalar);
 /// Input blocks that the paths of a tile read, ascending.
