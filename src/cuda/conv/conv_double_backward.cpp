@@ -46,6 +46,10 @@ class DoubleBackwardEmitter : GradientEmitter {
     w_.line("const int channel = first_channel + lane;");
     w_.line("real* const from_rows = rows + {};", warp_memory(problem_, context_.schedule).from_rows);
     write_masks(w_, context_, kind);
+    if (stored()) {
+      w_.line("real* const held = rows + {} + lane * {};", warp_memory(problem_, context_.schedule).gradients,
+              gradient_places(problem_, kind).numbers);
+    }
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       if (needs_gradient()) load_gradient(kind, static_cast<int>(t));
       if (wanted_.grad_out)
@@ -60,7 +64,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     if (outputs_.harmonics) {
       for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
     }
-    if (needs_gradient() && !kind.hoisted) keep_in_loop(kind);
+    if (needs_gradient() && !stored() && !kind.hoisted) keep_in_loop(kind);
     std::vector<int> paths;
     for (const Tile& tile : kind.tiles) paths.insert(paths.end(), tile.paths.begin(), tile.paths.end());
     HarmonicsSums sums(w_, context_, kind, paths);
@@ -88,6 +92,7 @@ class DoubleBackwardEmitter : GradientEmitter {
   }
 
  private:
+  bool stored() const { return context_.schedule.stored && needs_gradient(); }
   bool needs_gradient() const { return outputs_.x || outputs_.harmonics || outputs_.weights; }
   std::string o(int t, int path, int k) const { return output_name(t, problem_.paths[path].out, k); }
   std::string a(int t, int block, int i) const { return fmt::format("a{}_{}_{}", t, block, i); }
@@ -103,7 +108,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     }
   }
 
-  /// a, c and b of the edge at hand.
+  /// a and c of the edge at hand.
   void read_incoming(const UnitKind& kind) {
     const bool ring = context_.schedule.stages > 0;  // brings a and c, see write_ring_operands
     if (wanted_.from_x && !ring) {
@@ -127,7 +132,6 @@ class DoubleBackwardEmitter : GradientEmitter {
                 masked(context_, kind, t, fmt::format("__ldcs(cs + {})", problem_.paths[p].weight_offset + shift)));
       }
     }
-    if (wanted_.from_harmonics) operands_.read(w_, kind.first_component, kind.last_component, "from_rows", "b");
   }
 
   void path(const UnitKind& kind, int t, int p) {
@@ -141,6 +145,11 @@ class DoubleBackwardEmitter : GradientEmitter {
     const bool dy = outputs_.harmonics && has_u, dg = wanted_.grad_out && (has_u || has_v);
     w_.line("// path {}", p);
     w_.line("{{");
+    if (stored()) read_gradient(kind, t, p);
+    // Y and b for each path anew: between the stores to shared memory they would have to be kept.
+    const int first = context_.component(p, 0), last = context_.component(p, terms.n2 - 1) + 1;
+    operands_.read(w_, first, last);
+    if (wanted_.from_harmonics) operands_.read(w_, first, last, "from_rows", "b");
     for (int i = 0; i < terms.n1; ++i) {
       std::string u;
       if (wanted_.from_x) u = fmt::format("{} * {}", weight, a(t, path.in1, i));

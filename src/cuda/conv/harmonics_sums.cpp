@@ -59,10 +59,11 @@ void write_other_components(SourceWriter& w, const EmitContext& context, const U
   const int columns = columns_of(context);
   const bool several_launches = context.schedule.launches > 1 || context.schedule.adds;
   if (context.schedule.units_per_launch() == 1 && several_launches) w.line("if (!first_launch) continue;");
-  if (kind.first_component > 0) w.line("for (int i = lane; i < {}; i += 32) target[i] = 0;", kind.first_component);
-  if (kind.last_component < columns) {
-    w.line("for (int i = lane + {}; i < {}; i += 32) target[i] = 0;", kind.last_component, columns);
-  }
+  // Not loops: behind one, the compiler is not sure that a warp's lanes are together, and makes a second copy of the loop
+  // over edges for lanes that are not, whose registers count.
+  for (int i = 0; i < kind.first_component; i += 32)
+    w.line("if (lane < {0}) target[lane + {1}] = 0;", kind.first_component - i, i);
+  for (int i = kind.last_component; i < columns; i += 32) w.line("if (lane < {}) target[lane + {}] = 0;", columns - i, i);
 }
 
 }  // namespace
@@ -95,7 +96,6 @@ HarmonicsSums::HarmonicsSums(SourceWriter& w, const EmitContext& context, const 
 
 void HarmonicsSums::begin() {
   if (!shared_) return;
-  w_.text("__syncwarp();  // all have read the sums before");
   w_.line("vector16* const own = reinterpret_cast<vector16*>(rows + {} + lane * {}{});",
           warp_memory(context_.problem, context_.schedule).lanes, lane_sums_row(numbers_),
           lane_sums_parts(numbers_) == 2 ? " + (lane & 16)" : "");

@@ -329,6 +329,9 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   }
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
+  // Before the loads, which it would hold in their places. It keeps the compiler from reading stored gradients before the
+  // loop, too.
+  if (context.schedule.lanes || context.schedule.stored) w.text("__syncwarp();  // all have read the sums before");
   write_fetch_ahead(w, context, kind);
   if (context.schedule.pass == Pass::double_backward) w.text("const int from = __shfl_sync(0xffffffffu, sender, e);");
   if (context.schedule.stages > 0) {
@@ -342,7 +345,7 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
     write_operand_declarations(w, context, kind, "");
     write_operand_loads(w, context, kind, "e", "");
   }
-  operands.read(w, kind.first_component, kind.last_component);
+  if (context.schedule.pass != Pass::double_backward) operands.read(w, kind.first_component, kind.last_component);
 }
 
 void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread) {
@@ -397,7 +400,13 @@ void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string
     w.line("unit_0({}, {});", arguments, 32 * schedule.units[0].first_slice);
     return;
   }
-  // Alike units share one call, so that their code is there once.
+  // Alike units share one call, so that their code is there once. Where the units of each launch are alike, the launch
+  // decides: the compiler knows then that no warps part.
+  const size_t of_launch = static_cast<size_t>(schedule.units_per_launch());
+  bool alike = true;
+  for (size_t u = 0; u < schedule.units.size(); ++u)
+    alike = alike && schedule.units[u].kind == schedule.units[u / of_launch * of_launch].kind;
+  const char* const which = alike && schedule.pass == Pass::double_backward ? "first_unit" : "first_unit + unit";
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) {
     std::vector<size_t> members;
     for (size_t u = 0; u < schedule.units.size(); ++u) {
@@ -405,7 +414,8 @@ void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string
     }
     std::string test, channel = std::to_string(32 * schedule.units[members.back()].first_slice);
     for (size_t m = 0; m < members.size(); ++m) {
-      test += fmt::format("{}first_unit + unit == {}", m ? " || " : "", members[m]);
+      if (std::string(which) == "first_unit" && members[m] % of_launch != 0) continue;
+      test += fmt::format("{}{} == {}", m ? " || " : "", which, members[m]);
     }
     for (size_t m = members.size() - 1; m-- > 0;) {
       channel = fmt::format("first_unit + unit == {} ? {} : {}", members[m],

@@ -28,6 +28,9 @@ constexpr int kHoistBudget = 128;
 /// incoming gradients as kept, and often finds no room where the compiler does.
 constexpr int kOptimisticRegisters = 128;
 
+/// Registers (estimate) and instructions an edge of a unit of whole input blocks with Schedule::stored.
+constexpr int kWideRegisters = 168, kLongestUnit = 1500;
+
 void check(const Problem& problem) {
   require(!problem.paths.empty(), "cuda convolution: expected at least one path");
   for (size_t p = 0; p < problem.paths.size(); ++p) {
@@ -134,6 +137,22 @@ int harmonics_row(const Problem& problem, Scalar scalar) {
   return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
 }
 
+GradientPlaces gradient_places(const Problem& problem, const UnitKind& kind) {
+  constexpr int kWord = 4;
+  GradientPlaces places;
+  for (size_t t = 0; t < kind.tiles.size(); ++t) {
+    for (int p : kind.tiles[t].paths) {
+      const int out = problem.paths[p].out, dim = problem.out[out].ir.dim();
+      const int words = (dim + kWord - 1) / kWord;
+      int first = places.numbers;
+      if (first % kWord + dim > kWord * words) first = (first + kWord - 1) / kWord * kWord;
+      if (places.first.insert({{static_cast<int>(t), out}, first}).second) places.numbers = first + dim;
+    }
+  }
+  places.numbers = lane_sums_row(places.numbers);
+  return places;
+}
+
 WarpMemory warp_memory(const Problem& problem, const Schedule& schedule) {
   const int rows = schedule.edges_per_tile * harmonics_row(problem, schedule.scalar);
   const int columns = static_cast<int>(problem.in2.dim());
@@ -146,7 +165,12 @@ WarpMemory warp_memory(const Problem& problem, const Schedule& schedule) {
   memory.parts = 2 * rows;
   const int parts = schedule.units_per_launch() > 1 ? 2 * schedule.edges_per_tile * columns : 0;
   memory.lanes = memory.parts + (parts + 3) / 4 * 4;
-  memory.numbers = memory.lanes + (schedule.lanes ? 32 * lane_sums_row(std::min(columns, 32)) + 32 : 0);
+  memory.gradients = memory.lanes + (schedule.lanes ? 32 * lane_sums_row(std::min(columns, 32)) + 32 : 0);
+  memory.numbers = memory.gradients;
+  for (const UnitKind& kind : schedule.kinds) {
+    if (schedule.stored)
+      memory.numbers = std::max(memory.numbers, memory.gradients + 32 * gradient_places(problem, kind).numbers);
+  }
   return memory;
 }
 
@@ -154,7 +178,9 @@ std::string Schedule::str() const {
   std::string text = fmt::format(
       "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
       units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
-      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "",
+      stages > 0 ? fmt::format(", a ring of {} edges", stages)
+      : stored   ? ", stored gradients"
+                 : "",
       spline   ? ", splines"
       : horner ? ", pieces"
                : "");
@@ -162,6 +188,32 @@ std::string Schedule::str() const {
     text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
   return text;
 }
+
+namespace {
+
+void sort_by_kind(Schedule& schedule) {
+  std::stable_sort(schedule.units.begin(), schedule.units.end(),
+                   [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
+}
+
+/// Replaces the units of a double backward pass by units of whole input blocks with Schedule::stored, where the others
+/// would cut blocks apart; returns their launches, 0: not replaced.
+int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleOptions& options,
+               std::vector<UnitKind>& units) {
+  if (pass != Pass::double_backward || scalar != Scalar::f32 || options.stored == 0 || options.units > 0) return 0;
+  const int budget = options.registers > 0 ? options.registers : kWideRegisters;
+  std::vector<UnitKind> wide =
+      UnitPacker(problem, pass, scalar, true).by_input(budget, options.code > 0 ? options.code : kLongestUnit);
+  Schedule trial;
+  name_kinds(trial, wide);
+  std::vector<int> members(trial.kinds.size(), 0);
+  for (const Unit& unit : trial.units) ++members[static_cast<size_t>(unit.kind)];
+  const auto [least, most] = std::minmax_element(members.begin(), members.end());
+  units = std::move(wide);
+  return *least == *most ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
+}
+
+}  // namespace
 
 Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
                        const ScheduleOptions& options) {
@@ -214,7 +266,13 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int horner = options.horner >= 0 ? options.horner : scalar == Scalar::f32 ? 1 : 0;
   schedule.horner = has_table(pass) && !schedule.spline && horner >= (is_forward(pass) ? 2 : 1);
   schedule.lanes = (pass == Pass::table_backward || twice) && scalar == Scalar::f32 && options.lanes != 0;
+  const int wide = wide_units(problem, pass, scalar, options, best.units);
+  if (wide > 0) {
+    schedule.stored = true;
+    launches = wide;
+  }
   name_kinds(schedule, std::move(best.units));
+  if (wide > 0) sort_by_kind(schedule);
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;
   for (UnitKind& kind : schedule.kinds) {
@@ -222,7 +280,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     if (kind.hoisted) {
       kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
     }
-    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch);
+    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch, schedule.stored);
     kind.cost += overhead(kind, pass);
     code += kind.cost;
     registers = std::max(registers, kind.registers);
@@ -233,12 +291,11 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     schedule.launches = std::max(launches, table_launches(schedule, limits, registers, most_code));
   } else {
     // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
-    const bool apart = code > most_code * launches && (launches == 1 || twice);
+    const bool apart = wide == 0 && code > most_code * launches && (launches == 1 || twice);
     schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
     if (twice && options.launches > 0 && schedule.units.size() % static_cast<size_t>(options.launches) == 0) {
       schedule.launches = options.launches;
-      std::stable_sort(schedule.units.begin(), schedule.units.end(),
-                       [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
+      sort_by_kind(schedule);
     }
   }
   const int units = schedule.units_per_launch();

@@ -7,7 +7,9 @@
 // block holds the units of one or a few receivers. Tiles are packed into units by multiply-adds, so that
 // 128x0e+64x1o+32x2e keeps all warps equally busy. A unit that would need too many registers is cut by paths. What one
 // block cannot hold is spread over several launches of the same kernel, one after the other.
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/problem/problem.h"
@@ -49,12 +51,13 @@ struct ScheduleOptions {
   /// units, the planner's choice stands.
   int launches = 0;
   int sender = -1;  ///< 0: see Schedule::keeps_sender
+  int stored = -1;  ///< 0: no Schedule::stored; 1: always, of a double backward pass in fp32
   int copies = -1;  ///< 0: harmonics of a double backward pass come through registers (Schedule::copies)
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,launches=2,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for
+/// registers=120,launches=2,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for
 /// tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
@@ -94,6 +97,9 @@ struct Schedule {
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
   int ring_bytes = 0;         ///< where the ring is in dynamic shared memory (double backward pass): of a block
   bool copies = false;        ///< harmonics of the double backward pass come by copies past the registers (fill_both)
+  /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
+  /// has room for all paths of an input block, so that dX leaves it once.
+  bool stored = false;
   bool keeps_sender = false;  ///< sums in windows: an edge's sender comes from a register, not again from memory
   bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;        ///< see ScheduleOptions
@@ -153,12 +159,20 @@ int ring_numbers(const Problem& problem, const Schedule& schedule);
 /// Where the numbers of a warp lie in its part of the static shared memory of a convolution: the harmonics of a tile of
 /// edges, then a ring of the first-order passes. Of the double backward pass, whose addresses all follow from the one
 /// of its first row: what arrives for the harmonics' gradients, with several units a launch two buffers of this unit's
-/// part of these gradients, and with Schedule::lanes the memory for sums over lanes.
+/// part of these gradients, with Schedule::lanes the memory for sums over lanes, and with Schedule::stored the incoming
+/// gradients of the output, of one lane after the other.
 struct WarpMemory {
-  int from_rows = 0, parts = 0, lanes = 0;
+  int from_rows = 0, parts = 0, lanes = 0, gradients = 0;
   int numbers = 0;  ///< of all
 };
 WarpMemory warp_memory(const Problem& problem, const Schedule& schedule);
+/// With Schedule::stored: the first number of an output's components among those of a lane. They begin where no more
+/// 16-byte words hold them than must, and `numbers`, all of them, is an odd number of such words.
+struct GradientPlaces {
+  std::map<std::pair<int, int>, int> first;  ///< by tile and output block
+  int numbers = 0;
+};
+GradientPlaces gradient_places(const Problem& problem, const UnitKind& kind);
 /// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
 int harmonics_row(const Problem& problem, Scalar scalar);
 /// Input blocks that the paths of a tile read, ascending.

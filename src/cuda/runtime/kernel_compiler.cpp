@@ -1,6 +1,8 @@
 #include "cuda/runtime/kernel_compiler.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -93,6 +95,7 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
       best = std::move(kernel);
       least = spilled;
     }
+    if (std::getenv("DBG_FALL")) std::fprintf(stderr, "DBG spill %d regs %d blocks %d lanes %d copies %d sender %d ahead %d kinds %zu\n", spilled, registers, schedule.min_blocks, schedule.lanes, schedule.copies, schedule.keeps_sender, schedule.ahead, schedule.kinds.size());
     if (spilled == 0) return best;
     const bool all = registers >= kAllRegisters;
     if (options.stages < 0 && schedule.stages > 0) {
