@@ -232,12 +232,16 @@ class EmulatedConvWindows : public testing::Test {
 };
 
 TEST_F(EmulatedConvWindows, MatchTheReference) {
-  for (const char* schedule : {"integers=1", "integers=1,stages=2,units=3", "integers=1,units=4,launches=2"}) {
+  for (const char* schedule : {"integers=1", "integers=1,stages=2,units=3", "integers=1,units=4,launches=2",
+                               "integers=1,stored=1,registers=100", "stored=1,lanes=0,ahead=2"}) {
     SCOPED_TRACE(schedule);
     ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
     check_double<float>(named_problem("test-uneven").problem, small_shape());
     check_double<float>(named_problem("test-unsorted").problem, small_shape(), 5);
   }
+  // Launches of two slices of a kind each.
+  ::setenv("CLEBSCH_CUDA_SCHEDULE", "integers=1,stored=1,registers=80", 1);
+  check_double<float>(named_problem("nequip-aspirin").problem, small_shape());
 }
 
 TEST_F(EmulatedConvWindows, TheSameBitsInEveryOrderAndWindow) {

@@ -30,8 +30,7 @@ class DoubleBackwardEmitter : GradientEmitter {
 
   void unit(int kind_index) {
     const UnitKind& kind = context_.schedule.kinds[kind_index];
-    w_.line("__device__ __forceinline__ void unit_{}(real* rows, int lane, int unit,",
-            kind_index);
+    w_.line("__device__ __forceinline__ void unit_{}(real* rows, int lane, int unit,", kind_index);
     w_.text("    int group, int begin, int end, const real* __restrict__ x, const real* __restrict__ harmonics,");
     w_.text(
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"

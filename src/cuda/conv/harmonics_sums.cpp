@@ -31,8 +31,8 @@ void write_target(SourceWriter& w, const EmitContext& context) {
   if (context.schedule.units_per_launch() == 1) {
     w.line("real* target = grad_harmonics + static_cast<int64>(first + e) * {};", columns);
   } else if (context.schedule.pass == Pass::double_backward) {
-    w.line("real* target = rows + {} + (buffer * {} + e) * {};",
-           warp_memory(context.problem, context.schedule).parts, rows, columns);
+    w.line("real* target = rows + {} + (buffer * {} + e) * {};", warp_memory(context.problem, context.schedule).parts,
+           rows, columns);
   } else {
     w.line("real* target = sums + (buffer * {} + unit) * {} + e * {};", context.schedule.units_per_launch(),
            rows * columns, columns);
@@ -59,11 +59,12 @@ void write_other_components(SourceWriter& w, const EmitContext& context, const U
   const int columns = columns_of(context);
   const bool several_launches = context.schedule.launches > 1 || context.schedule.adds;
   if (context.schedule.units_per_launch() == 1 && several_launches) w.line("if (!first_launch) continue;");
-  // Not loops: behind one, the compiler is not sure that a warp's lanes are together, and makes a second copy of the loop
-  // over edges for lanes that are not, whose registers count.
+  // Not loops: behind one, the compiler is not sure that a warp's lanes are together, and makes a second copy of the
+  // loop over edges for lanes that are not, whose registers count.
   for (int i = 0; i < kind.first_component; i += 32)
     w.line("if (lane < {0}) target[lane + {1}] = 0;", kind.first_component - i, i);
-  for (int i = kind.last_component; i < columns; i += 32) w.line("if (lane < {}) target[lane + {}] = 0;", columns - i, i);
+  for (int i = kind.last_component; i < columns; i += 32)
+    w.line("if (lane < {}) target[lane + {}] = 0;", columns - i, i);
 }
 
 }  // namespace

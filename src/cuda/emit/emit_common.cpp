@@ -125,8 +125,8 @@ void write_operand_loads(SourceWriter& w, const EmitContext& context, const Unit
 
 namespace {
 
-/// The double backward pass: fetches senders, harmonics and what arrives for their gradients, of the next tile, into the
-/// L2 cache.
+/// The double backward pass: fetches senders, harmonics and what arrives for their gradients, of the next tile, into
+/// the L2 cache.
 void write_fetch_rows(SourceWriter& w, const EmitContext& context, bool both) {
   const int rows = context.schedule.edges_per_tile, columns = static_cast<int>(context.problem.in2.dim());
   const int line = 128 / scalar_bytes(context.schedule.scalar);
@@ -138,7 +138,8 @@ void write_fetch_rows(SourceWriter& w, const EmitContext& context, bool both) {
   w.line("for (int i = {0} * ahead; i < numbers; i += {1}) {{", line, 32 * line);
   for (const char* array : {"harmonics", "from_harmonics"}) {
     if (both || array[0] == 'h')
-      w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"({} + static_cast<int64>(next) * {} + i));", array, columns);
+      w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"({} + static_cast<int64>(next) * {} + i));", array,
+             columns);
   }
   w.text("}");
   w.text("}");
@@ -181,7 +182,8 @@ void write_fetch_lines(SourceWriter& w, const EmitContext& context, const UnitKi
       for (int path : tile.paths) {
         const Path& p = context.problem.paths[path];
         for (int i = 0; p.weighted && i < 32; i += line)
-          w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(line + {}));", p.weight_offset + 32 * tile.slice + i);
+          w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(line + {}));",
+                 p.weight_offset + 32 * tile.slice + i);
       }
     }
     w.text("}");
@@ -329,8 +331,8 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   }
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
-  // Before the loads, which it would hold in their places. It keeps the compiler from reading stored gradients before the
-  // loop, too.
+  // Before the loads, which it would hold in their places. It keeps the compiler from reading stored gradients before
+  // the loop, too.
   if (context.schedule.lanes || context.schedule.stored) w.text("__syncwarp();  // all have read the sums before");
   write_fetch_ahead(w, context, kind);
   if (context.schedule.pass == Pass::double_backward) w.text("const int from = __shfl_sync(0xffffffffu, sender, e);");

@@ -196,8 +196,10 @@ void sort_by_kind(Schedule& schedule) {
                    [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
 }
 
-/// Replaces the units of a double backward pass by units of whole input blocks with Schedule::stored, where the others
-/// would cut blocks apart; returns their launches, 0: not replaced.
+/// Replaces the units of a double backward pass by units of whole input blocks with Schedule::stored where these are
+/// fewer: each spends some 130 instructions an edge beside its paths, and has a part of dX and dY of its own. Returns
+/// their launches: one for all slices of a kind, so that the warps of a block have equal work and one code, where kinds
+/// have equal numbers of slices, else one for every unit. 0: not replaced.
 int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleOptions& options,
                std::vector<UnitKind>& units) {
   if (pass != Pass::double_backward || scalar != Scalar::f32 || options.stored == 0 || options.units > 0) return 0;
@@ -209,6 +211,7 @@ int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleO
   std::vector<int> members(trial.kinds.size(), 0);
   for (const Unit& unit : trial.units) ++members[static_cast<size_t>(unit.kind)];
   const auto [least, most] = std::minmax_element(members.begin(), members.end());
+  if (options.stored < 0 && wide.size() >= units.size()) return 0;
   units = std::move(wide);
   return *least == *most ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
 }

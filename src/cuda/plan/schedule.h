@@ -57,8 +57,8 @@ struct ScheduleOptions {
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,launches=2,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for
-/// tuning); throws Error for a name it does not know.
+/// registers=120,launches=2,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1"
+/// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -95,8 +95,8 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
-  int ring_bytes = 0;         ///< where the ring is in dynamic shared memory (double backward pass): of a block
-  bool copies = false;        ///< harmonics of the double backward pass come by copies past the registers (fill_both)
+  int ring_bytes = 0;   ///< where the ring is in dynamic shared memory (double backward pass): of a block
+  bool copies = false;  ///< harmonics of the double backward pass come by copies past the registers (fill_both)
   /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
   /// has room for all paths of an input block, so that dX leaves it once.
   bool stored = false;

@@ -59,8 +59,8 @@ void find_components(const Problem& problem, UnitKind& kind) {
 }
 
 /// Cuts the paths of every input block into tiles of at most `cap` cost and registers within the budget.
-std::vector<Piece> cut(const Problem& problem, const std::vector<PathAtom>& atoms, Pass pass, Scalar scalar, bool stored,
-                       int cap, int budget) {
+std::vector<Piece> cut(const Problem& problem, const std::vector<PathAtom>& atoms, Pass pass, Scalar scalar,
+                       bool stored, int cap, int budget) {
   std::vector<Piece> pieces;
   for (size_t block = 0; block < problem.in1.size(); ++block) {
     std::vector<const PathAtom*> members;
@@ -197,6 +197,8 @@ int overhead(const UnitKind& kind, Pass pass) {
 }
 
 int receivers_for(int units, Pass pass) {
+  // A block of one warp: the compiler then knows that all of the receiver's numbers are the same for every thread.
+  if (units == 1 && pass == Pass::double_backward) return 1;
   if (units == 3) return has_table(pass) ? 1 : 4;
   return units >= 4 ? 1 : 4 / units;
 }
@@ -216,9 +218,9 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
 }
 
 double score(const Problem& problem, const UnitPacking& packing, Pass pass, Scalar scalar, int receivers) {
-  // A multiprocessor's four schedulers get the warps of its blocks in turn, so four blocks of three warps load all of
-  // them alike.
-  if (packing.units.size() == 3) receivers = 4;
+  // A multiprocessor's four schedulers get the warps of its blocks in turn, so four blocks of three warps or of
+  // one load all of them alike.
+  if (packing.units.size() == 3 || packing.units.size() == 1) receivers = 4;
   double load[4] = {0, 0, 0, 0};
   int warp = 0, registers = 0;
   for (int r = 0; r < receivers; ++r) {

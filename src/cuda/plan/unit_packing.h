@@ -26,8 +26,8 @@ class UnitPacker {
   UnitPacker(const Problem& problem, Pass pass, Scalar scalar, bool stored = false);
   /// Into so many units of at most `budget` registers (estimate).
   UnitPacking pack(int units, int budget) const;
-  /// Into as few units as have at most so many registers (estimate) and instructions an edge, a slice each: all paths of
-  /// an input block where that is possible.
+  /// Into as few units as have at most so many registers (estimate) and instructions an edge, a slice each: all paths
+  /// of an input block where that is possible.
   std::vector<UnitKind> by_input(int budget, int most_code) const;
 
  private:
