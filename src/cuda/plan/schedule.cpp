@@ -140,16 +140,25 @@ int harmonics_row(const Problem& problem, Scalar scalar) {
 GradientPlaces gradient_places(const Problem& problem, const UnitKind& kind) {
   constexpr int kWord = 4;
   GradientPlaces places;
+  std::vector<bool> taken;
   for (size_t t = 0; t < kind.tiles.size(); ++t) {
     for (int p : kind.tiles[t].paths) {
-      const int out = problem.paths[p].out, dim = problem.out[out].ir.dim();
-      const int words = (dim + kWord - 1) / kWord;
-      int first = places.numbers;
-      if (first % kWord + dim > kWord * words) first = (first + kWord - 1) / kWord * kWord;
-      if (places.first.insert({{static_cast<int>(t), out}, first}).second) places.numbers = first + dim;
+      const std::pair<int, int> key{static_cast<int>(t), problem.paths[p].out};
+      if (places.first.count(key) > 0) continue;
+      const int dim = problem.out[key.second].ir.dim(), words = (dim + kWord - 1) / kWord;
+      const auto fits = [&](int first) {
+        bool free = first % kWord + dim <= kWord * words;
+        for (int k = first; k < first + dim; ++k) free = free && (k >= static_cast<int>(taken.size()) || !taken[k]);
+        return free;
+      };
+      int first = 0;
+      while (!fits(first)) ++first;
+      taken.resize(std::max(taken.size(), static_cast<size_t>(first + dim)), false);
+      std::fill_n(taken.begin() + first, dim, true);
+      places.first[key] = first;
     }
   }
-  places.numbers = lane_sums_row(places.numbers);
+  places.numbers = lane_sums_row(static_cast<int>(taken.size()));
   return places;
 }
 
@@ -324,7 +333,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
   };
   const int first_tile = schedule.edges_per_tile;
-  shorten(twice && schedule.lanes ? limits.shared_per_block * 5 / 6 : limits.shared_per_block / 2);
+  shorten(twice && schedule.lanes ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
   if (twice && schedule.lanes && shared() > limits.shared_per_block) {
     schedule.lanes = false;
     schedule.edges_per_tile = first_tile;
