@@ -333,7 +333,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
   };
   const int first_tile = schedule.edges_per_tile;
-  shorten(twice && schedule.lanes ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
+  const bool more = twice && (schedule.lanes || schedule.stored);
+  shorten(more ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
   if (twice && schedule.lanes && shared() > limits.shared_per_block) {
     schedule.lanes = false;
     schedule.edges_per_tile = first_tile;
