@@ -28,6 +28,9 @@ constexpr int kHoistBudget = 128;
 /// incoming gradients as kept, and often finds no room where the compiler does.
 constexpr int kOptimisticRegisters = 128;
 
+/// Bytes of W and of what arrives for its gradient that the receivers at hand may have fetched into the L2 cache.
+constexpr int64_t kMostFetched = 12 << 20;
+
 /// Registers (estimate) and instructions an edge of a unit of whole input blocks with Schedule::stored.
 constexpr int kWideRegisters = 168, kLongestUnit = 1500;
 
@@ -314,9 +317,9 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.receivers_per_block =
       options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
   // Weights are fetched ahead only where that was measured to gain. Short rows gain nothing. Units in launches of their
-  // own would fetch what only other launches use. In the double backward pass each warp fetches its own lines.
+  // own would fetch what only other launches use. Of the double backward pass see below.
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
-  const bool fetch = !has_table(pass) && (twice || (schedule.launches == 1 && row_bytes >= 3072));
+  const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
   schedule.ahead = std::min(options.ahead >= 0 ? options.ahead : fetch ? 4 : 0, 32);
   // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
   // incoming gradient) and, backward, two buffers of their gradients a unit.
@@ -351,6 +354,13 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
+  if (twice && options.ahead < 0 && schedule.stages == 0) {
+    // Each warp fetches its own lines. What all receivers at hand have fetched and not yet read should be a small part
+    // of the L2 cache.
+    const int64_t edge = 2 * row_bytes / schedule.launches,
+                  receivers = int64_t{limits.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block;
+    schedule.ahead = kMostFetched >= 4 * edge * receivers ? 4 : 2;
+  }
   return schedule;
 }
 

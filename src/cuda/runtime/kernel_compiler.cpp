@@ -86,12 +86,13 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
                                                {150, 0, -1, 0, -1},  {130, 0, -1, -1, -1}, {130, 0, -1, 0, -1},
                                                {0, 0, -1, -1, 0}};
   size_t stored_tried = 0;
+  const ScheduleOptions given = options;
   const auto next_stored = [&] {
     const StoredAttempt& attempt = kStoredAttempts[stored_tried++];
-    options.registers = attempt.registers;
-    options.tile = attempt.tile;
-    options.sender = attempt.sender;
-    options.lanes = attempt.lanes;
+    if (given.registers == 0) options.registers = attempt.registers;
+    if (given.tile == 0) options.tile = attempt.tile;
+    if (given.sender < 0) options.sender = attempt.sender;
+    if (given.lanes < 0) options.lanes = attempt.lanes;
     options.stored = attempt.stored;
   };
   CompiledKernel best{};
