@@ -11,6 +11,7 @@
 //   dg[k] += sum_ij C[i][j][k] (u[i] Y[j] + v[i] b[j]) (summed over the receiver's edges).
 // W, c, Y, b and the rows of x and a are read once where the composition of six first-order passes reads them two to
 // six times. Registers hold g and dg, so more paths are cut apart than in the backward pass.
+#include <algorithm>
 #include <set>
 
 #include "core/errors.h"
@@ -36,7 +37,7 @@ class DoubleBackwardEmitter : GradientEmitter {
         "    const real* __restrict__ weights, int64 weight_stride, const int* __restrict__ senders,\n"
         "    const real* __restrict__ grad_out, const real* __restrict__ from_x, const real* __restrict__ "
         "from_harmonics,\n"
-        "    const real* __restrict__ from_weights, real* __restrict__ out,");
+        "    const real* __restrict__ from_weights, real* __restrict__ out, int out_rows,");
     w_.text(outputs_.windows ? "unsigned long long* __restrict__ grad_x, int* __restrict__ bad,"
                              : "real* __restrict__ grad_x,");
     w_.text(
@@ -64,26 +65,32 @@ class DoubleBackwardEmitter : GradientEmitter {
       for (int c = kind.first_component; c < kind.last_component; ++c) w_.line("real dy{} = 0;", c);
     }
     if (needs_gradient() && !stored() && !kind.hoisted) keep_in_loop(kind);
+    const std::vector<PathPlace> order = path_order(kind);
     std::vector<int> paths;
-    for (const Tile& tile : kind.tiles) paths.insert(paths.end(), tile.paths.begin(), tile.paths.end());
+    for (const PathPlace& place : order) paths.push_back(place.path);
     HarmonicsSums sums(w_, context_, kind, paths);
     if (outputs_.harmonics) sums.begin();
-    size_t done = 0;
-    for (size_t t = 0; t < kind.tiles.size(); ++t) {
-      write_ring_operands(w_, context_, kind, static_cast<int>(t));
-      if (outputs_.x) declare_input_gradients(static_cast<int>(t), kind.tiles[t]);
-      for (int p : kind.tiles[t].paths) {
-        path(kind, static_cast<int>(t), p);
-        if (outputs_.harmonics) sums.after(done);
-        ++done;
+    std::vector<size_t> begun(kind.tiles.size(), 0);
+    for (size_t done = 0; done < order.size(); ++done) {
+      const auto t = static_cast<size_t>(order[done].tile);
+      if (begun[t] == 0) {
+        write_ring_operands(w_, context_, kind, order[done].tile);
+        if (outputs_.x) declare_input_gradients(order[done].tile, kind.tiles[t]);
       }
-      store_input_gradients(kind, static_cast<int>(t));
+      path(kind, order[done].tile, order[done].path);
+      if (outputs_.harmonics) sums.after(done);
+      if (++begun[t] == kind.tiles[t].paths.size()) store_input_gradients(kind, order[done].tile);
     }
     if (outputs_.harmonics) sums.end();
     w_.line("}}");
     if (outputs_.harmonics) write_harmonics_over_units(w_, context_);
     w_.line("}}");
     if (wanted_.grad_out) {
+      // The row once more, so that it is not kept over the loop.
+      w_.text("int index = blockIdx.x;");
+      w_.text("asm volatile(\"\" : \"+r\"(index));");
+      w_.line("out += (static_cast<int64>(blockIdx.y) * out_rows + receiver_of(index, group)) * {};",
+              problem_.out.dim());
       for (size_t t = 0; t < kind.tiles.size(); ++t) store_output(kind, static_cast<int>(t));
     }
     w_.line("}}");
@@ -91,6 +98,23 @@ class DoubleBackwardEmitter : GradientEmitter {
   }
 
  private:
+  struct PathPlace {
+    int tile, path;
+  };
+  /// One tile after the other; with sums over lanes in shared memory, paths of the same harmonics one after the other,
+  /// so that the sums of these leave the registers early.
+  std::vector<PathPlace> path_order(const UnitKind& kind) const {
+    std::vector<PathPlace> order;
+    for (size_t t = 0; t < kind.tiles.size(); ++t) {
+      for (int p : kind.tiles[t].paths) order.push_back({static_cast<int>(t), p});
+    }
+    if (context_.schedule.lanes && context_.schedule.stages == 0) {
+      std::stable_sort(order.begin(), order.end(), [&](const PathPlace& one, const PathPlace& two) {
+        return context_.component(one.path, 0) < context_.component(two.path, 0);
+      });
+    }
+    return order;
+  }
   bool stored() const { return context_.schedule.stored && needs_gradient(); }
   bool needs_gradient() const { return outputs_.x || outputs_.harmonics || outputs_.weights; }
   std::string o(int t, int path, int k) const { return output_name(t, problem_.paths[path].out, k); }
@@ -219,6 +243,24 @@ class DoubleBackwardEmitter : GradientEmitter {
 
 }  // namespace
 
+namespace {
+
+/// receiver_of(index of a block, group).
+void write_receiver_of(SourceWriter& w, const Schedule& schedule) {
+  w.text("__device__ __forceinline__ int receiver_of(int index, int group) {");
+  if (schedule.nearby > 0) {
+    // Blocks begin on one multiprocessor after the other. Each gets a run of receivers, because near ones share
+    // senders, whose rows its L1 cache then holds.
+    w.line("const int run = static_cast<int>(gridDim.x) / {};", schedule.nearby);
+    w.line("if (index < run * {0}) index = index % {0} * run + index / {0};", schedule.nearby);
+  }
+  w.line("return index * {} + group;", schedule.receivers_per_block);
+  w.text("}");
+  w.blank();
+}
+
+}  // namespace
+
 KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, const DoubleBackwardOutputs& outputs,
                                          const DeviceLimits& limits, const ScheduleOptions& options) {
   KernelSource kernel{"conv_double_backward", "",
@@ -236,11 +278,12 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   require(!windows || (outputs.edges.x && outputs.edges.deterministic && scalar == Scalar::f32),
           "cuda convolution: sums in windows are for dX in a fixed order, in fp32");
   if (windows) write_window_terms(w, problem.in1.dim());
+  write_receiver_of(w, schedule);
   DoubleBackwardEmitter emitter(context, operands, outputs, w);
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   write_conv_entry(w, kernel, operands, windows);
-  write_receiver(w, schedule, "out_rows");
+  write_receiver(w, schedule, "out_rows", "receiver_of(blockIdx.x, group)");
   write_rows_computed(w);
   w.text("int begin = 0, end = 0;");
   w.text("if (row < graph_rows) {");
@@ -252,12 +295,14 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   w.text("}");
   w.line("grad_out += static_cast<int64>(row) * {};", problem.out.dim());
   if (outputs.grad_out) {
+    w.line("real* const all_out = out;");
     w.line("out += (static_cast<int64>(blockIdx.y) * out_rows + row) * {};", problem.out.dim());
     write_untouched(w, context, "32 * unit + lane");
+    w.text("out = all_out;");
   }
   write_dispatch(w, schedule,
                  "rows, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
-                 "senders, grad_out, from_x, from_harmonics, from_weights, out, grad_x, " +
+                 "senders, grad_out, from_x, from_harmonics, from_weights, out, out_rows, grad_x, " +
                      std::string(windows ? "bad, " : "") + "grad_harmonics, grad_weights, first_unit == 0");
   w.line("}}");
   kernel.source = w.str();

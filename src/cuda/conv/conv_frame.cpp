@@ -21,10 +21,11 @@ void write_conv_entry(SourceWriter& w, const KernelSource& kernel, const EdgeOpe
   operands.declare(w);
 }
 
-void write_receiver(SourceWriter& w, const Schedule& schedule, const std::string& rows) {
+void write_receiver(SourceWriter& w, const Schedule& schedule, const std::string& rows, const std::string& expression) {
   w.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % {0}, group = warp / {0};",
          schedule.units_per_launch());
-  w.line("const int row = blockIdx.x * {} + group;", schedule.receivers_per_block);
+  w.line("const int row = {};",
+         expression.empty() ? fmt::format("blockIdx.x * {} + group", schedule.receivers_per_block) : expression);
   w.line("if (row >= {}) return;", rows);
 }
 

@@ -15,7 +15,9 @@ void write_conv_head(SourceWriter& w, const EmitContext& context, const EdgeOper
 void write_conv_entry(SourceWriter& w, const KernelSource& kernel, const EdgeOperands& operands, bool windows = false);
 
 /// lane, unit, group and the receiver `row`, below `rows` (the name of an argument).
-void write_receiver(SourceWriter& w, const Schedule& schedule, const std::string& rows);
+/// `expression`: of the row, instead of one receiver after the other.
+void write_receiver(SourceWriter& w, const Schedule& schedule, const std::string& rows,
+                    const std::string& expression = "");
 
 /// rows_computed: the receivers that are not written as zero.
 void write_rows_computed(SourceWriter& w);

@@ -135,6 +135,7 @@ void write_harmonics_over_units(SourceWriter& w, const EmitContext& context) {
   if (units == 1) return;
   // One barrier a tile is enough, because there are two buffers and no warp gets two tiles ahead.
   w.line("group_barrier(group);");
+  if (context.schedule.pass == Pass::double_backward) w.text("#pragma unroll 1");  // unrolled, it takes registers
   w.line("for (int i = 32 * unit + lane; i < count * {}; i += {}) {{", columns, 32 * units);
   int part = rows * columns;
   if (context.schedule.pass == Pass::double_backward) {

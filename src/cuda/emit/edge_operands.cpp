@@ -48,6 +48,7 @@ void EdgeOperands::fill_both(SourceWriter& w) const {
       "real* __restrict__ from_harmonics, int first, int count, int lane) {");
   w.line("const real* ys = harmonics + static_cast<int64>(first) * {};", columns);
   w.line("const real* bs = from_harmonics + static_cast<int64>(first) * {};", columns);
+  w.text("#pragma unroll 1");
   w.line("for (int i = lane; i < count * {}; i += 32) {{", columns);
   w.line("copy_later(rows + {}, ys + i);", place);
   w.line("copy_later(from_rows + {}, bs + i);", place);

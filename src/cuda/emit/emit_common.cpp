@@ -135,6 +135,7 @@ void write_fetch_rows(SourceWriter& w, const EmitContext& context, bool both) {
   w.text("asm volatile(\"\" : \"+r\"(ahead));");
   w.line("const int next = first + {0}, numbers = min({0}, end - next) * {1};", rows, columns);
   w.text("if (ahead == 0) asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(senders + next));");
+  w.text("#pragma unroll 1");
   w.line("for (int i = {0} * ahead; i < numbers; i += {1}) {{", line, 32 * line);
   for (const char* array : {"harmonics", "from_harmonics"}) {
     if (both || array[0] == 'h')

@@ -350,6 +350,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  if (twice && options.nearby != 0) schedule.nearby = limits.multiprocessors;
   schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   schedule.min_blocks =

@@ -51,6 +51,7 @@ struct ScheduleOptions {
   /// units, the planner's choice stands.
   int launches = 0;
   int sender = -1;  ///< 0: see Schedule::keeps_sender
+  int nearby = -1;  ///< 0: see Schedule::nearby
   int stored = -1;  ///< 0: no Schedule::stored; 1: always, of a double backward pass in fp32
   int copies = -1;  ///< 0: harmonics of a double backward pass come through registers (Schedule::copies)
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
@@ -100,6 +101,7 @@ struct Schedule {
   /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
   /// has room for all paths of an input block, so that dX leaves it once.
   bool stored = false;
+  int nearby = 0;             ///< multiprocessors that get runs of receivers each (write_receiver), 0: no runs
   bool keeps_sender = false;  ///< sums in windows: an edge's sender comes from a register, not again from memory
   bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;        ///< see ScheduleOptions

@@ -79,18 +79,17 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
   constexpr int kAllRegisters = 254, kFewestRegisters = 80;
   // Of a plan with Schedule::stored: registers a unit is cut to, and what is done without, before one without.
   struct StoredAttempt {
-    int registers, tile, sender, lanes, stored;
+    int registers, sender, copies, lanes, stored;
   };
-  constexpr StoredAttempt kStoredAttempts[] = {{0, 0, 0, -1, -1},    {0, 4, -1, -1, -1},   {0, 4, 0, -1, -1},
-                                               {150, 0, -1, -1, -1}, {150, 0, 0, -1, -1},  {150, 4, -1, -1, -1},
-                                               {150, 0, -1, 0, -1},  {130, 0, -1, -1, -1}, {130, 0, -1, 0, -1},
-                                               {0, 0, -1, -1, 0}};
+  constexpr StoredAttempt kStoredAttempts[] = {{0, 0, -1, -1, -1},    {0, -1, 0, -1, -1},   {150, -1, -1, -1, -1},
+                                               {150, 0, -1, -1, -1},  {150, -1, 0, -1, -1}, {150, -1, -1, 0, -1},
+                                               {130, -1, -1, -1, -1}, {130, -1, -1, 0, -1}, {0, -1, -1, -1, 0}};
   size_t stored_tried = 0;
   const ScheduleOptions given = options;
   const auto next_stored = [&] {
     const StoredAttempt& attempt = kStoredAttempts[stored_tried++];
     if (given.registers == 0) options.registers = attempt.registers;
-    if (given.tile == 0) options.tile = attempt.tile;
+    if (given.copies < 0) options.copies = attempt.copies;
     if (given.sender < 0) options.sender = attempt.sender;
     if (given.lanes < 0) options.lanes = attempt.lanes;
     options.stored = attempt.stored;
