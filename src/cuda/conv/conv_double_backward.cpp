@@ -57,6 +57,7 @@ class DoubleBackwardEmitter : GradientEmitter {
                         [&](int path, int k) { w_.line("real {} = 0;", o(static_cast<int>(t), path, k)); });
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
+    if (outputs_.windows) w_.text("unsigned used = 0;");
     write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, wanted_.from_harmonics);
     write_edge_loop(w_, context_, kind, operands_);
@@ -85,6 +86,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     w_.line("}}");
     if (outputs_.harmonics) write_harmonics_over_units(w_, context_);
     w_.line("}}");
+    if (outputs_.windows) w_.text("note_windows(bad, used, lane);");
     if (wanted_.grad_out) {
       // The row once more, so that it is not kept over the loop.
       w_.text("int index = blockIdx.x;");

@@ -44,6 +44,7 @@ void GradientEmitter::begin_terms(const Tile& tile, int t) {
   w_.line("const real size = {};", size);
   w_.text("const unsigned window = window_of(size);");
   w_.text("const real quanta = quanta_in_one(window);");
+  w_.text("used |= 1u << (window >> 27);");
   if (!context_.schedule.keeps_sender)
     w_.text("const int from = *const_cast<const volatile int*>(senders + first + e);");
   w_.line(

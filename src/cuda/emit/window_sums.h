@@ -18,7 +18,7 @@ constexpr int kWindows = 16, kWindowTerms = 24;
 /// sum_windows, grid (nodes): out (nodes, width) = the sums, rounded once; NaN where one is not known.
 struct SumWindowsArguments {
   const void* sums = nullptr;  ///< (nodes, kWindows, width)
-  const void* bad = nullptr;   ///< (nodes), not zero: a term was no number
+  const void* bad = nullptr;   ///< (nodes), not zero: a term was no number; before them bit k + 1: window k is used
   const int32_t* col_ptr = nullptr;
   void* out = nullptr;
 
@@ -31,11 +31,12 @@ struct SumWindowsArguments {
   }
 };
 
-/// Bytes of the sums and, behind them, the marks of (nodes, width). To be zero before the first term.
-constexpr int64_t window_bytes(int64_t nodes, int64_t width) { return nodes * (kWindows * width * 8 + 4); }
+/// Bytes of the sums and, behind them, which windows are used and the marks of (nodes, width). To be zero before the
+/// first term.
+constexpr int64_t window_bytes(int64_t nodes, int64_t width) { return nodes * (kWindows * width * 8 + 4) + 4; }
 
 /// window_of(size), quanta_in_one(window), in_window(place in the first window, window), add_term(place, value,
-/// quanta).
+/// quanta), note_windows(bad, bits 1 << (window >> 27) of the lane's terms, lane): sum_windows reads no others.
 void write_window_terms(SourceWriter& w, int64_t width);
 /// The kernel sum_windows for sums to which every edge of a node has added `terms` terms at most. Uses `real`, `int64`.
 void write_sum_windows(SourceWriter& w, int64_t width, int terms);
