@@ -353,6 +353,13 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   if (twice && options.nearby != 0) schedule.nearby = limits.multiprocessors;
   schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
+  const bool scarce = 4 * by_shared < 3 * std::min(by_registers, by_warps);
+  if (twice && scarce && ((schedule.stored && options.stored < 0) || (schedule.lanes && options.lanes < 0))) {
+    // Too little shared memory, as on compute capability 8.6 or 12.
+    ScheduleOptions without = options;
+    (schedule.stored && options.stored < 0 ? without.stored : without.lanes) = 0;
+    return make_schedule(problem, pass, scalar, limits, without);
+  }
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
   if (twice && options.ahead < 0 && schedule.stages == 0) {
