@@ -6,6 +6,7 @@
 
 #include "core/errors.h"
 #include "cuda/plan/unit_packing.h"
+#include "cuda/plan/wide_units.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -30,9 +31,6 @@ constexpr int kOptimisticRegisters = 128;
 
 /// Bytes of W and of what arrives for its gradient that the receivers at hand may have fetched into the L2 cache.
 constexpr int64_t kMostFetched = 12 << 20;
-
-/// Registers (estimate) and instructions an edge of a unit of whole input blocks with Schedule::stored.
-constexpr int kWideRegisters = 168, kLongestUnit = 1500;
 
 void check(const Problem& problem) {
   require(!problem.paths.empty(), "cuda convolution: expected at least one path");
@@ -118,74 +116,6 @@ int max_input_parts(const Problem& problem, const Schedule& schedule) {
   return most;
 }
 
-int operand_lines(const Problem& problem, const Schedule& schedule) {
-  int most = 0;
-  for (const UnitKind& kind : schedule.kinds) {
-    int lines = 0;
-    for (const Tile& tile : kind.tiles) {
-      for (int block : tile_inputs(problem, tile)) lines += problem.in1[block].ir.dim();
-      for (int p : tile.paths) lines += problem.paths[p].weighted;
-    }
-    most = std::max(most, lines);
-  }
-  return schedule.pass == Pass::double_backward ? 2 * most : most;
-}
-
-int ring_numbers(const Problem& problem, const Schedule& schedule) {
-  return 32 * schedule.stages * operand_lines(problem, schedule);
-}
-
-int harmonics_row(const Problem& problem, Scalar scalar) {
-  const int vector = 16 / scalar_bytes(scalar);
-  return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
-}
-
-GradientPlaces gradient_places(const Problem& problem, const UnitKind& kind) {
-  constexpr int kWord = 4;
-  GradientPlaces places;
-  std::vector<bool> taken;
-  for (size_t t = 0; t < kind.tiles.size(); ++t) {
-    for (int p : kind.tiles[t].paths) {
-      const std::pair<int, int> key{static_cast<int>(t), problem.paths[p].out};
-      if (places.first.count(key) > 0) continue;
-      const int dim = problem.out[key.second].ir.dim(), words = (dim + kWord - 1) / kWord;
-      const auto fits = [&](int first) {
-        bool free = first % kWord + dim <= kWord * words;
-        for (int k = first; k < first + dim; ++k) free = free && (k >= static_cast<int>(taken.size()) || !taken[k]);
-        return free;
-      };
-      int first = 0;
-      while (!fits(first)) ++first;
-      taken.resize(std::max(taken.size(), static_cast<size_t>(first + dim)), false);
-      std::fill_n(taken.begin() + first, dim, true);
-      places.first[key] = first;
-    }
-  }
-  places.numbers = lane_sums_row(static_cast<int>(taken.size()));
-  return places;
-}
-
-WarpMemory warp_memory(const Problem& problem, const Schedule& schedule) {
-  const int rows = schedule.edges_per_tile * harmonics_row(problem, schedule.scalar);
-  const int columns = static_cast<int>(problem.in2.dim());
-  WarpMemory memory;
-  memory.from_rows = rows;
-  if (schedule.pass != Pass::double_backward) {
-    memory.numbers = rows + ring_numbers(problem, schedule);
-    return memory;
-  }
-  memory.parts = 2 * rows;
-  const int parts = schedule.units_per_launch() > 1 ? 2 * schedule.edges_per_tile * columns : 0;
-  memory.lanes = memory.parts + (parts + 3) / 4 * 4;
-  memory.gradients = memory.lanes + (schedule.lanes ? 32 * lane_sums_row(std::min(columns, 32)) + 32 : 0);
-  memory.numbers = memory.gradients;
-  for (const UnitKind& kind : schedule.kinds) {
-    if (schedule.stored)
-      memory.numbers = std::max(memory.numbers, memory.gradients + 32 * gradient_places(problem, kind).numbers);
-  }
-  return memory;
-}
-
 std::string Schedule::str() const {
   std::string text = fmt::format(
       "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
@@ -200,35 +130,6 @@ std::string Schedule::str() const {
     text += fmt::format("; about {} instructions, {} registers", kind.cost, kind.registers);
   return text;
 }
-
-namespace {
-
-void sort_by_kind(Schedule& schedule) {
-  std::stable_sort(schedule.units.begin(), schedule.units.end(),
-                   [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
-}
-
-/// Replaces the units of a double backward pass by units of whole input blocks with Schedule::stored where these are
-/// fewer: each spends some 130 instructions an edge beside its paths, and has a part of dX and dY of its own. Returns
-/// their launches: one for all slices of a kind, so that the warps of a block have equal work and one code, where kinds
-/// have equal numbers of slices, else one for every unit. 0: not replaced.
-int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleOptions& options,
-               std::vector<UnitKind>& units) {
-  if (pass != Pass::double_backward || scalar != Scalar::f32 || options.stored == 0 || options.units > 0) return 0;
-  const int budget = options.registers > 0 ? options.registers : kWideRegisters;
-  std::vector<UnitKind> wide =
-      UnitPacker(problem, pass, scalar, true).by_input(budget, options.code > 0 ? options.code : kLongestUnit);
-  Schedule trial;
-  name_kinds(trial, wide);
-  std::vector<int> members(trial.kinds.size(), 0);
-  for (const Unit& unit : trial.units) ++members[static_cast<size_t>(unit.kind)];
-  const auto [least, most] = std::minmax_element(members.begin(), members.end());
-  if (options.stored < 0 && wide.size() >= units.size()) return 0;
-  units = std::move(wide);
-  return *least == *most ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
-}
-
-}  // namespace
 
 Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const DeviceLimits& limits,
                        const ScheduleOptions& options) {
