@@ -248,7 +248,10 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
           limits.shared_per_block);
   if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
-  const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  // Each quarter of a multiprocessor has its own registers: one block of one warp more than a multiple of four would
+  // take registers from all.
+  if (twice && schedule.warps() == 1) by_registers = std::max(4, by_registers / 4 * 4);
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
   if (twice && options.nearby != 0) schedule.nearby = limits.multiprocessors;
