@@ -249,13 +249,12 @@ UnitPacking UnitPacker::pack(int units, int budget) const {
                      budget);
 }
 
-std::vector<UnitKind> UnitPacker::by_input(int budget, int most_code, bool any_slice) const {
+std::vector<UnitKind> UnitPacker::by_input(int budget, int most_code) const {
   std::vector<UnitKind> units;
   for (const Piece& piece : cut(problem_, atoms_, pass_, scalar_, stored_, most_code, budget)) {
     UnitKind joined;
     const auto found = std::find_if(units.begin(), units.end(), [&](const UnitKind& unit) {
-      if (!any_slice && unit.tiles.front().slice != piece.tile.slice) return false;
-      if (unit.cost + piece.cost > most_code) return false;
+      if (unit.tiles.front().slice != piece.tile.slice || unit.cost + piece.cost > most_code) return false;
       joined = unit;
       joined.tiles.push_back(piece.tile);
       find_components(problem_, joined);

@@ -26,9 +26,9 @@ class UnitPacker {
   UnitPacker(const Problem& problem, Pass pass, Scalar scalar, bool stored = false);
   /// Into so many units of at most `budget` registers (estimate).
   UnitPacking pack(int units, int budget) const;
-  /// Into as few units as have at most so many registers (estimate) and instructions an edge, of one slice each or of
-  /// any: all paths of an input block where that is possible.
-  std::vector<UnitKind> by_input(int budget, int most_code, bool any_slice) const;
+  /// Into as few units as have at most so many registers (estimate) and instructions an edge, a slice each: all paths
+  /// of an input block where that is possible.
+  std::vector<UnitKind> by_input(int budget, int most_code) const;
 
  private:
   const Problem& problem_;

@@ -21,19 +21,16 @@ int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleO
                std::vector<UnitKind>& units) {
   if (pass != Pass::double_backward || scalar != Scalar::f32 || options.stored == 0 || options.units > 0) return 0;
   const int budget = options.registers > 0 ? options.registers : kWideRegisters;
-  const int most_code = options.code > 0 ? options.code : kLongestUnit;
-  const UnitPacker packer(problem, pass, scalar, true);
-  std::vector<UnitKind> wide = packer.by_input(budget, most_code, false);
+  std::vector<UnitKind> wide =
+      UnitPacker(problem, pass, scalar, true).by_input(budget, options.code > 0 ? options.code : kLongestUnit);
   Schedule trial;
   name_kinds(trial, wide);
   std::vector<int> members(trial.kinds.size(), 0);
   for (const Unit& unit : trial.units) ++members[static_cast<size_t>(unit.kind)];
   const auto [least, most] = std::minmax_element(members.begin(), members.end());
-  const bool equal = *least == *most;
-  if (!equal) wide = packer.by_input(budget, most_code, true);
   if (options.stored < 0 && wide.size() >= units.size()) return 0;
   units = std::move(wide);
-  return equal ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
+  return *least == *most ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
 }
 
 }  // namespace clebsch::cuda
