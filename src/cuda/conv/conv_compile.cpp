@@ -104,9 +104,9 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
                       [part, scalar = call.scalar, chosen, limits, options](const CubinCache& cache) {
                         CompiledConv made = compile_conv(part, scalar, chosen, limits, options, cache);
                         const Schedule& schedule = made.schedule;
-                        return std::vector<CompiledPart>{{std::move(made.main), schedule.str(), schedule.threads(),
-                                                          schedule.min_blocks, schedule.ring_bytes},
-                                                         {std::move(made.sums), "", kReductionThreads, 1}};
+                        return std::vector<CompiledPart>{
+                            {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                            {std::move(made.sums), "", kReductionThreads, 1}};
                       }});
     }
   };

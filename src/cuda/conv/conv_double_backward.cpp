@@ -58,7 +58,6 @@ class DoubleBackwardEmitter : GradientEmitter {
     }
     if (outputs_.harmonics && context_.schedule.units_per_launch() > 1) w_.line("int buffer = 0;");
     if (outputs_.windows) w_.text("unsigned used = 0;");
-    write_ring_start(w_, context_, kind);
     write_tile_loop(w_, context_, wanted_.from_harmonics);
     write_edge_loop(w_, context_, kind, operands_);
     read_incoming(kind);
@@ -74,10 +73,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     std::vector<size_t> begun(kind.tiles.size(), 0);
     for (size_t done = 0; done < order.size(); ++done) {
       const auto t = static_cast<size_t>(order[done].tile);
-      if (begun[t] == 0) {
-        write_ring_operands(w_, context_, kind, order[done].tile);
-        if (outputs_.x) declare_input_gradients(order[done].tile, kind.tiles[t]);
-      }
+      if (begun[t] == 0 && outputs_.x) declare_input_gradients(order[done].tile, kind.tiles[t]);
       path(kind, order[done].tile, order[done].path);
       if (outputs_.harmonics) sums.after(done);
       if (++begun[t] == kind.tiles[t].paths.size()) store_input_gradients(kind, order[done].tile);
@@ -110,7 +106,7 @@ class DoubleBackwardEmitter : GradientEmitter {
     for (size_t t = 0; t < kind.tiles.size(); ++t) {
       for (int p : kind.tiles[t].paths) order.push_back({static_cast<int>(t), p});
     }
-    if (context_.schedule.lanes && context_.schedule.stages == 0) {
+    if (context_.schedule.lanes) {
       std::stable_sort(order.begin(), order.end(), [&](const PathPlace& one, const PathPlace& two) {
         return context_.component(one.path, 0) < context_.component(two.path, 0);
       });
@@ -135,14 +131,13 @@ class DoubleBackwardEmitter : GradientEmitter {
 
   /// a and c of the edge at hand.
   void read_incoming(const UnitKind& kind) {
-    const bool ring = context_.schedule.stages > 0;  // brings a and c, see write_ring_operands
-    if (wanted_.from_x && !ring) {
+    if (wanted_.from_x) {
       w_.line("const real* as = from_x + static_cast<int64>(from) * {} + channel;", problem_.in1.dim());
     }
-    if (wanted_.from_weights && problem_.weight_count > 0 && !ring) {
+    if (wanted_.from_weights && problem_.weight_count > 0) {
       w_.line("const real* cs = from_weights + static_cast<int64>(first + e) * {} + channel;", problem_.weight_count);
     }
-    for (size_t tile = 0; !ring && tile < kind.tiles.size(); ++tile) {
+    for (size_t tile = 0; tile < kind.tiles.size(); ++tile) {
       const int t = static_cast<int>(tile), shift = 32 * kind.tiles[tile].slice;
       for (int block : tile_inputs(problem_, kind.tiles[tile])) {
         const BlockLayout& layout = context_.in1[block];
@@ -270,8 +265,6 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   kernel.schedule.keeps_sender = outputs.edges.windows && options.sender != 0;
   const Schedule& schedule = kernel.schedule;
   EmitContext context(problem, schedule);
-  context.ring_from_x = schedule.stages > 0 && outputs.from_x;
-  context.ring_from_w = schedule.stages > 0 && outputs.from_weights;
   context.from_w = outputs.from_weights;
   const EdgeOperands operands(problem, schedule);
   SourceWriter w;

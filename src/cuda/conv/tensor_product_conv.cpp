@@ -68,7 +68,6 @@ const TensorProductConv::Variant& TensorProductConv::variant(int index, size_t p
     const std::vector<Kernel> loaded = windows ? load_module(made.sums.code, {"sum_windows", "sum_parts"})
                                                : load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
     Kernel main = load_module(made.main.code, {made.entry}).front();
-    if (made.schedule.ring_bytes > 0) main.take_shared_memory(static_cast<unsigned>(made.schedule.ring_bytes));
     auto* const result = new Variant{made.schedule, std::move(main), {}, loaded[1], {}};
     if (windows) {
       result->sum_windows = loaded[0];

@@ -84,24 +84,6 @@ void for_each_operand(const EmitContext& context, const UnitKind& kind, F&& f) {
   });
 }
 
-/// Calls f(tile, name, base, offset, line) for each line of a slot of the ring: x and W, then what arrives for their
-/// gradients, bases 'a' and 'c'.
-template <typename F>
-void for_each_line(const EmitContext& context, const UnitKind& kind, F&& f) {
-  int line = 0;
-  for (const bool arriving : {false, true}) {
-    for_each_place(context, kind, [&](int tile, std::string name, char base, int64_t offset) {
-      if (arriving) base = name[0] = base == 'x' ? 'a' : 'c';
-      const bool used = base == 'x'   ? context.uses_x
-                        : base == 'w' ? context.uses_w
-                        : base == 'a' ? context.ring_from_x
-                                      : context.ring_from_w;
-      if (used) f(tile, name, base, offset, line);
-      line += used || !arriving;
-    });
-  }
-}
-
 }  // namespace
 
 void write_operand_declarations(SourceWriter& w, const EmitContext& context, const UnitKind& kind,
@@ -141,7 +123,6 @@ void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both) {
 void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
   if (schedule.stages == 0 && !schedule.copies) return;
   const int bytes = scalar_bytes(schedule.scalar);
-  if (schedule.ring_bytes > 0) w.text("extern __shared__ vector16 all_rings[];");
   w.text(
       "// Copies that arrive in shared memory later, past the registers. Of W, which nobody reads twice, no cache "
       "keeps");
@@ -173,13 +154,8 @@ void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKin
   const Schedule& schedule = context.schedule;
   if (schedule.stages == 0) return;
   const int ahead = schedule.stages - 1;
-  if (schedule.ring_bytes > 0) {
-    w.line("real* const ring = reinterpret_cast<real*>(all_rings) + threadIdx.x / 32 * {} + lane;",
-           ring_numbers(context.problem, schedule));
-  } else {
-    w.line("real* const ring = rows + {} + lane;",
-           schedule.edges_per_tile * harmonics_row(context.problem, schedule.scalar));
-  }
+  w.line("real* const ring = rows + {} + lane;",
+         schedule.edges_per_tile * harmonics_row(context.problem, schedule.scalar));
   w.text("unsigned long long once = 0;");
   w.text("asm volatile(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(once));");
   w.text("const auto fetch = [&](int edge, int from) {");
@@ -187,14 +163,14 @@ void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKin
          ring_numbers(context.problem, schedule) / schedule.stages);
   w.line("const real* xs = x + static_cast<int64>(from) * {} + channel;", context.problem.in1.dim());
   w.text("const real* ws = weights + edge * weight_stride + channel;");
-  if (context.ring_from_x)
-    w.line("const real* as = from_x + static_cast<int64>(from) * {} + channel;", context.problem.in1.dim());
-  if (context.ring_from_w)
-    w.line("const real* cs = from_weights + static_cast<int64>(edge) * {} + channel;", context.problem.weight_count);
-  for_each_line(context, kind, [&](int tile, const std::string&, char base, int64_t offset, int line) {
-    const char* const policy = base == 'w' || base == 'c' ? ", once" : "";
-    write_masked(w, context, kind, tile,
-                 fmt::format("copy_later(slot + {}, {}s + {}{});", 32 * line, base, offset, policy));
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string&, char base, int64_t offset) {
+    if (base == 'x' ? context.uses_x : context.uses_w) {
+      write_masked(
+          w, context, kind, tile,
+          fmt::format("copy_later(slot + {}, {}s + {}{});", 32 * line, base, offset, base == 'w' ? ", once" : ""));
+    }
+    ++line;
   });
   w.text("};");
   w.text("#pragma unroll 1");
@@ -225,9 +201,12 @@ void write_ring_slot(SourceWriter& w, const EmitContext& context) {
 
 void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile) {
   if (context.schedule.stages == 0) return;
-  for_each_line(context, kind, [&](int tile, const std::string& name, char, int64_t, int line) {
-    if (tile == of_tile)
+  int line = 0;
+  for_each_place(context, kind, [&](int tile, const std::string& name, char base, int64_t) {
+    if (tile == of_tile && (base == 'x' ? context.uses_x : context.uses_w)) {
       w.line("const real {} = {};", name, masked(context, kind, tile, fmt::format("slot[{}]", 32 * line)));
+    }
+    ++line;
   });
 }
 

@@ -25,9 +25,6 @@ struct EmitContext {
   int64_t channels(const Tile& tile) const;
   /// Whether the kernel reads x and W at all (derivatives by one alone do not read it).
   bool uses_x = true, uses_w = true;
-  /// Whether a ring also brings what arrives for the gradients of x and W (arrays from_x and from_weights), as a0_0_0
-  /// beside x0_0_0 and c0_3 beside w0_3.
-  bool ring_from_x = false, ring_from_w = false;
   bool from_w = false;  ///< double backward pass: whether anything arrives for the gradient of W
   std::string number(double value) const { return literal(value, schedule.scalar); }
 };

@@ -54,23 +54,19 @@ int default_stages(const Schedule& schedule, int blocks) {
 
 /// The ring takes only the shared memory that the blocks which fit without it leave over.
 template <typename F>
-void plan_ring(const Problem& problem, const DeviceLimits& limits, const ScheduleOptions& options, int blocks,
-               const F& shared, Schedule& schedule) {
+void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int blocks, const F& shared,
+               Schedule& schedule) {
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
   const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
-  if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
+  // In the double backward pass a ring lost to what it does instead (docs/notebook/convolution_gpu.md).
+  if (has_table(schedule.pass) || schedule.pass == Pass::double_backward || limits.arch < 80 || stages < 2) return;
   schedule.stages = stages;
-  // The operands of the double backward pass are twice as many: static shared memory would seldom hold them.
-  const bool dynamic = schedule.pass == Pass::double_backward;
   const auto fits = [&] {
-    return shared() <= (dynamic ? limits.dynamic_shared_per_block : limits.shared_per_block) &&
-           blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
+    return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
   };
   while (schedule.stages >= 2 && !fits()) schedule.stages /= 2;
   if (schedule.stages < 2) schedule.stages = 0;
-  if (schedule.stages > 0 && dynamic)
-    schedule.ring_bytes = schedule.warps() * ring_numbers(problem, schedule) * scalar_bytes(schedule.scalar);
   if (schedule.stages > 0) schedule.prefetch = false;
   if (schedule.stages > 0 && options.ahead < 0) schedule.ahead = 0;
 }
@@ -209,10 +205,6 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
     const bool apart = wide == 0 && code > most_code * launches && (launches == 1 || twice);
     schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
-    if (twice && options.launches > 0 && schedule.units.size() % static_cast<size_t>(options.launches) == 0) {
-      schedule.launches = options.launches;
-      sort_by_kind(schedule);
-    }
   }
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
@@ -230,8 +222,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   auto shared = [&] {
     if (has_table(pass)) return table_shared_bytes(problem, schedule);
     const int parts = pass == Pass::backward && units > 1 ? 2 * columns * schedule.edges_per_tile : 0;
-    const int ring = twice ? ring_numbers(problem, schedule) : 0;
-    return schedule.warps() * (warp_memory(problem, schedule).numbers + parts + ring) * scalar_bytes(scalar);
+    return schedule.warps() * (warp_memory(problem, schedule).numbers + parts) * scalar_bytes(scalar);
   };
   const auto shorten = [&](int most) {
     while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
@@ -253,8 +244,8 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   // take registers from all.
   if (twice && schedule.warps() == 1) by_registers = std::max(4, by_registers / 4 * 4);
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
-  plan_ring(problem, limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
-  if (twice && options.nearby != 0) schedule.nearby = limits.multiprocessors;
+  plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  if (twice) schedule.nearby = limits.multiprocessors;
   schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   const bool scarce = 4 * by_shared < 3 * std::min(by_registers, by_warps);
@@ -266,7 +257,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   }
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
-  if (twice && options.ahead < 0 && schedule.stages == 0) {
+  if (twice && options.ahead < 0) {
     // Each warp fetches its own lines. What all receivers at hand have fetched and not yet read should be a small part
     // of the L2 cache.
     const int64_t edge = 2 * row_bytes / schedule.launches,

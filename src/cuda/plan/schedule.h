@@ -47,18 +47,14 @@ struct ScheduleOptions {
   /// 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes; else where
   /// there is no more of dE/d out to read than of dX to add, and nodes enough
   int turned = -1;
-  /// Launches over which the units of a double backward pass are spread, sorted by kind; where they do not divide the
-  /// units, the planner's choice stands.
-  int launches = 0;
   int sender = -1;  ///< 0: see Schedule::keeps_sender
-  int nearby = -1;  ///< 0: see Schedule::nearby
   int stored = -1;  ///< 0: no Schedule::stored; 1: always, of a double backward pass in fp32
   int copies = -1;  ///< 0: harmonics of a double backward pass come through registers (Schedule::copies)
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,launches=2,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1"
+/// registers=120,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1"
 /// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
@@ -96,7 +92,6 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
-  int ring_bytes = 0;   ///< where the ring is in dynamic shared memory (double backward pass): of a block
   bool copies = false;  ///< harmonics of the double backward pass come by copies past the registers (fill_both)
   /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
   /// has room for all paths of an input block, so that dX leaves it once.
@@ -153,8 +148,7 @@ struct ReceiverParts {
 };
 ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limits, int64_t rows, int64_t edges);
 
-/// Lines of 32 numbers, one a lane, of an edge's x and W, and in the double backward pass of what arrives for their
-/// gradients: as many as the largest unit reads.
+/// Lines of 32 numbers, one a lane, of an edge's x and W: as many as the largest unit reads.
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);

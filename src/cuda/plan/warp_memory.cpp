@@ -15,7 +15,7 @@ int operand_lines(const Problem& problem, const Schedule& schedule) {
     }
     most = std::max(most, lines);
   }
-  return schedule.pass == Pass::double_backward ? 2 * most : most;
+  return most;
 }
 
 int ring_numbers(const Problem& problem, const Schedule& schedule) {
