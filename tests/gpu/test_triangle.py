@@ -216,6 +216,19 @@ def test_the_same_bits(precision, device):
     assert kept.requires_grad and error(kept.detach(), first.double()) < 1e-6
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_call_of_a_size_where_blocks_take_many_parts(dtype, masked, device):
+    """A row that was overwritten before it was read changes one part in a thousand: only every bit shows it."""
+    x, w = pairs(1, 384, 384, 128, device=device).to(dtype), weights(128, 128, 128, "after", device)
+    mask = a_mask("bool", 1, 384, 384, device=device) if masked else None
+    precision = "fp16" if dtype == torch.float16 else "bf16"
+    exact = triangle_multiplicative_update(x.float(), mask=mask, **w, precision="ieee")
+    calls = [triangle_multiplicative_update(x, mask=mask, **w, precision=precision) for _ in range(6)]
+    assert all(torch.equal(call, calls[0]) for call in calls[1:])
+    assert error(calls[0], exact.double()) < (8e-4 if precision == "fp16" else 5e-3)
+
+
 @torch.no_grad()
 def rows_of_the_result(x, w, rows, columns) -> torch.Tensor:
     """Of the outgoing update in float64, at some rows and columns of a large x (1, N, N, D)."""

@@ -39,7 +39,8 @@ __device__ __forceinline__ void hold(float (&c)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
-/// What others copied into shared memory becomes visible to tensor cores.
+/// What this thread wrote to shared memory becomes visible to tensor cores and bulk copies, and what it read has been
+/// read before they write.
 __device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void barrier_begin(unsigned barrier, int arrivals) {

@@ -171,9 +171,13 @@ struct RowsCopied : RowsOfWarp<4> {
     slots = all_slots + warp * kSlots * kSlotBytes;
     barriers = all_barriers + 8 * warp * kSlots;
   }
-  /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot that nobody reads any more.
+  /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot whose rows all lanes have read.
   __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
+    // A warp's barrier does not keep a bulk copy behind ordinary loads: without the fence it overwrote rows that were
+    // still to be read (docs/notebook/triangle.md).
+    fence_copies();
+    __syncwarp();
     if (lane == 0) barrier_expect(barriers + 8 * slot, kSlotBytes);
     __syncwarp();
     if (lane < kAtOnce / kOfCopy) {
