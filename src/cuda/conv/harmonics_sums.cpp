@@ -59,6 +59,13 @@ void write_other_components(SourceWriter& w, const EmitContext& context, const U
   const int columns = columns_of(context);
   const bool several_launches = context.schedule.launches > 1 || context.schedule.adds;
   if (context.schedule.units_per_launch() == 1 && several_launches) w.line("if (!first_launch) continue;");
+  if (context.schedule.pass != Pass::double_backward) {
+    if (kind.first_component > 0) w.line("for (int i = lane; i < {}; i += 32) target[i] = 0;", kind.first_component);
+    if (kind.last_component < columns) {
+      w.line("for (int i = lane + {}; i < {}; i += 32) target[i] = 0;", kind.last_component, columns);
+    }
+    return;
+  }
   // Not loops: behind one, the compiler is not sure that a warp's lanes are together, and makes a second copy of the
   // loop over edges for lanes that are not, whose registers count.
   for (int i = 0; i < kind.first_component; i += 32)
