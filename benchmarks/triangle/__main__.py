@@ -360,7 +360,7 @@ def phases(options) -> tuple[list, list]:
         found = {"prepare": 0.0, "project": 0.0, "contract": 0.0, "output": 0.0}
         for event in profile.key_averages():
             total = event.self_device_time_total / 5
-            name = event.key.removesuffix("_wide").removesuffix("_warpgroups")
+            name = event.key.removesuffix("_wide").removesuffix("_warpgroups").removesuffix("_overlapped")
             found[name if name in found else "contract"] += total
         for phase, (moved, operations) in floors.items():
             floor = max(moved / copied, operations / product) * 1e6

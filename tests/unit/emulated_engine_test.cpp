@@ -117,10 +117,46 @@ TEST(Emulator, CopiesOfOneBlockDoNotArriveInAnother) {
   EXPECT_EQ(data[1], 3);
 }
 
+/// An mbarrier at byte 0 of shared memory, and what is done with it, as src/cuda/kernels/wgmma.cuh has it.
+constexpr const char* kBarrierFunctions = R"(
+    __shared__ unsigned long long place;
+    const unsigned barrier = static_cast<unsigned>(__cvta_generic_to_shared(&place));
+    const auto begin = [&](int arrivals) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+    };
+    const auto arrive = [&] { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); };
+    const auto wait = [&](unsigned parity) {
+      unsigned done = 0;
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                   : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    };)";
+
+TEST(Emulator, BarriersInSharedMemoryHavePhases) {
+  std::vector<int> data(64);
+  const std::string body = std::string(kBarrierFunctions) + R"(
+    if (threadIdx.x == 0) begin(32);
+    __syncthreads();
+    for (unsigned phase = 0; phase < 3; ++phase) {
+      if (threadIdx.x < 32) {
+        data[threadIdx.x] = 5 + phase;
+        arrive();
+      } else {
+        wait(phase % 2);
+        data[threadIdx.x] = data[threadIdx.x - 32];
+      }
+      __syncthreads();
+    })";
+  EXPECT_EQ(launch(body, data), "");
+  EXPECT_EQ(std::count(data.begin(), data.end(), 7), 64);
+  const std::string stuck =
+      launch(std::string(kBarrierFunctions) + "begin(65);\n__syncthreads();\narrive();\nwait(0);", data);
+  EXPECT_NE(stuck.find("threads wait for ever"), std::string::npos) << stuck;
+}
+
 TEST(Emulator, UnknownAssemblyIsRefusedByName) {
   for (const char* statement :
        {"asm volatile(\"bar.red.popc.u32 %0, 0, 1;\" : \"=r\"(data[0]));", "asm(\"mov.u32 %0, 7;\" : \"=r\"(data[0]));",
-        "asm volatile(\"cp.async.bulk.wait_group 0;\" ::: \"memory\");",
+        "asm volatile(\"cp.async.wait_all;\" ::: \"memory\");",
         "asm volatile(\"prefetch.global.L1 [%0];\" ::\"l\"(data));"}) {
     try {
       compile(std::string("extern \"C\" __global__ void kernel(int* data) {\n") + statement + "\n}", "emulated", 90);

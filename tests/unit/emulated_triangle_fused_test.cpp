@@ -71,6 +71,8 @@ struct Case {
   bool incoming = false, gate_before = false;
   int mask = kNoMask;
   bool biases = false, cauchy = false, norms = true;
+  bool warpgroups = false;  ///< the kernels of compute capability 9.0
+  int weights = kFloat32;   ///< their number type
 };
 
 /// A tensor of a case as numbers and in memory.
@@ -193,7 +195,7 @@ void compare(const Case& c) {
     weights[i].resize(sizes[i]);
     const double scale = i < 4 ? 1 / std::sqrt(static_cast<double>(i == 2 ? hidden : d)) : 1.0;
     for (double& value : weights[i]) value = scale * normal(random);
-    memories[i] = written(kFloat32, weights[i]);
+    memories[i] = written(c.weights, weights[i]);
   }
   const Reference expected = reference(c, x, mask, weights);
 
@@ -202,6 +204,7 @@ void compare(const Case& c) {
   a.weights = {memories[8].get(), memories[9].get(), memories[0].get(),  memories[4].get(),
                memories[1].get(), memories[5].get(), memories[10].get(), memories[11].get(),
                memories[2].get(), memories[6].get(), memories[3].get(),  memories[7].get()};
+  a.weights_number = c.weights;
   a.number = c.number;
   a.precision = c.precision;
   a.x = x_memory.get();
@@ -217,8 +220,10 @@ void compare(const Case& c) {
   a.left = left.get();
   a.right = right.get();
   a.o = o.get();
-  auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind, cuda::device_limits(0));
+  auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind,
+                         c.warpgroups ? cuda::limits_of_architecture(90) : cuda::device_limits(0));
   ASSERT_TRUE(plan.has_value());
+  ASSERT_TRUE(plan->warpgroups || !c.warpgroups);
   fused_forward(*plan, a, allocate, nullptr);
 
   // A rounding of 16 bits is a relative 2^-9 (bfloat16) or 2^-12 (half) at most, three parts of ten in the mean.
@@ -283,6 +288,29 @@ TEST(EmulatedTriangle, SizesOfModels) {
 TEST(EmulatedTriangle, CauchyRows) {
   compare({kFloat32, kHalf, 1, 12, 128, 32, 128, false, true, kNoMask, false, true});
   compare({kFloat32, kBrain, 1, 6, 384, 32, 384, true, true, kByteMask, false, true});
+}
+
+Case with_warpgroups(Case c, int weights = kFloat32) {
+  c.warpgroups = true;
+  c.weights = weights;
+  return c;
+}
+
+/// Products and epilogues of a warpgroup overlap where all weights are in shared memory.
+TEST(EmulatedTriangle, Warpgroups) {
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 48, 128, 128, 128, false, false, kByteMask, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 2, 13, 128, 128, 128, true, false, kNoMask, true}, kBfloat16));
+  compare(with_warpgroups({kFloat16, kHalf, 1, 48, 64, 64, 64, true, false, kNumberMask, true},
+                          kFloat16));  // parts in turn
+  compare(with_warpgroups({kFloat32, kHalf, 1, 16, 128, 128, 128, false, true, kNumberMask, false, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 64, 128, true, false, kByteMask, true, true}));  // heavy tails
+}
+
+/// Weights in a ring, gates that are stored, and sets of channels in turn.
+TEST(EmulatedTriangle, WarpgroupsInTurn) {
+  compare(with_warpgroups({kFloat32, kHalf, 1, 12, 384, 128, 384, false, true, kByteMask, true}));
+  compare(with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 32, 64, false, false, kByteMask, true}));
+  compare(with_warpgroups({kFloat16, kBrain, 1, 40, 64, 96, 64, true, false, kNumberMask}));
 }
 
 TEST(EmulatedTriangle, PlansOfOtherShapes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "cuda/runtime/cublas_library.h"
 #include "cuda/runtime/kept.h"
@@ -62,8 +63,8 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
-/// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
-/// parts, or with one. False where none fits.
+/// Memory for project_overlapped.cu: all weights, two parts of rows, and slots for copies of rows. Else for
+/// project_warpgroups.cu: a ring of matrices of weights with two parts of rows, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   constexpr int kMatrix = kSetChannels * 128, kMostStages = 16, kFewestStages = 4;
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;
@@ -77,18 +78,19 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     plan.buffers = buffers;
     plan.in_shared = static_cast<int>(bytes(stages, buffers));
   };
-  plan.in_resident = bytes(all, 2) <= room;
-  if (plan.in_resident) {
+  constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
+  const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
+  plan.overlapped = !plan.wide && plan.hidden % kSetChannels == 0 && bytes(all, 2) + slot <= room;
+  if (plan.overlapped) {
+    plan.in_resident = true;
     take(all, 2);
-    constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
-    const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
+    plan.normers = kWarps;
     plan.slots = static_cast<int>(std::min<int64_t>(kRowsOfWarp / kRowsAtOnce, (room - plan.in_shared) / slot));
-    if (plan.slots > 0) plan.normers = kWarps;
     plan.in_shared += static_cast<int>(plan.slots * slot);
     return true;
   }
   for (const int buffers : {2, 1}) {
-    int stages = std::min(all, kMostStages);
+    int stages = std::clamp(all, kFewestStages, kMostStages);
     while (stages >= kFewestStages && bytes(stages, buffers) > room) --stages;
     if (stages >= kFewestStages) {
       take(stages, buffers);
@@ -103,10 +105,11 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   const int gate = gate_width(plan);
   if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
   if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
-  constexpr int kAlignment = 1024;
-  const int64_t fixed =
-      kAlignment + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes + int64_t{plan.out + gate + 2 * plan.hidden} * 4;
-  const int64_t lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2;
+  constexpr int kAlignment = 1024, kBarriers = 16;
+  const int64_t fixed = kAlignment + kBarriers + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
+                        int64_t{plan.out + gate + 2 * plan.hidden} * 4;
+  const int64_t of_x = plan.wide ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
+                lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
   for (const int groups : {3, 2}) {
     if (fixed + groups * lines > room) continue;
     plan.out_resident = true;
@@ -181,7 +184,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
 
   plan.warpgroups = has_warpgroups(limits) && shape.d % 64 == 0 && fit_warpgroups(plan, room);
   if (plan.warpgroups) {
-    plan.in_warps = plan.normers + (plan.in_resident ? 8 : 12);
+    plan.in_warps = plan.normers + (plan.overlapped ? 8 : 12);
   } else if (plan.wide) {
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
     const int tiles = 4 * tile + ring <= room ? 4 : 2;
@@ -229,26 +232,33 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_RESIDENT {}\n#define CLEBSCH_WARPS {}\n#define CLEBSCH_ROW_WARPS {}\n"
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
-                    "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n",
+                    "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n"
+                    "#define CLEBSCH_OVERLAPPED {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.normers) +
+                    plan.normers, plan.overlapped ? 1 : 0) +
             embedded()[name]};
   };
+  cuda::CompileRequest prepare = source("prepare", false, 8, 1);
+  prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;
   return {
-      source("prepare", false, 8, 1),
-      source(plan.warpgroups ? "project_warpgroups"
-             : plan.wide     ? "project_wide"
-                             : "project",
+      prepare,
+      source(plan.overlapped   ? "project_overlapped"
+             : plan.warpgroups ? "project_warpgroups"
+             : plan.wide       ? "project_wide"
+                               : "project",
              plan.in_resident, plan.in_warps, plan.in_high),
       source(plan.out_warpgroups ? "output_warpgroups" : "output", plan.out_resident, plan.out_warps, plan.out_high)};
 }
 
-void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Allocate& allocate, cuda::Stream stream) {
+void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const Allocate& allocate,
+                   cuda::Stream stream) {
+  FusedPlan plan = given_plan;
+  plan.weights = a.weights_number;
   const auto kernels =
-      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.d, plan.hidden, plan.out,
-                                  plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights, plan.d,
+                                  plan.hidden, plan.out, plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;
@@ -260,7 +270,6 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   FusedArguments f;
   f.shape = a.shape;
   f.weights = a.weights;
-  f.weights_number = a.weights_number;
   f.mask = a.mask;
   f.left_factor = std::ldexp(1.0f, -left_exponent(a.precision, n));
   f.eps = static_cast<float>(a.eps);
@@ -300,9 +309,10 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
 
   const int64_t vectors = in_vectors(plan) + p_vectors(plan) + g_vectors(plan);
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
-  kernels->prepare.launch((vectors + 255) / 256 + (biases + 7) / 8, 256, stream, f);
+  kernels->prepare.launch((vectors + 255) / 256 + (biases + 1 + 7) / 8, 256, stream, f);
 
-  const int64_t multiprocessors = cuda::device_limits(cuda::current_device()).multiprocessors;
+  const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
+  const int64_t multiprocessors = limits.multiprocessors;
   const auto parts_of = [&](int64_t rows) -> int64_t { return a.shape.batch * ((n * pitch + rows - 1) / rows); };
   const int64_t tiles = parts_of(kTileRows);
   if (plan.warpgroups) {
@@ -314,6 +324,7 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
     const int64_t each = plan.in_warps * plan.in_high;
     kernels->project.launch(std::min(multiprocessors, (tiles + each - 1) / each), 32 * plan.in_warps, stream, f);
   }
+  const int64_t matrices = in_halves ? channels / 2 : channels;
   if (!in_halves && a.o == nullptr && a.shape.incoming && plan.padded) {
     f.plane_of_o = pitch * pitch;
     o = allocate(static_cast<size_t>(channels * pitch * pitch * 2));
@@ -326,8 +337,8 @@ void fused_forward(const FusedPlan& plan, const DeviceArguments& a, const Alloca
   const Memory workspace = allocate(bytes);
   for (int part = 0; part < (in_halves ? 2 : 1); ++part) {
     const auto at_part = [&](void* tensor) { return static_cast<char*>(tensor) + part * half; };
-    contract(a, in_halves ? channels / 2 : channels, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o,
-             {workspace.get(), bytes}, stream);
+    contract(a, matrices, at_part(f.left), at_part(f.right), at_part(of_o), f.plane_of_o, {workspace.get(), bytes},
+             stream);
   }
   const int64_t out_parts = plan.out_warpgroups ? parts_of(kOutputRows) : tiles,
                 at_once = plan.out_warpgroups ? plan.out_warps / 4 : plan.out_warps;

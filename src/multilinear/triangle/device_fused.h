@@ -18,6 +18,7 @@ bool has_warpgroups(const cuda::DeviceLimits& limits);
 struct FusedPlan {
   int operand = kBfloat16;  ///< number type of left, right and o
   int number = kFloat32;    ///< of x and out
+  int weights = kFloat32;   ///< of the weights, which fused_forward() sets
   int d = 0, hidden = 0, out = 0;
   bool gate_before = false;
   int mask_kind = kNoMask;
@@ -28,8 +29,10 @@ struct FusedPlan {
   /// The first kernel is that for warpgroups, with so many matrices of weights and parts of rows in shared memory.
   bool warpgroups = false;
   int stages = 0, buffers = 0;
-  int normers = 4;              ///< its warps that norm rows
-  int slots = 0;                ///< reads of x of such a warp that are under way as copies; 0: they go into registers
+  int normers = 4;  ///< its warps that norm rows
+  int slots = 0;    ///< reads of x of such a warp that are under way as copies; 0: they go into registers
+  /// It is the one with all weights in shared memory, whose products and epilogues overlap within a warpgroup.
+  bool overlapped = false;
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;     ///< weights of the first kernel are in shared memory
@@ -45,7 +48,8 @@ struct FusedPlan {
 std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precision, int mask_kind,
                                     const cuda::DeviceLimits& limits);
 
-/// The kernels' sources: prepare; project_warpgroups, project_wide or project; output_warpgroups or output.
+/// The kernels' sources: prepare; project_overlapped, project_warpgroups, project_wide or project; output_warpgroups or
+/// output.
 std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan);
 
 /// As device_forward, with a plan for the current device.

@@ -34,6 +34,45 @@ std::string without_assembly(std::string text) {
     return std::vector<std::pair<std::regex, const char*>>{
         {statement(R"(barrier\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
          "emulated_meet_some($2, $1, __LINE__);"},
+        {statement(R"(bar\.sync %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($2, $1, 1, __LINE__);"},
+        {statement(R"(bar\.sync %0, %1;" ::"r"\(([^"]*)\), "n"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($1, $2, 1, __LINE__);"},
+        {statement(R"(bar\.arrive %0, %1;" ::"r"\(([^"]*)\), "n"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($1, $2, 0, __LINE__);"},
+        {statement(R"(bar\.arrive %0, (\d+);" ::"r"\(([^"]*)\) : "memory"\);)"),
+         "emulated_meet_named($2, $1, 0, __LINE__);"},
+        // Warpgroups: each warp's products with its own rows.
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %\d+, 0;\\n"[\s\S]*?"n"\(kTurned\)\);)"),
+         "emulated::multiply_group(d, a, b, more, kTurned, CLEBSCH_HALF[0] == 'b', __LINE__);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"l"\(b\)\);)"),
+         "emulated::multiply_group(d, a, b, 1, 1, CLEBSCH_HALF[0] == 'b', __LINE__);"},
+        {statement(R"(\{\.reg \.pred p; setp\.ne\.b32 p, %\d+, 0; wgmma[^"]*\.tf32\.tf32 [^"]*"[^;]*;)"),
+         "emulated::multiply_group_tf32(d, a, b, more, __LINE__);"},
+        {statement(R"(ld\.global\.L1::no_allocate\.v4\.f32 [^;]*;"[^;]*;)"), "std::memcpy(to, from, 16);"},
+        {statement(R"(wgmma\.fence[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(wgmma\.commit_group[^;]*;"[^;]*;)"), "emulated::end_products();"},
+        {statement(R"(wgmma\.wait_group[^;]*;" ::"n"\(([^)]*)\)[^;]*;)"), "emulated::await_products($1, __LINE__);"},
+        {statement(R"(fence\.proxy\.async[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(setmaxnreg\.[^;]*;"[^;]*;)"), ";"},
+        {statement(R"(mbarrier\.init\.[^;]*;"[^;]*;)"), "emulated_barrier_begin(barrier, arrivals);"},
+        {statement(R"(mbarrier\.arrive\.shared[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(mbarrier\.arrive\.expect_tx\.[^;]*;"[^;]*;)"), "emulated_barrier_arrive(barrier, bytes);"},
+        {statement(R"(cp\.async\.mbarrier\.arrive\.noinc\.[^;]*;"[^;]*;)"),
+         "emulated::end_group(); emulated::await_groups(0); emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nmbarrier\.try_wait[\s\S]*?"memory"\);)"),
+         "emulated_barrier_wait(barrier, parity, __LINE__); done = 1;"},
+        {statement(R"(bar\.sync (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 1, __LINE__);"},
+        {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p mbarrier\.arrive[^;]*;[^;]*;)"),
+         "if (where) emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global\.v4\.b32[^;]*;[^;]*;)"),
+         "if (where) std::memcpy(to, pairs, 16);"},
+        {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),
+         "emulated::copy_bulk(to, from, bytes, barrier, __LINE__);"},
+        {statement(R"(rsqrt\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / std::sqrt(x);"},
+        {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 [^;]*;"[\s\S]*?"memory"\);)"),
+         "emulated::store_transposed(to, o[s], __LINE__);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
@@ -62,18 +101,22 @@ std::string without_assembly(std::string text) {
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
+        {statement(R"(mov\.u32 %0, %%laneid;"[^;]*;)"), "lane = emulated::lane();"},
+        {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},
+        {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},
         {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(ex2\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = std::exp2(x);"},
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},
+        {statement(R"(prmt\.b32 %0, %1, 0, %2;"[^;]*;)"), "word = emulated::permute(pair, selector);"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
-        {statement(R"(" : "\+[rlfd]"[^;]*;)"), ";"},
+        {statement(R"(" : "[+=][rlfd]"[^;]*;)"), ";"},
     };
   }();
   // Dynamic shared memory is as large as a device has it.
-  static const std::regex dynamic(R"(extern __shared__ ([^;\[]*)\[\];)");
-  text = std::regex_replace(text, dynamic,
-                            "__shared__ $1[" + std::to_string(clebsch::emulator::kDynamicShared) + " / 16];");
+  static const std::regex dynamic(R"(extern __shared__ (__align__\(\d+\) )?([^;\[]*) (\w+)\[\];)");
+  text = std::regex_replace(
+      text, dynamic, "__shared__ $1$2 $3[" + std::to_string(clebsch::emulator::kDynamicShared) + " / sizeof($2)];");
   for (const auto& [statement, meaning] : known) text = std::regex_replace(text, statement, meaning);
   return text;
 }

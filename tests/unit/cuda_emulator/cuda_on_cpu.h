@@ -31,7 +31,15 @@ extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 // Defined in engine.cpp.
 void emulated_meet_block(int line);
 void emulated_meet_some(int barrier, int threads, int line);
+/// bar.sync (waits) and bar.arrive (does not) of one barrier, which may stand at different lines.
+void emulated_meet_named(int barrier, int threads, int waits, int line);
 void emulated_meet_warp(unsigned mask, int line);
+/// mbarriers, by their addresses in shared memory. `bytes` of copies are still to come; a wait is for the end of the
+/// phase of a parity.
+void emulated_barrier_begin(unsigned address, int arrivals);
+void emulated_barrier_arrive(unsigned address, unsigned bytes);
+void emulated_barrier_take(unsigned address, unsigned bytes);
+void emulated_barrier_wait(unsigned address, unsigned parity, int line);
 /// Hands `size` bytes to the warp; returns the 32 slots of 16 bytes that all lanes filled, valid until the next
 /// meeting.
 const char* emulated_exchange(unsigned mask, const void* value, unsigned size, int line);
@@ -104,6 +112,39 @@ void end_group();
 /// The last group is the one that is being made.
 void await_groups(size_t most_open);
 
+// In warpgroups.cpp: compute capability 9.0. Addresses are bytes from where shared memory begins.
+void begin_block_of_warpgroups(char* shared);
+/// cp.async.bulk into shared memory: the target holds not-a-numbers until the copy ends, which is some time before
+/// somebody goes on who waits at the barrier.
+void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line);
+/// Ends one copy, if there is one; which follows from a random number.
+bool finish_a_copy(uint64_t random);
+bool has_open_copies();
+enum class Operand { half, bfloat, tf32 };
+/// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
+/// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
+/// exchanged. `turned`: a matrix in shared memory lies by rows of the inner index. It is computed when its group is
+/// waited for, and until then the sums are no numbers.
+void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
+                    int turned, Operand number, int line);
+template <int kCount>
+void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_later(d, 2 * kCount, a, 0, b, more, turned, brain ? Operand::bfloat : Operand::half, line);
+}
+template <int kCount>
+void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
+                    int line) {
+  multiply_later(d, 2 * kCount, nullptr, a, b, more, turned, brain ? Operand::bfloat : Operand::half, line);
+}
+/// The same of m64nNk8.f32.tf32.tf32: a in registers as of mma.m16n8k8, b by columns of the inner index.
+template <int kCount>
+void multiply_group_tf32(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int line) {
+  multiply_later(d, 2 * kCount, a, 0, b, more, 0, Operand::tf32, line);
+}
+void end_products();
+/// All lanes of a warp come here together.
+void await_products(size_t most_open, int line);
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, c += a b, with the PTX ISA's places of a fragment's numbers:
 /// with g = lane / 4, t = lane % 4, a[r] is (row g + 8 (r % 2), k = t + 4 (r / 2)), b[r] is (k = t + 4 r, column g),
 /// c[r] is (row g + 8 (r / 2), column 2 t + r % 2). As tensor cores do, it reads the 19 upper bits of an operand and
@@ -126,11 +167,34 @@ void load_transposed(unsigned (&to)[4], const unsigned short* from, int line);
 /// Without .trans: the lane gets (g, 2 t) and (g, 2 t + 1) of tile i in to[i].
 void load_matrices(unsigned (&to)[4], const void* from, int line);
 
+/// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
+void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+/// Addresses of shared memory as instructions have them.
+inline void copy_later(unsigned to, const void* from, size_t bytes) {
+  copy_later(__start_emulated_shared + to, from, bytes);
+}
+inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
+  load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
+}
+inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
+  store_turned_matrices(__start_emulated_shared + to, from, line);
+}
+
 template <typename To, typename From>
 To bits(From value) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
   To result;
   std::memcpy(&result, &value, sizeof(To));
+  return result;
+}
+
+/// prmt.b32 of a word and zeros: four bits of the selector a byte of the result, 0 to 3 of the word, others zero.
+inline unsigned permute(unsigned word, unsigned selector) {
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned from = selector >> 4 * i & 7u;
+    if (from < 4) result |= (word >> 8 * from & 0xffu) << 8 * i;
+  }
   return result;
 }
 
@@ -148,8 +212,14 @@ void call(void (*kernel)(A...), void** arguments) {
 
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
+inline int __float_as_int(float x) { return emulated::bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
+
+/// Addresses in shared memory are places in its section.
+inline size_t __cvta_generic_to_shared(const void* at) {
+  return static_cast<size_t>(static_cast<const char*>(at) - __start_emulated_shared);
+}
 
 template <typename T>
 T __ldg(const T* p) {
@@ -237,6 +307,9 @@ struct __align__(8) int2 {
 struct __align__(16) int4 {
   int x, y, z, w;
 };
+struct __align__(8) uint2 {
+  unsigned x, y;
+};
 struct __align__(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -245,3 +318,4 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline double2 make_double2(double x, double y) { return {x, y}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }

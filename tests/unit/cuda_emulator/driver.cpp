@@ -89,6 +89,10 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   // An H200, but with few multiprocessors, so that small tests split long receivers too.
   static const std::map<int, int> known = {{8, 49152}, {16, 8},      {39, 2048},  {75, 9},
                                            {76, 0},    {81, 233472}, {82, 65536}, {97, 49152}};
+  // With all of its shared memory kernels for warpgroups run, which take longer here.
+  if (attribute == 97 && std::getenv("CLEBSCH_EMULATED_HOPPER")) {
+    return *value = clebsch::emulator::kDynamicShared, 0;
+  }
   const auto found = known.find(attribute);
   if (found == known.end()) return failed("unknown attribute " + std::to_string(attribute));
   return *value = found->second, 0;

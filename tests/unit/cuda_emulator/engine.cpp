@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -48,11 +49,25 @@ struct Fiber {
   uint64_t waits_for = 0;  ///< goes on once the meeting's generation is no longer this
 };
 
+/// An mbarrier of shared memory. Its phases are the meeting's generations.
+struct Barrier {
+  Meeting meeting;
+  unsigned arrivals = 0, missing = 0;
+  long long bytes = 0;  ///< of copies that are still to come
+
+  void advance_if_complete() {
+    if (missing > 0 || bytes != 0) return;
+    missing = arrivals;
+    ++meeting.generation;
+  }
+};
+
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Meeting all;
   std::array<Meeting, 16> named;
+  std::map<unsigned, Barrier> barriers;  ///< by address
   unsigned present = 0;
   unsigned current = 0;
   jmp_buf scheduler;
@@ -215,17 +230,21 @@ void run_block() {
   }
   block->all = Meeting{};
   block->named = {};
+  block->barriers.clear();
   block->present = static_cast<unsigned>(block->fibers.size());
   const bool one_ahead = block->random() % 2 != 0;
   std::shuffle(block->warp_order.begin(), block->warp_order.end(), block->random);
   while (block->present > 0) {
-    const bool moved = one_ahead ? advance_first_warp() : advance_all();
+    bool moved = one_ahead ? advance_first_warp() : advance_all();
     if (!block->error.empty()) return;
+    // Bulk copies arrive in any order, some of them when everybody waits.
+    if (!moved || block->random() % 2 != 0) moved |= emulated::finish_a_copy(block->random());
     if (!moved) {
       block->error = deadlock();
       return;
     }
   }
+  if (emulated::has_open_copies()) block->error = "a block ends before its bulk copies do";
 }
 
 /// The seed of the order of threads and blocks: CLEBSCH_TEST_ORDER, else CLEBSCH_TEST_SEED, else a new one.
@@ -284,6 +303,54 @@ void emulated_meet_block(int line) { meet(block->all, block->present, line, "__s
 
 void emulated_meet_some(int barrier, int threads, int line) {
   meet(block->named[static_cast<size_t>(barrier)], static_cast<unsigned>(threads), line, "barrier.sync");
+}
+
+void emulated_meet_named(int barrier, int threads, int waits, int line) {
+  Meeting& meeting = block->named[static_cast<size_t>(barrier)];
+  meeting.line = line;
+  if (waits) {
+    meet(meeting, static_cast<unsigned>(threads), line, "bar.sync");
+  } else if (++meeting.arrived >= static_cast<unsigned>(threads)) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
+}
+
+void emulated_barrier_begin(unsigned address, int arrivals) {
+  if (address % 8 != 0) stop("an mbarrier is not aligned to 8 bytes");
+  Barrier& barrier = block->barriers[address];
+  barrier = Barrier{};
+  barrier.arrivals = barrier.missing = static_cast<unsigned>(arrivals);
+}
+
+void emulated_barrier_arrive(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("an arrival at what is no mbarrier");
+  if (found->second.missing == 0) stop("more arrivals at an mbarrier than it waits for");
+  --found->second.missing;
+  found->second.bytes += bytes;
+  found->second.advance_if_complete();
+}
+
+void emulated_barrier_take(unsigned address, unsigned bytes) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("a copy tells what is no mbarrier");
+  found->second.bytes -= bytes;
+  found->second.advance_if_complete();
+}
+
+void emulated_barrier_wait(unsigned address, unsigned parity, int line) {
+  const auto found = block->barriers.find(address);
+  if (found == block->barriers.end()) stop("line " + std::to_string(line) + ": a wait at what is no mbarrier");
+  Meeting& meeting = found->second.meeting;
+  // One bit: what is a whole turn behind looks as if it were done.
+  while ((meeting.generation & 1) == parity) {
+    meeting.line = line;
+    self().waits_at = &meeting;
+    self().waits_for = meeting.generation;
+    pause();
+    self().waits_at = nullptr;
+  }
 }
 
 void emulated_meet_warp(unsigned mask, int line) {

@@ -63,6 +63,7 @@ void multiply_16bit(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2
 
 void begin_block(uint64_t seed, char* shared, char* shared_end) {
   copies_of_threads.clear();
+  begin_block_of_warpgroups(shared);
   for (char* word = shared; word < shared_end; word += sizeof(uint32_t)) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     const uint32_t poison = 0x7ff00000u | static_cast<uint32_t>(seed >> 44);
@@ -137,6 +138,19 @@ void load_matrices(unsigned (&to)[4], const void* from, int line) {
   const char* slots = emulated_exchange(0xffffffffu, &from, sizeof(from), line);
   const int g = lane() / 4, t = lane() % 4;
   for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
+}
+
+void store_turned_matrices(char* to, const unsigned (&from)[4], int line) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0) emulated_fail("stmatrix: a row is not aligned to 16 bytes", line);
+  const char* slots = emulated_exchange(0xffffffffu, &to, sizeof(to), line);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    for (int e = 0; e < 2; ++e) {
+      const auto number = static_cast<unsigned short>(from[i] >> 16 * e);
+      std::memcpy(slot<char*>(slots, 8 * i + 2 * t + e) + 2 * g, &number, 2);
+    }
+  }
+  meet_warp(line);
 }
 
 void multiply_f64(double (&c)[2], double a, double b, int line) {

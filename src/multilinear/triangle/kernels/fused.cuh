@@ -3,8 +3,9 @@
 // float, 2, 3), CLEBSCH_D, CLEBSCH_H, CLEBSCH_OUT, multiples of 32, CLEBSCH_BEFORE (gate before the projection),
 // CLEBSCH_STORED (project_wide.cu stores the gate; else output.cu computes it again), CLEBSCH_RESIDENT (weights are in
 // shared memory), CLEBSCH_WARPS (of a block), CLEBSCH_ROW_WARPS (of them over rows, project_wide.cu), CLEBSCH_MASK
-// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups), CLEBSCH_PADDED
-// (lines of left, right and o are longer than n).
+// (kNoMask ...), CLEBSCH_WARPGROUPS, CLEBSCH_OUT_WARPGROUPS (which kernels are those for warpgroups),
+// CLEBSCH_OVERLAPPED (the first kernel is project_overlapped.cu), CLEBSCH_PADDED (lines of left, right and o are longer
+// than n).
 //
 // Places of operands: a lane (g = lane / 4, t = lane % 4) reads 8 adjacent columns 32 c + 8 t .. + 7 of a row at once.
 // So step s of 16 inner places takes columns from q = 32 (s / 2) + 8 t + 4 (s % 2): places 2 t and 2 t + 1 are q and
@@ -31,6 +32,7 @@
 #define CLEBSCH_HIGH 1
 #define CLEBSCH_WARPGROUPS 0
 #define CLEBSCH_OUT_WARPGROUPS 0
+#define CLEBSCH_OVERLAPPED 0
 #define CLEBSCH_STAGES 16
 #define CLEBSCH_BUFFERS 2
 #define CLEBSCH_SLOTS 2
@@ -50,6 +52,9 @@ constexpr int kGate = kBefore ? kH : kOut;  // the gate's width
 constexpr int kPairGroups = kH / 8, kGroups = kPairGroups + (kStored ? kGate / 32 : 0);
 constexpr int kSets = (kGroups + kGroupsOfSet - 1) / kGroupsOfSet;
 constexpr bool kWarpgroups = CLEBSCH_WARPGROUPS, kOutWarpgroups = CLEBSCH_OUT_WARPGROUPS;
+constexpr bool kOverlapped = CLEBSCH_OVERLAPPED;
+/// p_out is halved: y sigmoid(2 z) = y / 2 + y / 2 tanh(z).
+constexpr bool kHalved = kOutWarpgroups && !kStored && !kBefore;
 
 // Kernels for warpgroups are launched early (early_start.cuh), and wait when they need what the one before them wrote.
 #if CLEBSCH_WARPGROUPS || CLEBSCH_OUT_WARPGROUPS
@@ -126,6 +131,30 @@ struct Eight {
     all = *static_cast<const uint4*>(from);
 #endif
   }
+  /// As get(), by other instructions, with selectors that the compiler does not know: it would keep what get()
+  /// unpacked, which takes twice as many registers as what is packed.
+  __device__ __forceinline__ void get_again(float (&v)[8], const uint2& selectors) const {
+#if CLEBSCH_X == 3
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      v[2 * r] = chosen(part_of(all, r), selectors.x);
+      v[2 * r + 1] = chosen(part_of(all, r), selectors.y);
+    }
+#else
+    get(v);
+#endif
+  }
+  static __device__ __forceinline__ uint2 selectors(const FusedArguments& a) {
+    uint2 both;
+    both.x = 0x1044u + (static_cast<unsigned>(a.rows) >> 31);  // never negative
+    both.y = 0x3244u + (static_cast<unsigned>(a.rows) >> 31);
+    return both;
+  }
+  static __device__ __forceinline__ float chosen(unsigned pair, unsigned selector) {
+    unsigned word;
+    asm volatile("prmt.b32 %0, %1, 0, %2;" : "=r"(word) : "r"(pair), "r"(selector));
+    return __uint_as_float(word);
+  }
   __device__ __forceinline__ void get(float (&v)[8]) const {
 #if CLEBSCH_X == 1
     v[0] = low.x;
@@ -150,6 +179,13 @@ __device__ __forceinline__ void load_eight(float (&v)[8], const void* x, long lo
   Eight eight;
   eight.load(x, at);
   eight.get(v);
+}
+
+/// Of a number that is no subnormal one; rsqrtf has five instructions more for those.
+__device__ __forceinline__ float inverse_root(float x) {
+  float y;
+  asm volatile("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Rows of d numbers, each over kLanes adjacent lanes, to (x - mean) / deviation: mean and variance one after the
@@ -177,6 +213,51 @@ __device__ __forceinline__ void normalise(float (&v)[kUnits][8], int units, floa
 #pragma unroll
   for (int bits = kLanes / 2; bits > 0; bits /= 2) square += __shfl_xor_sync(0xffffffffu, square, bits);
   const float scale = rsqrtf(square * (1.0f / kD) + eps);
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) v[u][e] *= scale;
+  }
+}
+
+/// c (16, 8) += a (16, 16) times ones, for sums of numbers of x as they are, two a register: those in a[0] and a[2] of
+/// a quad's lanes are added to c[0] of all four, those in a[1] and a[3] to c[2].
+__device__ __forceinline__ void add_numbers_of_x(float (&c)[4], const uint4& numbers) {
+  const unsigned a[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
+#if CLEBSCH_X == 2
+  const unsigned b[2] = {0x3c003c00u, 0x3c003c00u};
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  const unsigned b[2] = {0x3f803f80u, 0x3f803f80u};
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/// Rows, each over kLanes adjacent lanes, of which the sum is known, to (x - mean) / deviation.
+template <int kUnits, int kLanes>
+__device__ __forceinline__ void normalise_summed(float (&v)[kUnits][8], float sum, float eps) {
+  const float mean = sum * (1.0f / kD);
+  float squares[4] = {0.0f, 0.0f, 0.0f, 0.0f};  // four chains: one would wait for itself
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      v[u][e] -= mean;
+      squares[e % 4] += v[u][e] * v[u][e];
+    }
+  }
+  float square = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+#pragma unroll
+  for (int bits = kLanes / 2; bits > 0; bits /= 2) square += __shfl_xor_sync(0xffffffffu, square, bits);
+  const float scale = inverse_root(square * (1.0f / kD) + eps);
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
@@ -222,6 +303,19 @@ __device__ __forceinline__ float mask_of(const FusedArguments& a, int batch, int
   const long long row = row_of_x(a, batch, m);
   if (kMask == kNumberMask) return __ldg(static_cast<const float*>(a.mask) + row);
   return __ldg(static_cast<const unsigned char*>(a.mask) + row) != 0 ? 1.0f : 0.0f;
+}
+
+/// The mask's entry of a row as it is read, 0 for rows that are none: a load that is not waited for where it is. And
+/// what it makes of the row, as mask_of.
+__device__ __forceinline__ unsigned bits_of_mask(const FusedArguments& a, int batch, int m) {
+  if (kPadded && !is_row(a, m)) return 0;
+  if (kMask == kNoMask) return 1;
+  const long long row = row_of_x(a, batch, m);
+  if (kMask == kNumberMask) return __ldg(static_cast<const unsigned*>(a.mask) + row);
+  return __ldg(static_cast<const unsigned char*>(a.mask) + row);
+}
+__device__ __forceinline__ float mask_of_bits(unsigned bits) {
+  return kMask == kNumberMask ? __uint_as_float(bits) : bits != 0 ? 1.0f : 0.0f;
 }
 
 /// A tile of 32 rows of a batch, of which lane t has 8 rows from m on in operands that lie by channel.

@@ -15,8 +15,7 @@ constexpr int kOutputRows = 64;
 
 struct FusedArguments {
   Shape shape;
-  Weights weights;  ///< read by prepare.cu alone
-  int weights_number = kFloat32;
+  Weights weights;             ///< read by prepare.cu alone
   int square = 0;              ///< n^2
   int rows = 0;                ///< n pitch: those of a batch as left, right and o have them
   float eps = 0.0f;            ///< of the norm of x

@@ -1,19 +1,31 @@
 // Weights as fragments of tensor cores, in 16 bits, with the norms' weights in them; biases with the norms' biases in
-// them. fused.cuh says what this is compiled for.
+// them. fused.cuh says what this is compiled for, besides CLEBSCH_WEIGHTS, the weights' number type: with a branch for
+// it every load waits for the one before.
 #include "multilinear/triangle/kernels/fused.cuh"
+
+#ifndef CLEBSCH_WEIGHTS
+#define CLEBSCH_WEIGHTS 1
+#endif
 
 constexpr int kInVectors = kSets * kSteps * kGroupsOfSet * 2 * 32;
 constexpr int kPVectors = kOut * kH / 8, kGVectors = kStored ? 0 : kGate * kD / 8;
 constexpr bool kWideOut = CLEBSCH_X == 1, kWideGates = kWideOut && !kBefore;
 constexpr int kInBiases = kSets * kGroupsOfSet * 32, kGBiases = kStored ? 0 : kGate;
 
-/// A number of a tensor of weights; `other` where there is none.
-__device__ __forceinline__ float number_of(const FusedArguments& a, const void* tensor, long long at, float other) {
-  if (tensor == nullptr) return other;
-  if (a.weights_number == kFloat64) return static_cast<float>(static_cast<const double*>(tensor)[at]);
-  if (a.weights_number == kFloat32) return static_cast<const float*>(tensor)[at];
-  const unsigned bits = static_cast<const unsigned short*>(tensor)[at];
-  return a.weights_number == kFloat16 ? half_to_float(bits) : __uint_as_float(bits << 16);
+/// A number of a tensor of weights.
+__device__ __forceinline__ float number_of(const void* tensor, long long at) {
+#if CLEBSCH_WEIGHTS == 0
+  return static_cast<float>(__ldg(static_cast<const double*>(tensor) + at));
+#elif CLEBSCH_WEIGHTS == 1
+  return __ldg(static_cast<const float*>(tensor) + at);
+#else
+  const unsigned bits = __ldg(static_cast<const unsigned short*>(tensor) + at);
+  return CLEBSCH_WEIGHTS == 2 ? half_to_float(bits) : __uint_as_float(bits << 16);
+#endif
+}
+/// The same; `other` where there is no tensor.
+__device__ __forceinline__ float number_or(const void* tensor, long long at, float other) {
+  return tensor == nullptr ? other : number_of(tensor, at);
 }
 
 /// A row of one of the matrices, and what its numbers are multiplied by besides the norm's weights.
@@ -22,16 +34,39 @@ struct Row {
   int row = 0, columns = 0;
   float factor = 0.0f;
 
-  __device__ __forceinline__ float get(const FusedArguments& a, int column) const {
-    if (factor == 0.0f) return 0.0f;
-    return factor * number_of(a, matrix, static_cast<long long>(row) * columns + column, 0.0f) *
-           number_of(a, norm_weight, column, 1.0f);
+  /// Pairs of neighbouring numbers in 16 bits, the first at `column`, the others kStep columns from each other. All
+  /// loads are on their way at the same time.
+  template <int kStep, int kPairs>
+  __device__ __forceinline__ void get(unsigned (&pairs)[kPairs], int column) const {
+    constexpr int kCount = 2 * kPairs;
+    float numbers[kCount], norm[kCount];
+    const long long first = static_cast<long long>(row) * columns;
+    const auto at = [&](int i) { return column + i / 2 * kStep + i % 2; };
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) numbers[i] = number_of(matrix, first + at(i));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) norm[i] = 1.0f;
+    if (norm_weight != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) norm[i] = number_of(norm_weight, at(i));
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) numbers[i] = factor == 0.0f ? 0.0f : factor * numbers[i] * norm[i];
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) pairs[i] = pack(numbers[2 * i], numbers[2 * i + 1]);
+  }
+  template <int kStep>
+  __device__ __forceinline__ uint4 get(int column) const {
+    unsigned pairs[4];
+    get<kStep>(pairs, column);
+    return vector_of(pairs);
   }
 };
 
 __device__ __forceinline__ Row gate_row(const FusedArguments& a, int row) {
   const Weights& w = a.weights;
-  return {w.g_out_weight, w.g_out_bias, w.norm_in_weight, w.norm_in_bias, row, kD, row < kGate ? 0.5f : 0.0f};
+  return {w.g_out_weight,      w.g_out_bias, w.norm_in_weight,         w.norm_in_bias,
+          min(row, kGate - 1), kD,           row < kGate ? 0.5f : 0.0f};
 }
 
 /// Row `row` (0 to 15) of the first or second half of a group.
@@ -52,6 +87,14 @@ __device__ __forceinline__ Row set_row(const FusedArguments& a, int set, int hal
   return of_group;
 }
 
+/// Row `row` (0 to 63) of a unit of project_overlapped.cu: of 16 rows eight channels' projections, then their gates.
+__device__ __forceinline__ Row unit_row(const FusedArguments& a, int unit, int row) {
+  const int channel = 32 * unit + 8 * (row / 16) + row % 8;
+  Row of_group = in_row(a, channel / 16, row / 8 % 2, channel % 16);
+  of_group.factor = 0.5f;
+  return of_group;
+}
+
 /// With the gate before the projection the norm's weights act between them.
 __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
   const Weights& w = a.weights;
@@ -61,7 +104,7 @@ __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
           kBefore ? nullptr : w.norm_out_bias,
           row,
           kH,
-          1.0f};
+          kHalved ? 0.5f : 1.0f};
 }
 
 /// First operand: rows g and g + 8 of 16 channels.
@@ -70,49 +113,38 @@ __device__ __forceinline__ uint4 in_vector(const FusedArguments& a, int at) {
   const int s = at / (64 * kGroupsOfSet) % kSteps, group = at / (64 * kGroupsOfSet) / kSteps * kGroupsOfSet + q;
   const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2);
   const Row low = in_row(a, group, half, g), high = in_row(a, group, half, g + 8);
-  uint4 vector;
-  vector.x = pack(low.get(a, column), low.get(a, column + 1));
-  vector.y = pack(high.get(a, column), high.get(a, column + 1));
-  vector.z = pack(low.get(a, column + 2), low.get(a, column + 3));
-  vector.w = pack(high.get(a, column + 2), high.get(a, column + 3));
-  return vector;
+  unsigned of_low[2], of_high[2];
+  low.get<2>(of_low, column);
+  high.get<2>(of_high, column);
+  const unsigned pairs[4] = {of_low[0], of_high[0], of_low[1], of_high[1]};
+  return vector_of(pairs);
 }
 
 /// Eight numbers of a row, from `column` on: of a second operand, 32 c + 8 t.
-__device__ __forceinline__ uint4 out_vector(const FusedArguments& a, const Row& row, int column) {
-  uint4 vector;
-  vector.x = pack(row.get(a, column), row.get(a, column + 1));
-  vector.y = pack(row.get(a, column + 2), row.get(a, column + 3));
-  vector.z = pack(row.get(a, column + 4), row.get(a, column + 5));
-  vector.w = pack(row.get(a, column + 6), row.get(a, column + 7));
-  return vector;
+__device__ __forceinline__ uint4 out_vector(const FusedArguments&, const Row& row, int column) {
+  return row.get<2>(column);
 }
 
-/// The same of a second operand for warpgroups, whose rows lie as those of matrices below: `at` counts vectors of a
-/// matrix of `rows` rows and 64 places of the inner index, which are columns as of fused.cuh.
+/// The same of a second operand for warpgroups, whose rows lie as those of matrices below: `at` counts vectors of
+/// a matrix of `rows` rows and 64 places of the inner index, which are columns as of fused.cuh.
 template <bool kWide, typename RowOf>
 __device__ __forceinline__ uint4 place_vector(const FusedArguments& a, int at, int rows, const RowOf& row_of) {
   const int block = at / (8 * rows), place = at % (8 * rows) / 8, chunk = at % 8 ^ place % 8;
   const Row row = row_of(a, column_of_out<kWide>(place / 8, place % 8));
   const int step = 4 * block + chunk / 2, column = 32 * (step / 2) + 4 * (step % 2) + 2 * (chunk % 2);
-  uint4 vector;
-  vector.x = pack(row.get(a, column), row.get(a, column + 1));
-  vector.y = pack(row.get(a, column + 8), row.get(a, column + 9));
-  vector.z = pack(row.get(a, column + 16), row.get(a, column + 17));
-  vector.w = pack(row.get(a, column + 24), row.get(a, column + 25));
-  return vector;
+  return row.get<8>(column);
 }
 
 /// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
 __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
   constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
-  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8;
-  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row),
-                    64 * (matrix / 2 % kBlocks) + 8 * (at % 8 ^ row % 8));
+  const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8, columns = 8 * (at % 8 ^ row % 8);
+  if (kOverlapped) return out_vector(a, unit_row(a, matrix / kBlocks, row), 64 * (matrix % kBlocks) + columns);
+  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row), 64 * (matrix / 2 % kBlocks) + columns);
 }
 
-/// The vectors, a thread each, then the biases, a warp each. Grid: as many threads, 256 a block, vectors in whole
-/// blocks.
+/// The vectors, a thread each, then the biases and the norm of o, a warp each. Grid: as many threads, 256 a block,
+/// vectors in whole blocks.
 extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
   let_next_begin();
@@ -142,16 +174,12 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   }
   int at = (blockIdx.x - kBlocks) * 8 + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  if (at == 0) {
-    for (int h = lane; h < kH; h += 32) {
-      a.norm[h] = number_of(a, a.weights.norm_out_weight, h, 1.0f);
-      a.norm[kH + h] = number_of(a, a.weights.norm_out_bias, h, 0.0f);
-    }
-  }
   Row row;
   float* to = nullptr;
   if (at < kInBiases) {
-    row = kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64) : in_row(a, at / 32, at / 16 % 2, at % 16);
+    row = kOverlapped   ? unit_row(a, at / 64, at % 64)
+          : kWarpgroups ? set_row(a, at / 128, at / 64 % 2, at % 64)
+                        : in_row(a, at / 32, at / 16 % 2, at % 16);
     to = a.in_bias + at;
   } else if ((at -= kInBiases) < kOut) {
     row = p_row(a, at);
@@ -160,16 +188,24 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
     row = gate_row(a, at);
     to = a.g_bias + at;
   } else {
+    if (at == kGBiases) {
+#pragma unroll 4
+      for (int h = lane; h < kH; h += 32) {
+        a.norm[h] = number_or(a.weights.norm_out_weight, h, 1.0f);
+        a.norm[kH + h] = number_or(a.weights.norm_out_bias, h, 0.0f);
+      }
+    }
     return;
   }
+  const float bias = number_or(row.bias, row.row, 0.0f);
   float sum = 0.0f;
   if (row.norm_bias != nullptr && row.factor != 0.0f) {
+#pragma unroll 4
     for (int k = lane; k < row.columns; k += 32) {
-      sum += number_of(a, row.matrix, static_cast<long long>(row.row) * row.columns + k, 0.0f) *
-             number_of(a, row.norm_bias, k, 0.0f);
+      sum += number_of(row.matrix, static_cast<long long>(row.row) * row.columns + k) * number_of(row.norm_bias, k);
     }
   }
 #pragma unroll
   for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
-  if (lane == 0) *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + number_of(a, row.bias, row.row, 0.0f));
+  if (lane == 0) *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + bias);
 }

@@ -7,6 +7,7 @@
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
 // adjacent rows. Channels come in sets of 128: projections of 64, then their gates; or 128 gates that are stored.
+#include "cuda/kernels/bulk_copies.cuh"
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
@@ -18,6 +19,7 @@ constexpr int kRowsBlock = kGroupRows * 128;      ///< bytes of the rows of x, 6
 constexpr int kRowsBytes = kRowsBlock * kBlocks;  ///< all columns
 constexpr int kOfSet = 2 * kBlocks;               ///< matrices of a set
 constexpr int kPairSets = 2 * kH / kSetChannels;  ///< sets of left and right
+constexpr int kUnitChannels = 32;                 ///< of a unit of project_overlapped.cu
 constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) / (2 * kSetChannels) : 0);
 
 /// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7. And the other way.
@@ -46,20 +48,10 @@ struct Ring {
   }
 };
 
-/// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
-__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-/// Arrives, and says how many bytes of copies the phase waits for besides.
-__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
 /// A part of 128 rows of a batch. There are fewer than 2^31.
 struct Part {
   int batch = 0, first = 0;
+  __device__ __forceinline__ Part(int of_batch, int of_row) : batch(of_batch), first(of_row) {}
   __device__ __forceinline__ Part(const FusedArguments& a, int part) {
     const int parts = (a.rows + kGroupRows - 1) / kGroupRows;
     batch = part / parts;
@@ -67,6 +59,31 @@ struct Part {
   }
   static __device__ __forceinline__ int count(const FusedArguments& a) {
     return static_cast<int>(a.shape.batch) * ((a.rows + kGroupRows - 1) / kGroupRows);
+  }
+};
+
+/// The parts of a block, which blocks take in turn: to go on needs no division.
+struct PartsInTurn {
+  int of_batch, batches_on, parts_on, batch, part;
+  __device__ __forceinline__ explicit PartsInTurn(const FusedArguments& a) {
+    of_batch = (a.rows + kGroupRows - 1) / kGroupRows;
+    const int step = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
+    batches_on = step / of_batch;
+    parts_on = step - batches_on * of_batch;
+    batch = first / of_batch;
+    part = first - batch * of_batch;
+  }
+  __device__ __forceinline__ bool is_there(const FusedArguments& a) const {
+    return batch < static_cast<int>(a.shape.batch);
+  }
+  __device__ __forceinline__ Part get() const { return {batch, part * kGroupRows}; }
+  __device__ __forceinline__ void next() {
+    batch += batches_on;
+    part += parts_on;
+    if (part >= of_batch) {
+      part -= of_batch;
+      ++batch;
+    }
   }
 };
 
@@ -84,6 +101,10 @@ struct RowsOfWarp {
   template <typename Rows>
   static __device__ __forceinline__ void write_rows(unsigned char* to, int place, float (&v)[kUnits][8], float eps) {
     normalise<kUnits, kLanes>(v, kUnits, eps);
+    write_normed<Rows>(to, place, v);
+  }
+  template <typename Rows>
+  static __device__ __forceinline__ void write_normed(unsigned char* to, int place, const float (&v)[kUnits][8]) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       const int chunk = Rows::chunk_of(u);
@@ -153,6 +174,9 @@ struct RowsAhead : RowsOfWarp<kLanes> {
   }
 };
 
+/// Sums of rows are made by the tensor cores.
+constexpr bool kBySums = CLEBSCH_X == 2;
+
 /// Rows in shared memory as they are in x, brought by bulk copies: kSlots times as many as a warp takes at once. A
 /// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
 /// way, the kernel waits for it.
@@ -173,11 +197,14 @@ struct RowsCopied : RowsOfWarp<4> {
   }
   /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot whose rows all lanes have read.
   __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
-    const int lane = static_cast<int>(threadIdx.x % 32);
     // A warp's barrier does not keep a bulk copy behind ordinary loads: without the fence it overwrote rows that were
     // still to be read (docs/notebook/triangle.md).
     fence_copies();
     __syncwarp();
+    ask_after_fence(a, part, turn, slot);
+  }
+  __device__ __forceinline__ void ask_after_fence(const FusedArguments& a, const Part& part, int turn, int slot) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
     if (lane == 0) barrier_expect(barriers + 8 * slot, kSlotBytes);
     __syncwarp();
     if (lane < kAtOnce / kOfCopy) {
@@ -193,15 +220,21 @@ struct RowsCopied : RowsOfWarp<4> {
     const int lane = static_cast<int>(threadIdx.x % 32);
     return 4 * (u ^ lane / 4 % 2) + lane % 4;
   }
-  __device__ __forceinline__ void get(float (&v)[kUnits][8]) const {
+  /// The row's numbers; and their sum by the tensor cores, where it is asked for.
+  __device__ __forceinline__ void get(float (&v)[kUnits][8], float* sum = nullptr) const {
     barrier_wait(barriers + 8 * ring.at, ring.parity);
     const unsigned char* const row = slots + ring.at * kSlotBytes + threadIdx.x % 32 / 4 * kRowBytes;
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       Eight eight;
       eight.take(row + chunk_of(u) * 8 * kXBytes);
+#if CLEBSCH_X != 1
+      if (sum != nullptr) add_numbers_of_x(sums, eight.all);
+#endif
       eight.get(v[u]);
     }
+    if (sum != nullptr) *sum = sums[0] + sums[2];
     __syncwarp();
   }
 
@@ -209,12 +242,103 @@ struct RowsCopied : RowsOfWarp<4> {
   __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part) {
     for (int turn = 0; turn < kSlots; ++turn) ask(a, part, turn, turn);
   }
+  /// All of the warp's rows at once, where their slots are as many as its turns: what waits is the exchanges between
+  /// lanes, behind reads of the tensor cores, so there are few, and those of all rows at the same time. Sums and
+  /// squares go together: of numbers less the row's first one, of which the variance loses a factor of kD in accuracy
+  /// at most, since no number is further from the mean than sqrt(kD) deviations.
+  static constexpr bool kWhole = kSlots == kTurns && kSlots * kUnits * 8 <= 64 && CLEBSCH_X == 3;
+  __device__ __forceinline__ void write_whole(const FusedArguments& a, const Part& next, bool has_next,
+                                              unsigned char* to) {
+    constexpr int kRows = kSlots == 0 ? 1 : kSlots;
+    Eight eights[kRows][kUnits];  // stay as they are read: registers are few
+    const uint2 selectors = Eight::selectors(a);
+    float firsts[kRows], sums[kRows], squares[kRows];
+    unsigned lane = threadIdx.x % 32;
+    asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
+    const unsigned odd = lane / 4 % 2, t = lane % 4;
+    // Of two rows that are read or written at once one has its units exchanged (chunk_of).
+    const unsigned char* const row = slots + lane / 4 * kRowBytes;
+    const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) barrier_wait(barriers + 8 * slot, ring.parity);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      firsts[slot] = low_of_x(*reinterpret_cast<const unsigned short*>(row + slot * kSlotBytes));
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        eights[slot][u].take((u % 2 == 0 ? even_units : odd_units) + slot * kSlotBytes + 128 * (u / 2));
+      }
+    }
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        float v[8];
+        eights[slot][u].get(v);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          v[e] -= firsts[slot];
+          two_sums[e % 2] += v[e];
+          two_squares[e % 2] += v[e] * v[e];
+        }
+      }
+      sums[slot] = two_sums[0] + two_sums[1];
+      squares[slot] = two_squares[0] + two_squares[1];
+    }
+#pragma unroll
+    for (int bits = 2; bits > 0; bits /= 2) {
+#pragma unroll
+      for (int slot = 0; slot < kRows; ++slot) {
+        sums[slot] += __shfl_xor_sync(0xffffffffu, sums[slot], bits);
+        squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
+      }
+    }
+    if (has_next) {
+      fence_copies();
+      __syncwarp();
+#pragma unroll
+      for (int slot = 0; slot < kRows; ++slot) ask_after_fence(a, next, slot, slot);
+    }
+    ring.parity ^= 1;
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      const float mean = sums[slot] * (1.0f / kD), variance = fmaxf(squares[slot] * (1.0f / kD) - mean * mean, 0.0f),
+                  scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
+      float v[kUnits][8];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        eights[slot][u].get_again(v[u], selectors);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
+      }
+      // place_of_row()
+      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
+                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
+      unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
+      unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                   pack(v[u][6], v[u][7])};
+        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
+      }
+    }
+  }
   __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
                                              unsigned char* to) {
 #pragma unroll 1
     for (int turn = 0; turn < kTurns; ++turn) {
-      float v[kUnits][8];
-      get(v);
+      float v[kUnits][8], sum;
+      get(v, kBySums ? &sum : nullptr);
+      if (kBySums) {
+        normalise_summed<kUnits, 4>(v, sum, a.eps);
+      } else {
+        normalise<kUnits, 4>(v, kUnits, a.eps);
+      }
+      // Only here: the norm's exchanges need all that was read, so it is in registers. Nothing else says so, a warp's
+      // barrier does not wait for reads under way, and a copy overtook some of them.
+      __syncwarp();
       const int ahead = turn + kSlots;
       if (ahead < kTurns) {
         ask(a, part, ahead, ring.at);
@@ -223,7 +347,7 @@ struct RowsCopied : RowsOfWarp<4> {
       }
       ring.next();
       const int row = first_row() + kAtOnce * turn + static_cast<int>(threadIdx.x % 32 / 4);
-      write_rows<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v, a.eps);
+      write_normed<RowsCopied>(to, row / 32 * 32 + place_of_row(row % 32), v);
     }
   }
 };

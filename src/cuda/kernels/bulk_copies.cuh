@@ -1,0 +1,14 @@
+#pragma once
+// Bulk copies from global to shared memory, of which a barrier in shared memory hears (wgmma.cuh; compute capability
+// 9.0).
+
+/// Copies bytes, a multiple of 16, from global to shared memory; `barrier` hears of it.
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// Arrives, and says how many bytes of copies the phase waits for besides.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}

@@ -1,0 +1,279 @@
+// left and right of rows of x, where all weights lie in shared memory, on the tensor cores of compute capability 9.0.
+// Two warpgroups norm rows, as in project_warpgroups.cu. Two others, one for left and one for right, each have the sums
+// of two units of 32 channels: products of one run while the other turns into left or right. So a warpgroup's way from
+// sums to stores lies behind its own products and those of the other, and nobody waits for turns. warpgroups.cuh says
+// what this is compiled for.
+//
+// A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
+// same. So a lane has both of one channel, and 64 sums are a whole piece of work.
+#include "multilinear/triangle/kernels/warpgroups.cuh"
+
+constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4;
+constexpr int kThreads = 128 * (kOthers + kConsumers);
+constexpr int kUnits = kH / kUnitChannels;  ///< of left, and of right
+constexpr int kUnitBytes = kBlocks * kMatrix;
+static_assert(kUnits % 2 == 0 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
+static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
+/// Lanes that tell of rows: see project_warpgroups.cu.
+constexpr int kTelling = kKeeps ? 32 : 1;
+constexpr int kProducerRegisters = 80, kConsumerRegisters = 176;
+// What lies where in shared memory. Barriers: rows there, rows used, units of weights there, slots filled.
+constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
+              kBarriersAt = kSlotsAt + kNormers * kSlots * RowsCopied::kSlotBytes;
+constexpr int kPlacesAt = kBarriersAt + 16 * kBuffers + 16 * kUnits + 8 * kNormers * kSlots;
+constexpr int kMasksAt = (kPlacesAt + 8 * kBuffers + 15) / 16 * 16;
+
+/// Biases come into the sums by a product: of sixteen inner indices two are a bias' upper and lower 16 bits in the
+/// first operand, which is in registers, and ones in the second. A fragment holds those of two units; which of them
+/// counts is where the ones are. Saves 64 of 218 instructions a unit for a ninth product.
+constexpr bool kBiasProducts = true;
+/// Zeros, ones at the first two of eight columns, zeros: eight lines of 16 bytes each, as second operands whose rows
+/// are all the same eight.
+constexpr int kOnesBytes = 3 * 128, kOnesAt = kMasksAt + kBuffers * kMaskBytes;
+__device__ __forceinline__ void write_ones(unsigned char* ones) {
+  constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
+  const int word = static_cast<int>(threadIdx.x);
+  if (word < kOnesBytes / 4) {
+    reinterpret_cast<unsigned*>(ones)[word] = word / 32 == 1 && word % 4 == 0 ? kOnes : 0;
+  }
+}
+/// A bias as two numbers of 16 bits, whose sum is near it to 2^-16.
+__device__ __forceinline__ unsigned two_parts(float bias) {
+  const float upper = low_of(pack(bias, 0.0f));
+  return pack(upper, bias - upper);
+}
+
+/// As barrier_arrive, without a branch.
+__device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(
+                   static_cast<int>(where)),
+               "r"(barrier)
+               : "memory");
+}
+
+/// Where a lane's eight adjacent rows of a part go in the channel of a unit, and how many rows of it are there.
+struct Target {
+  unsigned short* to = nullptr;
+  int rows = 0;
+};
+
+/// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on to the next unit.
+__device__ __forceinline__ void store_unit(Target& target, long long next_unit, const MaskOfPart& mask,
+                                           const Kept& kept, float projection, float gate, float factor,
+                                           const float (&sums)[64]) {
+  const int t = static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    unsigned pairs[4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int at = 16 * q + 4 * n;
+      float x = sums[at], y = sums[at + 1];
+      if (!kBiasProducts) {
+        x += projection;
+        y += projection;
+      }
+      if (CLEBSCH_NUMBER == 2) {
+        x *= factor;
+        y *= factor;
+      }
+      x += x * tanh_near(kBiasProducts ? sums[at + 2] : sums[at + 2] + gate);
+      y += y * tanh_near(kBiasProducts ? sums[at + 3] : sums[at + 3] + gate);
+      if (kMask == kNumberMask) {
+        const float2 by = *reinterpret_cast<const float2*>(mask.numbers + 8 * t + 32 * q + 2 * n);
+        x *= by.x;
+        y *= by.y;
+      }
+      pairs[n] = pack(x, y);
+      if (kKeeps) pairs[n] &= part_of(kept.rows[q], n);
+    }
+    store_where(32 * q < target.rows, target.to + 32 * q, pairs);
+  }
+  target.to += next_unit;
+}
+
+/// Sums of a unit's channels and 128 rows, from the low words of descriptors of the first 16 columns of both.
+__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows,
+                                              const unsigned (&biases)[4], unsigned long long ones) {
+  begin_products();
+  if (kBiasProducts) multiply_group<0>(sums, biases, ones, 0);
+#pragma unroll
+  for (int step = 0; step < 4 * kBlocks; ++step) {
+    const unsigned of_unit = unit + (step / 4 * kMatrix + step % 4 * 32) / 16,
+                   of_rows = rows + (step / 4 * kRowsBlock + step % 4 * 32) / 16;
+    multiply_scores(sums, described(of_unit), described(of_rows), kBiasProducts || step > 0 ? 1 : 0);
+  }
+  end_products();
+}
+
+/// Parts that this block takes.
+__device__ __forceinline__ int parts_of_block(const FusedArguments& a) {
+  const int blocks = static_cast<int>(gridDim.x);
+  return (Part::count(a) - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
+}
+
+/// Waits for all products.
+__device__ __forceinline__ void sums_of_all(float (&sums)[64]) {
+  await_products<0>();
+  hold(sums);
+}
+/// Waits for all products but the last unit's, and has what follows behind their start: ptxas would put them among it.
+__device__ __forceinline__ void sums_of_before(float (&sums)[64]) {
+  await_products<1>();
+  hold(sums);
+}
+
+/// Blocks take parts of 128 rows in turn. Any grid.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(FusedArguments a) {
+  extern __shared__ unsigned char memory[];
+  unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, filled = there + 16 * kUnits;
+  // The same in all lanes of a warp, which the compiler does not see of threadIdx: descriptors lie in uniform
+  // registers.
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (threadIdx.x == 0) {
+    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+      barrier_begin(rows_there + 8 * buffer, kTelling * kNormers);
+      barrier_begin(rows_used + 8 * buffer, 4 * kConsumers);
+    }
+    for (int unit = 0; unit < 2 * kUnits; ++unit) barrier_begin(there + 8 * unit, 1);
+    for (int slot = 0; slot < kNormers * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
+    fence_copies();
+  }
+  // Beside what begins at a multiple of 1,024 bytes: before it or behind it there is room.
+  unsigned char* const ones = base - memory >= kOnesBytes ? memory : base + kOnesAt;
+  if (kBiasProducts) {
+    write_ones(ones);
+    fence_copies();
+  }
+  __syncthreads();
+  // Batch and first row of the parts in the buffers: those who multiply have no registers to count them.
+  int2* const places = reinterpret_cast<int2*>(base + kPlacesAt);
+  if (group < kOthers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+    // x and the mask were there before the kernel that made matrices began.
+    PartsInTurn parts(a);
+    Ring<kBuffers> ring;
+    RowsCopied rows(base + kSlotsAt, filled);
+    if (parts.is_there(a)) rows.begin(a, parts.get());
+    if (threadIdx.x == 0) {
+      await_kernel_before();
+      for (int i = 0; i < 2 * kUnits; ++i) {  // the first of left, the first of right, the second of left ...
+        const int unit = i % 2 * kUnits + i / 2;
+        barrier_expect(there + 8 * unit, kUnitBytes);
+        copy_bulk(shared + unit * kUnitBytes, static_cast<const char*>(a.in_fragments) + unit * kUnitBytes, kUnitBytes,
+                  there + 8 * unit);
+      }
+    }
+    __syncwarp();
+    const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
+    const auto read_mask = [&](const Part& part) -> unsigned {
+      return has_mask ? bits_of_mask(a, part.batch, part.first + static_cast<int>(threadIdx.x)) : 0;
+    };
+    unsigned of_mask = 0;
+    if (parts.is_there(a)) of_mask = read_mask(parts.get());
+    while (parts.is_there(a)) {
+      const Part part = parts.get();
+      parts.next();
+      const bool has_next = parts.is_there(a);
+      const Part next = has_next ? parts.get() : part;
+      barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
+      if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
+      unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
+      if (RowsCopied::kWhole) {
+        rows.write_whole(a, next, has_next, to);
+      } else {
+        rows.write_part(a, part, next, has_next, to);
+      }
+      if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(mask_of_bits(of_mask));
+      fence_copies();
+      __syncwarp();
+      if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);
+      ring.next();
+      of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    const int right = group - kOthers, g = lane / 4, t = lane % 4;
+    const int channel = 8 * static_cast<int>(threadIdx.x % 128 / 32) + g;  // of a unit
+    const unsigned first_unit = low_of_description(shared + right * kUnits * kUnitBytes);
+    await_kernel_before();
+    float projections[kUnits], gates[kUnits];  // biases of the lane's channels
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const float* const bias =
+          a.in_bias + 2 * kUnitChannels * (right * kUnits + unit) + channel / 8 * 16 + channel % 8;
+      projections[unit] = __ldg(bias);
+      gates[unit] = __ldg(bias + 8);
+    }
+    unsigned biases[kUnits / 2][4];  // first operands: rows g and g + 8 of two units
+#pragma unroll
+    for (int pair = 0; pair < kUnits / 2; ++pair) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        biases[pair][2 * half] = t == 0 ? two_parts(projections[2 * pair + half]) : 0;
+        biases[pair][2 * half + 1] = t == 0 ? two_parts(gates[2 * pair + half]) : 0;
+      }
+    }
+    // Lines of eight rows, the same for all rows, and 128 bytes on the other eight columns.
+    const unsigned long long ones_first = describe(shared_address(ones) + 128, 128, 0, 0),
+                             ones_last = describe(shared_address(ones), 128, 0, 0);
+    unsigned short* const channels =
+        static_cast<unsigned short*>(right != 0 ? a.right : a.left) + channel * a.plane + 8 * t;
+    const long long next_unit = kUnitChannels * a.plane;
+    const float factor = right != 0 ? 1.0f : a.left_factor;  // 0.5 is in the weights (prepare.cu)
+    float even[64], odd[64];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
+    Ring<kBuffers> ring;
+    Target before, target;
+    Kept kept{};
+    const auto mask_at = [&](int buffer) -> const MaskOfPart& {
+      return *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + buffer * kMaskBytes);
+    };
+    int buffer_before = 0;
+    // Tells that this warp needs a part's rows and mask no more. Every lane reads the mask, and one lane tells.
+    const auto give_back = [&](int buffer, bool gives) {
+      __syncwarp();
+      arrive_where(gives && lane == 0, rows_used + 8 * buffer);
+    };
+    bool first = true;
+    for (int left = parts_of_block(a); left > 0; --left) {
+      barrier_wait(rows_there + 8 * ring.at, ring.parity);
+      const int2 place = places[ring.at];
+      target.to = channels + place.x * kH * a.plane + place.y;
+      target.rows = a.rows - place.y - 8 * t;
+      const unsigned rows = low_of_description(shared + kRowsAt + ring.at * kRowsBytes);
+      if (first) {
+        for (int unit = 0; unit < kUnits; ++unit) barrier_wait(there + 8 * (right * kUnits + unit), 0);
+      }
+      // From here to the end of the part without branches: with one ptxas would wait for each product.
+#pragma unroll
+      for (int unit = 0; unit < kUnits; unit += 2) {
+        multiply_unit(even, first_unit + unit * (kUnitBytes / 16), rows, biases[unit / 2], ones_first);
+        sums_of_before(odd);
+        if (unit > 0) {
+          store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
+        } else {  // of the part before
+          store_unit(before, next_unit, mask_at(buffer_before), kept, projections[kUnits - 1], gates[kUnits - 1],
+                     factor, odd);
+          kept.read(mask_at(ring.at));
+          if (kMask == kNumberMask) give_back(buffer_before, !first);
+        }
+        multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows, biases[unit / 2], ones_last);
+        sums_of_before(even);
+        store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
+      }
+      sums_of_all(odd);
+      if (kMask != kNumberMask) give_back(ring.at, true);
+      before = target;
+      buffer_before = ring.at;
+      first = false;
+      ring.next();
+    }
+    store_unit(before, next_unit, mask_at(buffer_before), kept, projections[kUnits - 1], gates[kUnits - 1], factor,
+               odd);
+  }
+}
