@@ -32,6 +32,7 @@ LISTED = [
     "symmetric-mace-M symmetric_contraction float",
     "symmetric-mace-M symmetric_contraction_backward float",
     "node-mace-M linear wide float",
+    "node-mace-M linear kept float",
     "node-mace-M linear narrow float",
     "nequip-M interaction float",
     "nequip-M interaction_backward x edge_vec float",

@@ -25,7 +25,7 @@ import common  # noqa: E402
 
 from clebsch import library  # noqa: E402
 
-VARIANTS = ("walk=0", "")
+VARIANTS = ("walk=0", "wgmma=0", "", "wgmma=1")
 HIDDEN = "128x0e+64x1o+32x2e"
 #: Model -> (map, whether weights are by type, how often a step has it each way).
 MAPS = {

@@ -204,10 +204,12 @@ def test_rows_of_an_exchange(dtype) -> None:
         assert added(dtype, width, "cuda", rows=150)
 
 
+@pytest.mark.parametrize("way", ["wgmma=0", "wgmma=1"])
 @pytest.mark.parametrize("by_type", [False, True])
-def test_maps_of_many_nodes(by_type, device, within) -> None:
+def test_maps_of_many_nodes(by_type, way, device, within, monkeypatch) -> None:
     """Blocks that walk through several column tiles, which a map has from a block a multiprocessor on: 4,300 nodes are
-    34 groups of rows, with five tiles forward and four back."""
+    34 groups of rows, with five tiles forward and four back. On Hopper GPUs also blocks that keep weights instead."""
+    monkeypatch.setenv("CLEBSCH_CUDA_LINEAR", way)
     text, nodes, types = "linear in=40x0e+4x1o out=72x0e+4x1o", 4300, 2
     random = torch.Generator().manual_seed(1)
     x, grad = torch.randn(nodes, 52, generator=random), torch.randn(nodes, 84, generator=random)

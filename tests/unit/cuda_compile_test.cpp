@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "cuda/nodes/node_linear.h"
 #include "cuda/plan/device_limits.h"
 #include "cuda/plan/occupancy.h"
 #include "cuda/runtime/nvrtc.h"
@@ -101,6 +102,23 @@ TEST_P(CudaCompile, KernelsFitTheDeviceWithoutSpills) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompile, ::testing::ValuesIn(kArchitectures));
+
+TEST(CudaCompileWarpgroups, MapsThatKeepWeightsFitWithoutSpills) {
+  CLEBSCH_NEEDS_NVRTC();
+  const DeviceLimits limits = limits_of_architecture(90);
+  for (const char* text : {"linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e",
+                           "linear in=136x0e+136x1o+136x2e+136x3o out=128x0e+128x1o+128x2e+128x3o"}) {
+    for (const bool transposed : {false, true}) {
+      const CompiledLinear made = compile_linear(LinearProblem::parse(text), transposed, Scalar::f32, LinearSize::kept,
+                                                 true, limits, CubinCache(""));
+      ASSERT_EQ(made.cubin.kernels.size(), 1u);
+      const KernelResources& kernel = made.cubin.kernels.front();
+      EXPECT_EQ(kernel.spill_bytes, 0) << text << transposed;
+      EXPECT_LE(kernel.registers * made.tiling.threads(), limits.registers_per_multiprocessor);
+      EXPECT_LE(kernel.shared_bytes + made.tiling.dynamic_shared(transposed), limits.dynamic_shared_per_block);
+    }
+  }
+}
 
 TEST(Nvrtc, ErrorCarriesTheLog) {
   CLEBSCH_NEEDS_NVRTC();

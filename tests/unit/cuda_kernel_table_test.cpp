@@ -89,8 +89,10 @@ TEST(KernelTable, NodeOps) {
                                   {"species_linear", linear, Scalar::f32, {}, true},
                                   {"pair_repulsion", "zbl p=6 scale=7.2", Scalar::f64, {}, true},
                                   {"pair_repulsion_backward", "zbl p=6 scale=7.2", Scalar::f64, {}, true}};
-  // Both maps share theirs, in three tilings and with the transposes of derivatives; so do both directions of the last.
-  EXPECT_EQ(kernel_jobs(calls, limits).size(), 6u + 1);
+  // Both maps share theirs, in three tilings, with the transposes of derivatives, and forward, where every sum has 128
+  // channels or more, in that of warpgroups; so do both directions of the last.
+  EXPECT_EQ(kernel_jobs(calls, limits).size(), 7u + 1);
+  EXPECT_EQ(kernel_jobs(calls, limits_of_architecture(80)).size(), 6u + 1);
   EXPECT_EQ(kernel_jobs(OpCall{kEdgeForces, "", Scalar::f64, {}, true}, limits).size(), 1u);
 }
 

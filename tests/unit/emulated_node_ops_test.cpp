@@ -151,6 +151,96 @@ TEST(EmulatedLinearWalk, BlocksOfManySizes) {
   for (const int nodes : {500, 1300, 2100}) check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
 }
 
+/// Blocks that keep their weights and use warpgroups: on a device of compute capability 9.0 with all its shared memory.
+class EmulatedLinearKept : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
+    setenv("CLEBSCH_CUDA_LINEAR", "wgmma=1", 1);
+  }
+  void TearDown() override {
+    unsetenv("CLEBSCH_EMULATED_HOPPER");
+    unsetenv("CLEBSCH_CUDA_LINEAR");
+  }
+};
+
+TEST_F(EmulatedLinearKept, BlocksOfManySizes) {
+  // Every width, terms of more than a step, rests of steps, and a block of out, or of in, without a map.
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+84x1o+8x3o", 500, 0, 490);
+  check_linear<float>("linear in=40x0e+32x1o+4x2e+36x0e out=36x0e+84x1o+8x3o", 600, 3, 590);
+  check_linear<float>("linear in=8x0e+16x1o out=64x0e+80x1o", 800, 2, -1);
+  check_linear<float>("linear in=8x0e out=8x3o", 2000, 0, -1);
+  check_linear<float>("linear in=8x0e+4x1o out=16x0e+4x1o", 1300, 0, 0);
+  check_linear<float>("linear in=136x0e out=48x0e", 4100, 1, 4000);
+  // Blocks begin and end within tiles, types and components; which ones depends on the number of places.
+  for (const int nodes : {1100, 1300, 2100})
+    check_linear<float>("linear in=64x0e+32x1o out=96x0e+32x1o", nodes, 2, 490);
+}
+
+TEST_F(EmulatedLinearKept, SumsDoNotDependOnWhoMakesThem) {
+  const auto problem =
+      std::make_shared<const LinearProblem>(LinearProblem::parse("linear in=64x0e+24x1o out=96x0e+32x1o"));
+  const auto kernels = cuda::NodeLinear::make(problem, cuda::Scalar::f32);
+  std::mt19937_64 random(reference::fresh_seed());
+  constexpr int kMost = 1500;
+  const auto d_in = static_cast<size_t>(problem->in.dim()), d_out = static_cast<size_t>(problem->out.dim());
+  const auto x = cast<float>(reference::random_values(kMost * d_in, random));
+  const auto w = cast<float>(reference::random_values(static_cast<size_t>(problem->weight_count), random));
+  const auto rows = [&](int nodes) {
+    std::vector<float> out(static_cast<size_t>(nodes) * d_out, NAN);
+    cuda::LinearOperands o;
+    o.x = x.data();
+    o.weight = w.data();
+    o.nodes = nodes;
+    kernels->run(o, false, out.data(), nullptr, nullptr);
+    return out;
+  };
+  const std::vector<float> all = rows(kMost);
+  EXPECT_EQ(rows(kMost), all);
+  // Of fewer nodes other blocks and warpgroups do the same ones.
+  for (const int nodes : {1400, 600}) {
+    EXPECT_EQ(rows(nodes), std::vector<float>(all.begin(), all.begin() + nodes * static_cast<int64_t>(d_out)));
+  }
+}
+
+TEST(LinearKept, EveryPartOfEveryTileOnceInAboutEqualTime) {
+  const LinearProblem problem = LinearProblem::parse("linear in=224x0e+288x1o+256x2e out=224x0e+64x1o+32x2e");
+  for (const bool transposed : {false, true}) {
+    const std::vector<cuda::KeptTile> tiles = cuda::kept_tiles(problem, transposed, 232448);
+    EXPECT_EQ(tiles.size(), transposed ? 13u : 6u);
+    EXPECT_LE(cuda::kept_shared(tiles), 232448 - 1600);
+    for (const int halves : {1, 2, 33, 125, 1000}) {
+      const auto parts = cuda::kept_parts(tiles, halves, 132);
+      EXPECT_LE(parts.size(), 132u);
+      EXPECT_GE(parts.size(), halves < 125 ? tiles.size() : 125u);
+      std::vector<int> next(tiles.size(), 0), count(tiles.size(), 0);
+      for (const cuda::KeptPart& part : parts) {
+        EXPECT_EQ(part.part, next[part.tile]++);
+        count[part.tile] = part.parts;
+      }
+      EXPECT_EQ(next, count);
+      // Tiles of a block of channels go through rows together.
+      EXPECT_EQ(count[0], count[1]);
+    }
+    EXPECT_TRUE(cuda::kept_parts(tiles, 125, 4).empty());
+  }
+  const auto pays = [](const char* text, bool transposed) {
+    return cuda::kept_pays(cuda::kept_tiles(LinearProblem::parse(text), transposed, 232448));
+  };
+  EXPECT_TRUE(pays("linear in=136x0e+136x1o out=128x0e+128x1o", true));
+  EXPECT_TRUE(pays("linear in=224x0e out=64x0e", false));
+  EXPECT_FALSE(pays("linear in=224x0e out=64x0e", true));
+  EXPECT_FALSE(pays("linear in=128x0e out=128x0e+64x1o", false));                     // zeros
+  EXPECT_FALSE(pays("linear in=128x0e+128x1o+128x2e out=64x0e+48x1o+32x2e", false));  // three widths
+  // Weights of 512 input channels leave room for 48 columns, of 2,000 for none.
+  const auto width = [](const char* text) {
+    const auto tiles = cuda::kept_tiles(LinearProblem::parse(text), false, 232448);
+    return tiles.empty() ? 0 : tiles.front().width;
+  };
+  EXPECT_EQ(width("linear in=512x0e out=144x0e"), 48);
+  EXPECT_EQ(width("linear in=2000x0e out=16x0e"), 0);
+}
+
 TEST(LinearWalk, MultiplesOfFourAlone) {
   const auto walks = [](const char* text) { return cuda::linear_walks(LinearProblem::parse(text), false); };
   EXPECT_TRUE(walks("linear in=4x0e+8x1o out=12x0e"));

@@ -72,4 +72,23 @@ void write_tf32_product(SourceWriter& w) {
       "}");
 }
 
+void write_group_product(SourceWriter& w, int columns) {
+  const int sums = columns / 2;
+  std::string places, operands;
+  for (int i = 0; i < sums; ++i) {
+    places += fmt::format("{}%{}", i > 0 ? ", " : "", i);
+    operands += fmt::format("{}\"+f\"(d[{}])", i > 0 ? ", " : "", i);
+  }
+  w.line(
+      "__device__ __forceinline__ void multiply_group(float (&d)[{}], const unsigned (&a)[4], unsigned long long b, "
+      "int more) {{",
+      sums);
+  w.line(
+      "asm volatile(\"{{.reg .pred p; setp.ne.b32 p, %{}, 0; wgmma.mma_async.sync.aligned.m64n{}k8.f32.tf32.tf32 "
+      "{{{}}}, {{%{}, %{}, %{}, %{}}}, %{}, p, 1, 1;}}\" : {} : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), "
+      "\"r\"(a[3]), \"l\"(b), \"r\"(more));",
+      sums + 5, columns, places, sums, sums + 1, sums + 2, sums + 3, sums + 4, operands);
+  w.line("}}");
+}
+
 }  // namespace clebsch::cuda

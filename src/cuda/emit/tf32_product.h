@@ -20,4 +20,9 @@ void write_tf32_functions(SourceWriter& w);
 /// meet every bank once; columns are dealt out so that a lane has four that follow each other.
 void write_tf32_product(SourceWriter& w);
 
+/// Writes multiply_group(d, a, b, more) of a warpgroup (compute capability 9.0): d (64, columns) = [d +] a (64, 8)
+/// b (8, columns) in tf32, a in registers as for mma.m16n8k8, b a matrix in shared memory by columns of the inner
+/// index (kernels/wgmma.cuh), `more`: 0 for the first product. columns: a multiple of eight.
+void write_group_product(SourceWriter& w, int columns);
+
 }  // namespace clebsch::cuda

@@ -22,4 +22,13 @@ struct NodeLinearWalk {
   unsigned short tile[kMostWalkTiles] = {};
 };
 
+/// Of node_linear_kept.cuh: block b does part part[b] of parts[b] of the rows of column tile tile[b].
+constexpr int kMostKeptBlocks = 160, kKeptRows = 64;
+struct NodeLinearKept {
+  NodeLinearArguments map;
+  int halves = 0;  ///< of 64 places of the rows' order, or rows where there is none
+  int zero = 0;    ///< that the compiler does not know of
+  unsigned short tile[kMostKeptBlocks] = {}, part[kMostKeptBlocks] = {}, parts[kMostKeptBlocks] = {};
+};
+
 }  // namespace clebsch::cuda

@@ -17,11 +17,14 @@ constexpr const char* kVariable = "CLEBSCH_CUDA_LINEAR";
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 const char* name_of(LinearSize size) {
-  return size == LinearSize::few ? "few" : size == LinearSize::narrow ? "narrow" : "wide";
+  return size == LinearSize::few      ? "few"
+         : size == LinearSize::narrow ? "narrow"
+         : size == LinearSize::wide   ? "wide"
+                                      : "kept";
 }
 
 bool on_tensor_cores(Scalar scalar, const DeviceLimits& limits, LinearSize size) {
-  return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size == LinearSize::wide);
+  return size != LinearSize::few && linear_on_tensor_cores(scalar, limits, size >= LinearSize::wide);
 }
 
 /// Whether wide tiles on tensor cores walk: a multiprocessor must hold as many blocks as without.
@@ -30,6 +33,15 @@ bool walks(const LinearProblem& problem, bool transposed, const DeviceLimits& li
   const LinearTiling tiling = linear_walk_tiling();
   const int shared = tiling.min_blocks(Scalar::f32) * (tiling.dynamic_shared(transposed) + kBeside);
   return linear_options().walk != 0 && shared <= limits.shared_per_multiprocessor && linear_walks(problem, transposed);
+}
+
+/// The tiles of blocks that keep their weights instead of walking; empty: they walk.
+std::vector<KeptTile> kept_or_none(const LinearProblem& problem, bool transposed, const DeviceLimits& limits) {
+  if (linear_options().wgmma == 0 || limits.arch != 90 || !walks(problem, transposed, limits)) return {};
+  std::vector<KeptTile> tiles = kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
+  const bool pays = linear_options().wgmma > 0 || kept_pays(tiles);
+  if (!pays || static_cast<int>(tiles.size()) > limits.multiprocessors) tiles.clear();
+  return tiles;
 }
 
 }  // namespace
@@ -42,14 +54,15 @@ LinearOptions linear_options() {
   };
   constexpr Known kKnown[] = {{"tensor", 0, 1, &LinearOptions::tensor},
                               {"few", 0, 1 << 30, &LinearOptions::few},
-                              {"walk", 0, 1, &LinearOptions::walk}};
+                              {"walk", 0, 1, &LinearOptions::walk},
+                              {"wgmma", 0, 1, &LinearOptions::wgmma}};
   LinearOptions options;
   for (const EnvironmentItem& item : environment_items(kVariable)) {
     const auto* found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
       return item.name == known.name && item.value >= known.least && item.value <= known.most;
     });
     require(found != std::end(kKnown),
-            "{}: expected tensor= or walk=, each 0 or 1, or few=, a number of tiles a multiprocessor, got '{}'",
+            "{}: expected tensor=, walk= or wgmma=, each 0 or 1, or few=, a number of tiles a multiprocessor, got '{}'",
             kVariable, item.text);
     options.*found->value = item.value;
   }
@@ -69,14 +82,23 @@ LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar sca
   if (blocks(linear_tiling(scalar, LinearSize::wide)) >= 2 * multiprocessors) return LinearSize::wide;
   // One block that walks a multiprocessor is faster than the narrow ones that there would be instead, four or eight.
   // What fewer nodes choose was measured, with narrow tiles.
-  constexpr int32_t kMany = 2048;
-  if (can_walk && nodes >= kMany && blocks(linear_walk_tiling()) >= multiprocessors) return LinearSize::wide;
+  if (can_walk && nodes >= kManyNodes && blocks(linear_walk_tiling()) >= multiprocessors) return LinearSize::wide;
   const bool narrow = blocks(linear_tiling(scalar, LinearSize::narrow)) > int64_t{few} * multiprocessors;
   return narrow ? LinearSize::narrow : LinearSize::few;
 }
 
 CompiledLinear compile_linear(const LinearProblem& problem, bool transposed, Scalar scalar, LinearSize size,
                               bool tensor, const DeviceLimits& limits, const CubinCache& cache) {
+  if (size == LinearSize::kept) {
+    const std::vector<KeptTile> tiles = kept_tiles(problem, transposed, limits.dynamic_shared_per_block);
+    LinearTiling tiling = linear_walk_tiling();
+    tiling.walks = false;
+    tiling.blocks = 1;
+    tiling.kept = kept_shared(tiles);
+    return {tiling,
+            cached_compile(cache, node_linear_kept_source(problem, transposed, tiles), "node_linear", limits.arch),
+            compile_fixed("group_rows", limits.arch, cache)};
+  }
   const bool wide_tensor = tensor && size == LinearSize::wide && scalar == Scalar::f32;
   const LinearTiling tiling =
       wide_tensor && walks(problem, transposed, limits) ? linear_walk_tiling() : linear_tiling(scalar, size, tensor);
@@ -90,7 +112,10 @@ std::vector<KernelJob> linear_jobs(const OpCall& call, const DeviceLimits& limit
   const auto problem = cached_linear_problem(call.problem);
   std::vector<KernelJob> jobs;
   for (const bool transposed : {false, true}) {
-    for (const LinearSize size : {LinearSize::few, LinearSize::narrow, LinearSize::wide}) {
+    std::vector<LinearSize> sizes{LinearSize::few, LinearSize::narrow, LinearSize::wide};
+    if (on_tensor_cores(call.scalar, limits, LinearSize::wide) && !kept_or_none(*problem, transposed, limits).empty())
+      sizes.push_back(LinearSize::kept);
+    for (const LinearSize size : sizes) {
       const std::string label =
           fmt::format("linear{} {} {}", transposed ? " transposed" : "", name_of(size), scalar_name(call.scalar));
       jobs.push_back({label, call.problem, [=, scalar = call.scalar](const CubinCache& cache) {
@@ -116,23 +141,28 @@ NodeLinear::NodeLinear(std::shared_ptr<const LinearProblem> problem, Scalar scal
       scalar_(scalar),
       limits_(device_limits(current_device())),
       tensor_{linear_on_tensor_cores(scalar, limits_, false), linear_on_tensor_cores(scalar, limits_, true)},
-      few_(linear_options().few) {
+      few_(linear_options().few),
+      least_kept_(linear_options().wgmma > 0 ? 0 : kManyNodes) {
   for (const bool transposed : {false, true})
     walks_[transposed] = tensor_[true] && walks(*problem_, transposed, limits_);
+  for (const bool transposed : {false, true})
+    if (walks_[transposed]) kept_[transposed] = kept_or_none(*problem_, transposed, limits_);
 }
 
 const NodeLinear::Variant& NodeLinear::variant(int32_t nodes, bool transposed, bool aligned) const {
   // Whether operands are aligned does not matter here: groups of rows are made before they are known.
-  const LinearSize size =
+  LinearSize size =
       linear_size(*problem_, transposed, scalar_, nodes, limits_.multiprocessors, walks_[transposed], few_);
   const bool tensor = aligned && size != LinearSize::few && tensor_[size == LinearSize::wide];
+  if (tensor && size == LinearSize::wide && nodes >= least_kept_ && !kept_[transposed].empty()) size = LinearSize::kept;
   return *variants_.get({transposed, size, tensor}, [&] {
     const CompiledLinear made = compile_linear(*problem_, transposed, scalar_, size, tensor, limits_);
     Kernel kernel = load_module(made.cubin.code, {"node_linear"}).front();
     const int shared = made.tiling.dynamic_shared(transposed);
     if (shared > 0) kernel.take_shared_memory(static_cast<unsigned>(shared));
-    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling), kernel, kernel,
-                       GroupRows::make()};
+    return new Variant{made.tiling, linear_column_tiles(*problem_, transposed, made.tiling),
+                       kernel,      kernel,
+                       kernel,      GroupRows::make()};
   });
 }
 
@@ -147,6 +177,21 @@ std::shared_ptr<const NodeLinear::WalkParts> NodeLinear::walk_parts(int64_t grou
     for (size_t i = 0; i < parts.size(); ++i) {
       for (const int tile : parts[i]) made->lists.tile[tiles++] = static_cast<unsigned short>(tile);
       made->lists.first[i + 1] = tiles;
+    }
+    return made.release();
+  });
+}
+
+std::shared_ptr<const NodeLinear::KeptLists> NodeLinear::kept_lists(int64_t halves, bool transposed) const {
+  return kept_lists_.get({halves, transposed}, [&] {
+    const std::vector<KeptPart> parts = kept_parts(kept_[transposed], halves, limits_.multiprocessors);
+    auto made = std::make_unique<KeptLists>();
+    made->count = static_cast<int>(parts.size());
+    made->lists.halves = static_cast<int>(halves);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      made->lists.tile[i] = static_cast<unsigned short>(parts[i].tile);
+      made->lists.part[i] = static_cast<unsigned short>(parts[i].part);
+      made->lists.parts[i] = static_cast<unsigned short>(parts[i].parts);
     }
     return made.release();
   });
@@ -185,6 +230,14 @@ void NodeLinear::run(const LinearOperands& operands, bool transposed, void* out,
   }
   const NodeLinearArguments arguments{o.x, o.weight, order, group_type, o.row_limit, o.nodes, o.type_count, out};
   const int threads = kernels.tiling.threads();
+  if (kernels.tiling.kept > 0) {
+    const int64_t halves = o.types ? int64_t{2} * groups : (int64_t{o.nodes} + kKeptRows - 1) / kKeptRows;
+    const auto parts = kept_lists(halves, transposed);
+    NodeLinearKept kept = parts->lists;
+    kept.map = arguments;
+    kernels.kept.launch(parts->count, threads, stream, kept);
+    return;
+  }
   if (!kernels.tiling.walks) {
     kernels.main.launch(groups, kernels.column_tiles, threads, stream, arguments);
     return;

@@ -44,6 +44,7 @@ class NodeLinear {
     int column_tiles;
     KernelOf<NodeLinearArguments> main;
     KernelOf<NodeLinearWalk> walk;  ///< the same kernel, where the tiling walks
+    KernelOf<NodeLinearKept> kept;  ///< or keeps its weights
     std::shared_ptr<const GroupRows> group_rows;
   };
 
@@ -58,14 +59,25 @@ class NodeLinear {
   };
   std::shared_ptr<const WalkParts> walk_parts(int64_t groups, bool transposed, const LinearTiling& tiling) const;
 
+  /// How blocks that keep weights share the rows (kept_parts).
+  struct KeptLists {
+    NodeLinearKept lists;
+    int count = 0;
+  };
+  std::shared_ptr<const KeptLists> kept_lists(int64_t halves, bool transposed) const;
+
   std::shared_ptr<const LinearProblem> problem_;
   Scalar scalar_;
   DeviceLimits limits_;
   bool tensor_[2];  ///< narrow and wide tiles: on tensor cores where operands are aligned
   bool walks_[2];   ///< by transposed: wide tiles walk where operands are aligned
   int few_;         ///< linear_options()
+  int least_kept_;  ///< nodes
+  /// By transposed, where wide tiles walk: the tiles whose weights blocks keep instead; empty: they walk.
+  std::vector<KeptTile> kept_[2];
   mutable Kept<std::tuple<bool, LinearSize, bool>, Variant> variants_;  ///< by transposed, size, tensor
   mutable Kept<std::tuple<int64_t, bool>, WalkParts> walk_parts_;       ///< by groups, transposed
+  mutable Kept<std::tuple<int64_t, bool>, KeptLists> kept_lists_;       ///< by halves, transposed
 };
 
 /// What the environment variable CLEBSCH_CUDA_LINEAR says, for tuning, as "tensor=0,few=2".
@@ -75,6 +87,9 @@ struct LinearOptions {
   int few = 1;
   /// 0: of wide tiles on tensor cores a block computes one; 1: where they can, blocks walk through several.
   int walk = 1;
+  /// Whether blocks that could walk keep weights instead, on compute capability 9.0; 0: none, 1: all that have room for
+  /// them, -1: where that is faster (kept_pays), from kManyNodes nodes on.
+  int wgmma = -1;
 };
 /// Throws Error for another text of the variable.
 LinearOptions linear_options();
@@ -84,6 +99,8 @@ LinearOptions linear_options();
 /// (docs/notebook/pace.md).
 bool linear_on_tensor_cores(Scalar scalar, const DeviceLimits& limits, bool wide);
 
+/// From so many nodes on a block that walks, or keeps weights, is enough for each multiprocessor.
+constexpr int32_t kManyNodes = 2048;
 /// The tiling for this many nodes on a device of so many multiprocessors; can_walk: whether blocks of its wide tiles
 /// do; few: LinearOptions::few.
 LinearSize linear_size(const LinearProblem& problem, bool transposed, Scalar scalar, int32_t nodes, int multiprocessors,

@@ -110,6 +110,7 @@ int LinearTiling::min_blocks(Scalar scalar) const {
 }
 
 int LinearTiling::dynamic_shared(bool transposed) const {
+  if (kept > 0) return kept;
   // node_linear_walk.cuh: kNumbersX and kNumbersW of every stage.
   const int weights = transposed ? columns * depth : depth * (columns + 4);
   return walks ? stages * (rows * depth + weights) * static_cast<int>(sizeof(float)) : 0;

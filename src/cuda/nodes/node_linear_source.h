@@ -6,6 +6,7 @@
 
 #include "core/problem/node_problem.h"
 #include "cuda/emit/source_writer.h"
+#include "cuda/nodes/node_linear_kept.h"
 
 namespace clebsch::cuda {
 
@@ -20,7 +21,8 @@ struct LinearTiling {
   int at_once = 1;
   bool walks = false;  ///< on tensor cores: a block computes several column tiles in turn
   int blocks = 0;      ///< that a multiprocessor is to hold; 0: as many as are usual
-  int threads() const { return shares * (rows / thread_rows) * (columns / thread_columns); }
+  int kept = 0;        ///< of node_linear_kept.cuh, which has kKeptThreads: bytes of dynamic shared memory
+  int threads() const { return kept > 0 ? kKeptThreads : shares * (rows / thread_rows) * (columns / thread_columns); }
   /// Blocks that a multiprocessor is to hold.
   int min_blocks(Scalar scalar) const;
   /// Bytes of the kernel's dynamic shared memory.
@@ -29,7 +31,8 @@ struct LinearTiling {
 
 /// wide: most multiply-adds a byte of shared memory, for many nodes; narrow: most blocks; few: a block waits least,
 /// where blocks are fewer than multiprocessors even so.
-enum class LinearSize { few, narrow, wide };
+/// kept: for many nodes, too, of kernels/node_linear_kept.cuh.
+enum class LinearSize { few, narrow, wide, kept };
 
 /// tensor: on tensor cores, for fp32 alone and not for few nodes; as many rows as without.
 LinearTiling linear_tiling(Scalar scalar, LinearSize size, bool tensor = false);

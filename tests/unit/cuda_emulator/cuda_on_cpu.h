@@ -130,21 +130,27 @@ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, 
 /// Ends one copy, if there is one; which follows from a random number.
 bool finish_a_copy(uint64_t random);
 bool has_open_copies();
+enum class Operand { half, bfloat, tf32 };
 /// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
 /// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
 /// exchanged. `turned`: a matrix in shared memory lies by rows of the inner index. It is computed when its group is
 /// waited for, and until then the sums are no numbers.
 void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
-                    int turned, bool brain, int line);
+                    int turned, Operand number, int line);
 template <int kCount>
 void multiply_group(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int turned, bool brain,
                     int line) {
-  multiply_later(d, 2 * kCount, a, 0, b, more, turned, brain, line);
+  multiply_later(d, 2 * kCount, a, 0, b, more, turned, brain ? Operand::bfloat : Operand::half, line);
 }
 template <int kCount>
 void multiply_group(float (&d)[kCount], unsigned long long a, unsigned long long b, int more, int turned, bool brain,
                     int line) {
-  multiply_later(d, 2 * kCount, nullptr, a, b, more, turned, brain, line);
+  multiply_later(d, 2 * kCount, nullptr, a, b, more, turned, brain ? Operand::bfloat : Operand::half, line);
+}
+/// The same of m64nNk8.f32.tf32.tf32: a in registers as of mma.m16n8k8, b by columns of the inner index.
+template <int kCount>
+void multiply_group_tf32(float (&d)[kCount], const unsigned (&a)[4], unsigned long long b, int more, int line) {
+  multiply_later(d, 2 * kCount, a, 0, b, more, 0, Operand::tf32, line);
 }
 void end_products();
 /// All lanes of a warp come here together.
@@ -206,6 +212,7 @@ void call(void (*kernel)(A...), void** arguments) {
 
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
+inline int __float_as_int(float x) { return emulated::bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return emulated::bits<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 

@@ -40,7 +40,8 @@ struct Product {
   bool in_registers;
   unsigned rows[4][4];  ///< of the quad's lanes
   unsigned long long a, b;
-  bool more, turned, brain;
+  bool more, turned;
+  Operand number;
 };
 std::vector<Groups<Product>> products;
 
@@ -50,6 +51,16 @@ struct Sums {
   int open = 0;  ///< products
 };
 std::map<std::pair<unsigned, float*>, Sums> open_sums;
+
+/// The nearest float that is no further from zero: tensor cores cut bits off.
+float cut_off(double sum) {
+  const float near = static_cast<float>(sum);
+  const bool over = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
+  return over ? std::nextafter(near, 0.0f) : near;
+}
+
+/// What a tensor core reads of 32 bits.
+double of_tf32(unsigned number) { return static_cast<double>(bits<float>(number & 0xffffe000u)); }
 
 /// What 16 bits are.
 double of_16bit(unsigned number, bool brain) {
@@ -62,42 +73,53 @@ double of_16bit(unsigned number, bool brain) {
 }
 
 /// Number (outer, inner) of an operand in shared memory.
-double operand(unsigned long long matrix, bool turned, int outer, int inner, bool brain) {
+double operand(unsigned long long matrix, bool turned, int outer, int inner, Operand kind) {
   const auto field = [&](int bit) { return static_cast<unsigned>(matrix >> bit & 0x3fffu) << 4; };
   if (matrix >> 62 != 1) emulated_fail("an operand without lines of 128 bytes with exchanged parts", 0);
   const auto x = static_cast<unsigned>(outer), k = static_cast<unsigned>(inner);
   const unsigned begin = field(0), across = field(16), down = field(32);
+  if (kind == Operand::tf32) {
+    const unsigned at = begin + x / 8 * down + x % 8 * 128 + k * 4;
+    unsigned number;
+    const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
+    check_product(place, 4);
+    std::memcpy(&number, place, 4);
+    return of_tf32(number);
+  }
   const unsigned at = turned ? begin + x / 64 * across + k / 8 * down + k % 8 * 128 + x % 64 * 2
                              : begin + x / 8 * down + x % 8 * 128 + k * 2;
   unsigned short number;
   const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
   check_product(place, 2);
   std::memcpy(&number, place, 2);
-  return of_16bit(number, brain);
+  return of_16bit(number, kind == Operand::bfloat);
+}
+
+/// Of an operand in registers: number k of row g + 8 half of the quad's.
+double of_registers(const Product& p, int half, int k) {
+  if (p.number == Operand::tf32) return of_tf32(p.rows[k % 4][half + 2 * (k / 4)]);
+  const unsigned pair = p.rows[k % 8 / 2][half + 2 * (k / 8)];
+  return of_16bit(pair >> 16 * (k % 2) & 0xffffu, p.number == Operand::bfloat);
 }
 
 void multiply(const Product& p, std::vector<float>& sums) {
   const int warp = static_cast<int>(threadIdx.x % 128 / 32), g = lane() / 4, t = lane() % 4;
-  double rows[2][16];
+  const int inner = p.number == Operand::tf32 ? 8 : 16;
+  double rows[2][16], numbers[16];
   for (int half = 0; half < 2; ++half) {
-    for (int k = 0; k < 16; ++k) {
-      const unsigned pair = p.rows[k % 8 / 2][half + 2 * (k / 8)];
-      rows[half][k] = p.in_registers ? of_16bit(pair >> 16 * (k % 2) & 0xffffu, p.brain)
-                                     : operand(p.a, p.turned, 16 * warp + g + 8 * half, k, p.brain);
+    for (int k = 0; k < inner; ++k) {
+      rows[half][k] =
+          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned, 16 * warp + g + 8 * half, k, p.number);
     }
   }
   for (int tile = 0; tile < p.columns / 8; ++tile) {
     for (int column = 0; column < 2; ++column) {
-      double numbers[16];
-      for (int k = 0; k < 16; ++k) numbers[k] = operand(p.b, p.turned, 8 * tile + 2 * t + column, k, p.brain);
+      for (int k = 0; k < inner; ++k) numbers[k] = operand(p.b, p.turned, 8 * tile + 2 * t + column, k, p.number);
       for (int half = 0; half < 2; ++half) {
         float& to = sums[static_cast<size_t>(4 * tile + 2 * half + column)];
         double sum = p.more ? static_cast<double>(to) : 0.0;
-        for (int k = 0; k < 16; ++k) sum += rows[half][k] * numbers[k];
-        // Tensor cores cut bits off.
-        const float near = static_cast<float>(sum);
-        const bool cut = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
-        to = cut ? std::nextafter(near, 0.0f) : near;
+        for (int k = 0; k < inner; ++k) sum += rows[half][k] * numbers[k];
+        to = cut_off(sum);
       }
     }
   }
@@ -134,8 +156,8 @@ bool finish_a_copy(uint64_t random) {
 bool has_open_copies() { return !copies.empty(); }
 
 void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
-                    int more, int turned, bool brain, int line) {
-  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, brain};
+                    int more, int turned, Operand number, int line) {
+  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, number};
   if (rows) {
     const char* slots = emulated_exchange(0xffffffffu, rows, 16, line);
     for (int t = 0; t < 4; ++t) std::memcpy(product.rows[t], slots + 16 * (lane() / 4 * 4 + t), 16);
