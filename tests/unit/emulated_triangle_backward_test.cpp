@@ -210,6 +210,14 @@ TEST(EmulatedTriangleBackward, Fused) {
   compare({kBfloat16, kBrain, kByteMask, 1, 16, 128, 128, 128, true, false}, 2e-2, 3e-2);
 }
 
+// By warpgroups, where nobody in this process has asked for the device before.
+TEST(EmulatedTriangleBackward, FusedFor128) {
+  setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
+  compare({kBfloat16, kBrain, kByteMask, 1, 56, 128, 128, 128, true, false}, 2e-2, 3e-2);
+  compare({kBfloat16, kBrain, kNoMask, 3, 16, 128, 128, 128, false, false, false}, 2e-2, 3e-2);
+  compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7}, 3e-3, 5e-3);
+}
+
 // Lines of more than one tile of rows.
 TEST(EmulatedTriangleBackward, LongLines) {
   compare({kFloat32, kIeee, kNumberMask, 1, 67, 32, 32, 32, false, false}, 1e-6, 1e-5);
@@ -227,9 +235,11 @@ TEST(EmulatedTriangleBackward, SeveralChunks) {
 
 // What is behind a mask of 0 does not matter for the gradients of weights.
 TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
+  setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
   for (const Case& c : {Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, false},
                         Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, true},
-                        Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false}}) {
+                        Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false},
+                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
     Problem p(c);
     for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
       if (static_cast<const unsigned char*>(p.device.mask)[row]) continue;

@@ -223,7 +223,7 @@ void compare(const Case& c) {
   auto plan = fused_plan(a.shape, a.number, a.precision, a.mask_kind,
                          c.warpgroups ? cuda::limits_of_architecture(90) : cuda::device_limits(0));
   ASSERT_TRUE(plan.has_value());
-  EXPECT_TRUE(plan->warpgroups || !c.warpgroups);
+  ASSERT_TRUE(plan->warpgroups || !c.warpgroups);
   fused_forward(*plan, a, allocate, nullptr);
 
   // A rounding of 16 bits is a relative 2^-9 (bfloat16) or 2^-12 (half) at most, three parts of ten in the mean.
@@ -303,12 +303,15 @@ TEST(EmulatedTriangle, Warpgroups) {
   compare(with_warpgroups({kFloat16, kHalf, 1, 48, 64, 64, 64, true, false, kNumberMask, true},
                           kFloat16));  // parts in turn
   compare(with_warpgroups({kFloat32, kHalf, 1, 16, 128, 128, 128, false, true, kNumberMask, false, true}));
+  compare(
+      with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 64, 128, true, false, kByteMask, true, true}));  // heavy tails
 }
 
 /// Weights in a ring, gates that are stored, and sets of channels in turn.
 TEST(EmulatedTriangle, WarpgroupsInTurn) {
   compare(with_warpgroups({kFloat32, kHalf, 1, 12, 384, 128, 384, false, true, kByteMask, true}));
   compare(with_warpgroups({kBfloat16, kBrain, 1, 48, 128, 32, 64, false, false, kByteMask, true}));
+  compare(with_warpgroups({kFloat16, kBrain, 1, 40, 64, 96, 64, true, false, kNumberMask}));
 }
 
 TEST(EmulatedTriangle, PlansOfOtherShapes) {

@@ -38,7 +38,10 @@ TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   // A few numbers outside of the products.
   compile(gradient_sources(true), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 48);
   compile(gradient_sources(true), {kFloat16, kHalf, kNoMask, 64, 64, 64, false}, 90, 48);
-  compile({kWeightGradients}, {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 16);
+  compile(gradient_sources(true, true), {kBfloat16, kBrain, kByteMask, 128, 128, 128, false}, 90, 0);
+  compile(gradient_sources(true, true), {kFloat16, kHalf, kNoMask, 128, 128, 128, false}, 90, 32);
+  compile(gradient_sources(true, true), {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
+  compile(gradient_sources(true, true), {kFloat32, kBrain, kNoMask, 128, 128, 128, false}, 90, 64);
 }
 
 TEST(TriangleGradients, WhatTheFusedKernelsTake) {

@@ -95,6 +95,11 @@ class ComposedPass {
   void launch(const cuda::KernelOf<Arguments>& kernel, int64_t blocks, int64_t blocks_y, const Arguments& with) const {
     kernel.launch(blocks, blocks_y, kComposedThreads, stream_, with);
   }
+  /// The same with blocks of another size.
+  template <typename Arguments>
+  void launch_wide(const cuda::KernelOf<Arguments>& kernel, int64_t blocks, int threads, const Arguments& with) const {
+    kernel.launch(blocks, threads, stream_, with);
+  }
   /// Tiles of rows of lines, of a chunk.
   int64_t tiles(int64_t tile_rows) const { return arguments.lines * ((shape_.n + tile_rows - 1) / tile_rows); }
   /// Blocks of kernels that sum over rows: about four a multiprocessor, each with a slot of its own.

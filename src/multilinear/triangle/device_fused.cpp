@@ -63,8 +63,8 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
-/// Memory for project_warpgroups.cu: all weights and two parts of rows; else a ring of matrices of weights with two
-/// parts, or with one. False where none fits.
+/// Memory for project_overlapped.cu: all weights, two parts of rows, and slots for copies of rows. Else for
+/// project_warpgroups.cu: a ring of matrices of weights with two parts of rows, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   constexpr int kMatrix = kSetChannels * 128, kMostStages = 16, kFewestStages = 4;
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;
@@ -78,24 +78,19 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     plan.buffers = buffers;
     plan.in_shared = static_cast<int>(bytes(stages, buffers));
   };
-  plan.in_resident = bytes(all, 2) <= room;
-  if (plan.in_resident) {
+  constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
+  const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
+  plan.overlapped = !plan.wide && plan.hidden % kSetChannels == 0 && bytes(all, 2) + slot <= room;
+  if (plan.overlapped) {
+    plan.in_resident = true;
     take(all, 2);
-    constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
-    const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
+    plan.normers = kWarps;
     plan.slots = static_cast<int>(std::min<int64_t>(kRowsOfWarp / kRowsAtOnce, (room - plan.in_shared) / slot));
-    if (plan.slots > 0) plan.normers = kWarps;
     plan.in_shared += static_cast<int>(plan.slots * slot);
-    const char* const chosen = std::getenv("CLEBSCH_TRIANGLE_PROJECT");  // while variants are measured
-    const std::string way = chosen == nullptr ? "queued" : chosen;
-    plan.overlapped = plan.slots > 0 && !plan.wide && plan.hidden % kSetChannels == 0 && way != "turns";
-    plan.queued = way == "queued";
-    const char* const summed = std::getenv("CLEBSCH_TRIANGLE_SUMS");
-    plan.sums = summed == nullptr || *summed != '0';
     return true;
   }
   for (const int buffers : {2, 1}) {
-    int stages = std::min(all, kMostStages);
+    int stages = std::clamp(all, kFewestStages, kMostStages);
     while (stages >= kFewestStages && bytes(stages, buffers) > room) --stages;
     if (stages >= kFewestStages) {
       take(stages, buffers);
@@ -189,7 +184,7 @@ std::optional<FusedPlan> fused_plan(const Shape& shape, int number, int precisio
 
   plan.warpgroups = has_warpgroups(limits) && shape.d % 64 == 0 && fit_warpgroups(plan, room);
   if (plan.warpgroups) {
-    plan.in_warps = plan.normers + (plan.in_resident ? 8 : 12);
+    plan.in_warps = plan.normers + (plan.overlapped ? 8 : 12);
   } else if (plan.wide) {
     const int64_t ring = int64_t{kRing} * 32 * kVectorBytes, tile = int64_t{kTileRows} * plan.d * 2;
     const int tiles = 4 * tile + ring <= room ? 4 : 2;
@@ -238,11 +233,11 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
                     "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n"
-                    "#define CLEBSCH_OVERLAPPED {}\n#define CLEBSCH_QUEUED {}\n#define CLEBSCH_SUMS {}\n",
+                    "#define CLEBSCH_OVERLAPPED {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.normers, plan.overlapped ? 1 : 0, plan.queued ? 1 : 0, plan.sums ? 1 : 0) +
+                    plan.normers, plan.overlapped ? 1 : 0) +
             embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1);
@@ -261,9 +256,9 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
                    cuda::Stream stream) {
   FusedPlan plan = given_plan;
   plan.weights = a.weights_number;
-  const auto kernels = cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights,
-                                                   plan.d, plan.hidden, plan.out, plan.gate_before, plan.mask_kind,
-                                                   plan.padded, plan.in_warps, plan.overlapped, plan.queued, plan.sums);
+  const auto kernels =
+      cuda::one_a_device<Kernels>([&] { return load(plan); }, plan.operand, plan.number, plan.weights, plan.d,
+                                  plan.hidden, plan.out, plan.gate_before, plan.mask_kind, plan.padded, plan.in_warps);
   const int64_t n = a.shape.n, pitch = pitch_of(a.precision, n);
   const int64_t plane = a.shape.batch * n * pitch * 2;  // bytes of a channel
   const int64_t slack = slack_of(a.precision, n) * 2;

@@ -31,10 +31,8 @@ struct FusedPlan {
   int stages = 0, buffers = 0;
   int normers = 4;  ///< its warps that norm rows
   int slots = 0;    ///< reads of x of such a warp that are under way as copies; 0: they go into registers
-  /// Of the kernels for warpgroups it is the one whose products and epilogues overlap within a warpgroup; queued: they
-  /// are started before those that were started before them are done.
-  bool overlapped = false, queued = false;
-  bool sums = true;             ///< sums of rows for norms are made by the tensor cores
+  /// It is the one with all weights in shared memory, whose products and epilogues overlap within a warpgroup.
+  bool overlapped = false;
   bool out_warpgroups = false;  ///< the last kernel is that for warpgroups
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;     ///< weights of the first kernel are in shared memory

@@ -1,5 +1,7 @@
 #include "multilinear/triangle/device_gradients.h"
 
+#include <algorithm>
+
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/kernel_compiler.h"
@@ -19,49 +21,49 @@ bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return has_warpgroups(limits) && shape.out % 64 == 0;
 }
 
-/// Whether sums of weights have a kernel of their own, that makes gradients of projections again.
-bool sums_by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
+/// Whether kernels by three warpgroups take a shape, of which one sums for the weights; it makes gradients of
+/// projections again.
+bool by_three_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128;
 }
 
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
+  const bool warpgroups = by_warpgroups(shape, limits), three = by_three_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
-  for (const std::string& name : gradient_sources(by_warpgroups(shape, limits)))
-    requests.push_back({name, composed_source(name, problem)});
-  const bool of_weights = sums_by_warpgroups(shape, limits);
-  if (of_weights) requests.push_back({kWeightGradients, composed_source(kWeightGradients, problem)});
   // What the pass asks for next is compiled at the same time.
-  for (const std::string& name : composed_sources()) requests.push_back({name, composed_source(name, problem)});
+  for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
+    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
+  }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
   const auto folds = cuda::load_module(cubins[0].code, {"pack_images", "fold_matrices", "fold_norms"});
   kernels->pack = folds[0];
   kernels->matrices = folds[1];
   kernels->norms = folds[2];
-  const bool warpgroups = by_warpgroups(shape, limits);
   const int d = shape.d, hidden = shape.hidden, out = shape.out, bytes_of_x = problem.number == kFloat32 ? 4 : 2;
-  const auto take = [&](cuda::KernelOf<GradientArguments>& kernel, int bytes) {
+  const auto take = [&](cuda::KernelOf<GradientArguments>& kernel, size_t cubin, const char* name, int bytes) {
+    kernel = cuda::load_module(cubins[cubin].code, {name})[0];
     kernel.take_shared_memory(static_cast<unsigned>(bytes));
   };
-  kernels->output = cuda::load_module(cubins[1].code, {"output_gradients"})[0];
-  take(kernels->output,
-       output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
-  kernels->input = cuda::load_module(cubins[2].code, {"input_gradients"})[0];
-  take(kernels->input,
-       input_gradients_bytes(d, hidden, out,
-                             warpgroups && input_takes_rows_ahead(d, hidden, out, of_weights ? 2 : bytes_of_x)));
-  if (of_weights) {
-    kernels->weights = cuda::load_module(cubins[3].code, {"weight_gradients"})[0];
-    kernels->weights.take_shared_memory(static_cast<unsigned>(kWeightGradientsBytes));
+  if (three) {
+    take(kernels->output, 1, "output_gradients", kOutputThreeBytes);
+    take(kernels->input, 2, "input_gradients", kInputThreeBytes);
+    take(kernels->weights, 3, "weight_gradients", kWeightThreeBytes);
+  } else {
+    take(kernels->output, 1, "output_gradients",
+         output_gradients_bytes(d, hidden, out, warpgroups && output_takes_rows_ahead(d, hidden, out, bytes_of_x)));
+    take(kernels->input, 2, "input_gradients",
+         input_gradients_bytes(d, hidden, out, warpgroups && input_takes_rows_ahead(d, hidden, out, bytes_of_x)));
   }
   return kernels.release();
 }
 
 }  // namespace
 
-std::vector<std::string> gradient_sources(bool warpgroups) {
+std::vector<std::string> gradient_sources(bool warpgroups, bool three) {
+  if (three) return {"fold_gradients", "output_gradients_three", "input_gradients_three", "weight_gradients_three"};
   if (warpgroups) return {"fold_gradients", "output_gradients_warpgroups", "input_gradients_warpgroups"};
   return {"fold_gradients", "output_gradients", "input_gradients"};
 }
@@ -85,12 +87,12 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
       cuda::one_a_device<GradientKernels>([&] { return load(problem, shape); }, problem.number, problem.precision,
                                           problem.mask_kind, problem.d, problem.hidden, problem.out);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
-  const bool own_sums = sums_by_warpgroups(shape, limits);
-  // The first half's parts of a chunk and the second's take turns in memory. The kernel that sums itself reads all
-  // rows: then there are no chunks.
+  const bool three = by_three_warpgroups(shape, limits);
+  // The first half's parts of a chunk and the second's take turns in memory. What sums for the weights by itself reads
+  // all rows: then there are no chunks.
   const int64_t numbers = std::max(hidden + out, d + 4 * hidden), all_rows = shape.batch * n * n;
   ComposedPass pass(given, numbers, allocate, stream);
-  const int64_t planes = shape.batch * hidden * n * n, rows = own_sums ? all_rows : pass.most_rows();
+  const int64_t planes = shape.batch * hidden * n * n, rows = three ? all_rows : pass.most_rows();
   GradientArguments a;
   a.shape = shape;
   a.weights = given.weights;
@@ -125,23 +127,25 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.rows = pass.rows();
     a.first = a.first_row == 0;
   };
-  RowProduct output(pass, !own_sums, out, hidden), gates(pass, !own_sums, out, d),
-      inputs(pass, !own_sums, 4 * hidden, d);
+  RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  const int64_t groups =
-      std::max<int64_t>(1, std::min(multiprocessors / kGradientKinds, (tiles + kGradientParts - 1) / kGradientParts));
-  const Slots output_slots(pass, true, blocks_of(rows), 2 * out),
-      input_slots(pass, true, own_sums ? groups * kGradientParts : blocks_of(rows), 4 * hidden);
+  // Blocks of weight_gradients_three.cu: of four kinds in groups, and those of what is stored, which take less time.
+  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors * 9 / 44, (tiles + 1) / 2)),
+                stored_groups =
+                    std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
+  const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
+  const Slots output_slots(pass, true, three ? stored_groups : blocks_of(rows), 2 * out),
+      input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const parts = static_cast<char*>(pass.stored(rows * (own_sums ? hidden + out + d : numbers)));
-  a.o_normal = parts;
-  a.grad_projected = parts + rows * hidden * 2;
-  if (own_sums) {
-    a.x_rows = parts + rows * (hidden + out) * 2;
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? hidden + out + d : numbers)));
+  a.o_normal = stored;
+  a.grad_projected = stored + rows * hidden * 2;
+  if (three) {
+    a.x_rows = stored + rows * (hidden + out) * 2;
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch(kernels->output, blocks_of(rows), 1, a);
+    pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
   } else {
     pass.for_chunks([&] {
       chunk();
@@ -155,15 +159,16 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
 
   a.grad_left = grad_left;
   a.grad_right = grad_right;
-  if (own_sums) {
-    a.input_parts = static_cast<float*>(pass.reals(groups * kGradientParts * 4 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(groups * out * d));
-    a.output_parts = static_cast<float*>(pass.reals(groups * out * hidden));
-    pass.launch(kernels->weights, groups * kGradientKinds, 1, a);
-    pass.launch(kernels->input, blocks_of(a.rows), 1, a);
+  if (three) {
+    a.input_parts = static_cast<float*>(pass.reals(groups * 4 * hidden * d));
+    a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
+    a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
+    a.weight_groups = static_cast<int>(groups);
+    pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
+    pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
   } else {
-    a.x_normal = parts;
-    a.grad_projections = parts + rows * d * 2;
+    a.x_normal = stored;
+    a.grad_projections = stored + rows * d * 2;
     pass.for_chunks([&] {
       chunk();
       pass.launch(kernels->input, blocks_of(a.rows), 1, a);
@@ -178,29 +183,23 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.weights = given.weights;
   fold.weights_number = given.weights_number;
   fold.scale = a.grad_scale ? a.grad_scale + 1 : nullptr;
-  Sums sums(kFloat32);
-  const auto total = [&](const auto& of, int64_t count, int64_t width) {
-    void* const to = pass.reals(count * width);
-    of.finish(sums, to, 0, count, nullptr);
-    return static_cast<const float*>(to);
+  const auto of_parts = [](const void* from, int64_t count) {
+    return PartsOfSum{static_cast<const float*>(from), static_cast<int>(count)};
   };
-  const auto total_of_parts = [&](const float* of, int64_t many, int64_t count) {
-    void* const to = pass.reals(count);
-    sums.add(of, many, count, 0, count, nullptr, to);
-    return static_cast<const float*>(to);
-  };
-  if (own_sums) {
-    fold.input_products = total_of_parts(a.input_parts, groups * kGradientParts, 4 * hidden * d);
-    fold.gate_products = total_of_parts(a.gate_parts, groups, out * d);
-    fold.output_products = total_of_parts(a.output_parts, groups, out * hidden);
+  if (three) {
+    fold.input_products = of_parts(a.input_parts, groups);
+    fold.gate_products = of_parts(a.gate_parts, stored_groups);
+    fold.output_products = of_parts(a.output_parts, stored_groups);
   } else {
-    fold.input_products = total(inputs, 4 * hidden, d);
-    fold.gate_products = total(gates, out, d);
-    fold.output_products = total(output, out, hidden);
+    fold.input_products = of_parts(inputs.parts(), inputs.count());
+    fold.gate_products = of_parts(gates.parts(), gates.count());
+    fold.output_products = of_parts(output.parts(), output.count());
   }
-  fold.input_sums = total(input_slots, 4 * hidden, 1);
-  fold.output_sums = total(output_slots, 2 * out, 1);
-  sums.launch(pass);
+  fold.input_sums = of_parts(input_slots.slots, input_slots.blocks);
+  fold.output_sums = of_parts(output_slots.slots, output_slots.blocks);
+  const int64_t numbers_of_weights = widths * d + out * hidden;
+  fold.products = static_cast<float*>(pass.reals(numbers_of_weights));
+  fold.sums = static_cast<float*>(pass.reals(widths + out));
   fold.gradients_number = given.gradients_number;
   fold.norm_in_weight = wanted.norm_in_weight;
   fold.norm_in_bias = wanted.norm_in_bias;
@@ -214,7 +213,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.p_out_bias = wanted.p_out_bias;
   fold.g_out_weight = wanted.g_out_weight;
   fold.g_out_bias = wanted.g_out_bias;
-  const int64_t numbers_of_weights = widths * d + out * hidden;
   pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
 }

@@ -15,10 +15,8 @@ bool takes_fused_gradients(const DeviceArguments& given, const cuda::DeviceLimit
 /// As device_backward, for a problem that they take.
 void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda::Stream stream);
 
-/// Names of the CUDA files, which are compiled as composed_source says; those for warpgroups take out as multiples
-/// of 64.
-std::vector<std::string> gradient_sources(bool warpgroups);
-/// That for sums of weights by warpgroups, for d, hidden and out of 128.
-constexpr const char* kWeightGradients = "weight_gradients_warpgroups";
+/// Names of the CUDA files, which are compiled as composed_source says; those for warpgroups take out as multiples of
+/// 64, those for three of them d, hidden and out of 128.
+std::vector<std::string> gradient_sources(bool warpgroups, bool three = false);
 
 }  // namespace clebsch::triangle

@@ -73,6 +73,8 @@ class RowProduct {
     first_ = false;
   }
 
+  const void* parts() const { return sums_; }
+  int64_t count() const { return parts_; }
   /// Rows `first` .. `first` + `count` of the product to `out`, unless that is null.
   void finish(Sums& sums, void* out, int64_t first, int64_t count, const void* scale) const {
     sums.add(sums_, parts_, m_ * n_, first * n_, count * n_, scale, out);

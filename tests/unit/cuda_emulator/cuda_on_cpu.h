@@ -198,6 +198,16 @@ To bits(From value) {
   return result;
 }
 
+/// prmt.b32 of a word and zeros: four bits of the selector a byte of the result, 0 to 3 of the word, others zero.
+inline unsigned permute(unsigned word, unsigned selector) {
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned from = selector >> 4 * i & 7u;
+    if (from < 4) result |= (word >> 8 * from & 0xffu) << 8 * i;
+  }
+  return result;
+}
+
 /// Calls a kernel with arguments as cuLaunchKernel takes them: their addresses in order.
 template <typename... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
@@ -299,6 +309,9 @@ struct __align__(8) int2 {
 };
 struct __align__(16) int4 {
   int x, y, z, w;
+};
+struct __align__(8) uint2 {
+  unsigned x, y;
 };
 struct __align__(16) uint4 {
   unsigned x, y, z, w;

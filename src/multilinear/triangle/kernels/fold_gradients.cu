@@ -2,6 +2,7 @@
 // normalised rows. With xn = x' w + b (x' normalised) a projection is x' (W diag(w))^T + (W b + bias): the kernels
 // multiply by the former. With P = dz^T x' and s = the sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over
 // rows of W and P's products, db = W^T s.
+#include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
 /// A row of p_in, g_in or g_out, and its bias.
@@ -17,100 +18,124 @@ struct InputRow {
   }
 };
 
-// Products of what store_eight<true> wrote have neighbours in each other's place.
-__device__ __forceinline__ float product_at(const FoldArguments& a, int row, int column) {
-  return row < 4 * kHidden ? a.input_products[(row ^ 1) * kD + (column ^ 1)]
-                           : a.gate_products[(row - 4 * kHidden) * kD + (column ^ 1)];
-}
-__device__ __forceinline__ float output_product_at(const FoldArguments& a, int row, int column) {
-  return a.output_products[(row ^ 1) * kHidden + (column ^ 1)];
+/// A row of an image by a warp, of weights of one type: reads of an unknown type would come one after the other.
+template <typename T>
+__device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bool of_input) {
+  const int lane = threadIdx.x % 32, channel = column_of(row), columns = of_input ? kD : kHidden;
+  const InputRow input(a.weights, of_input ? channel : 0);
+  const int of_matrix = of_input ? input.row : channel;
+  const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight) + of_matrix * columns;
+  const T* norm = static_cast<const T*>(of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight);
+  const T* norm_bias = static_cast<const T*>(of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias);
+  const T* bias = static_cast<const T*>(of_input ? input.bias : a.weights.p_out_bias);
+  operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
+  constexpr int kMost = (kD > kHidden ? kD : kHidden) / 32;
+  float weights[kMost], factors[kMost], biases[kMost];
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int column = lane + 32 * k;
+    const bool there = column < columns;
+    weights[k] = there ? to_real(matrix[column]) : 0.0f;
+    factors[k] = there && norm ? to_real(norm[column]) : 1.0f;
+    biases[k] = there && norm_bias ? to_real(norm_bias[column]) : 0.0f;
+  }
+  const float own = bias ? to_real(bias[of_matrix]) : 0.0f;
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int column = lane + 32 * k, place = place_of(column);
+    if (column >= columns) break;
+    const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
+    from_real(image[vector * 8 + place % 8], weights[k] * factors[k]);
+    sum += weights[k] * biases[k];
+  }
+  sum = sum_of_lanes<32>(sum);
+  if (lane == 0) (of_input ? a.input_bias : a.output_bias)[channel] = sum + own;
 }
 
 /// Images, a warp a row.
 extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArguments a) {
-  const int type = a.weights_number, lane = threadIdx.x % 32;
+  start_early();
   int row = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const bool of_input = row < kGradientWidths;
   if (!of_input) row -= kGradientWidths;
   if (row >= (of_input ? kGradientWidths : kOut)) return;
-  const int channel = column_of(row), columns = of_input ? kD : kHidden;
-  const InputRow input(a.weights, of_input ? channel : 0);
-  const void* matrix = of_input ? input.matrix : a.weights.p_out_weight;
-  const int of_matrix = of_input ? input.row : channel;
+  if (a.weights_number == kFloat32) {
+    pack_row<float>(a, row, of_input);
+  } else if (a.weights_number == kFloat16) {
+    pack_row<Half>(a, row, of_input);
+  } else {
+    pack_row<Brain>(a, row, of_input);
+  }
+}
+
+__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at) {
+  float sum = 0;
+#pragma unroll 8
+  for (int part = 0; part < of.count; ++part) sum += of.parts[static_cast<long long>(part) * width + at];
+  return sum;
+}
+/// The same of one number, by a warp.
+__device__ __forceinline__ float sum_of_parts_by_warp(const PartsOfSum& of, int width, int at) {
+  float sum = 0;
+  for (int part = threadIdx.x % 32; part < of.count; part += 32) {
+    sum += of.parts[static_cast<long long>(part) * width + at];
+  }
+  return sum_of_lanes<32>(sum);
+}
+
+/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
+  start_early();
+  constexpr int kOfInput = kGradientWidths * kD / 32, kOfOutput = kOut * kHidden / 32;
+  int warp = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const int lane = threadIdx.x % 32, type = a.weights_number;
+  if (warp >= kOfInput + kOfOutput) return;
+  const float scale = a.scale ? *a.scale : 1.0f;
+  const bool of_input = warp < kOfInput;
+  if (!of_input) warp -= kOfInput;
+  const int columns = of_input ? kD : kHidden, row = warp / (columns / 32), column = warp % (columns / 32) * 32 + lane;
+  const bool of_gates = of_input && row >= 4 * kHidden;
+  const InputRow input(a.weights, of_input ? row : 0);
+  const int of_matrix = of_input ? input.row : row;
   const void* norm = of_input ? a.weights.norm_in_weight : a.weights.norm_out_weight;
   const void* norm_bias = of_input ? a.weights.norm_in_bias : a.weights.norm_out_bias;
-  operand* image = static_cast<operand*>(of_input ? a.input_image : a.output_image);
-  float sum = 0;
-  for (int column = lane; column < columns; column += 32) {
-    const float weight = number_at(matrix, type, static_cast<long long>(of_matrix) * columns + column, 0);
-    const int place = place_of(column);
-    const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
-    from_real(image[vector * 8 + place % 8], weight * number_at(norm, type, column, 1));
-    sum += weight * number_at(norm_bias, type, column, 0);
+  void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
+  void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
+  const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
+  // Products of what store_eight<true> wrote have neighbours in each other's place.
+  const float product = !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1))
+                        : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
+                                   : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
+  const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
+                    : of_gates ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, kOut + of_matrix)
+                               : sum_of_parts_by_warp(a.input_sums, 4 * kHidden, row);
+  const int of_all = of_input ? row : kGradientWidths + row;
+  a.products[(of_input ? 0 : kGradientWidths * kD) + row * columns + column] = product;
+  if (column == 0) {
+    a.sums[of_all] = sum;
+    if (bias) set_number(bias, a.gradients_number, of_matrix, scale * sum);
   }
-  sum = sum_of_lanes<32>(sum);
-  if (lane != 0) return;
-  float* bias = of_input ? a.input_bias : a.output_bias;
-  bias[channel] = sum + number_at(of_input ? input.bias : a.weights.p_out_bias, type, of_matrix, 0);
+  if (to) set_number(to, a.gradients_number, of_matrix * columns + column, scale * (product * weight + sum * plain));
 }
 
-/// Gradients of matrices and of their biases, one number a thread.
-extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
-  int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  const float scale = a.scale ? *a.scale : 1.0f;
-  const int type = a.weights_number;
-  if (at < kGradientWidths * kD) {
-    const int row = at / kD, column = at % kD;
-    const bool of_gates = row >= 4 * kHidden;
-    void* to = of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
-    void* bias = of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
-    const int of_matrix = of_gates ? row - 4 * kHidden : row % (2 * kHidden);
-    const float sum = of_gates ? a.output_sums[kOut + of_matrix] : a.input_sums[row];
-    if (bias && column == 0) set_number(bias, a.gradients_number, of_matrix, scale * sum);
-    if (!to) return;
-    const float product = product_at(a, row, column);
-    const float gradient = scale * (product * number_at(a.weights.norm_in_weight, type, column, 1) +
-                                    sum * number_at(a.weights.norm_in_bias, type, column, 0));
-    set_number(to, a.gradients_number, of_matrix * kD + column, gradient);
-    return;
-  }
-  at -= kGradientWidths * kD;
-  if (at >= kOut * kHidden) return;
-  const int row = at / kHidden, column = at % kHidden;
-  const float sum = a.output_sums[row];
-  if (a.p_out_bias && column == 0) set_number(a.p_out_bias, a.gradients_number, row, scale * sum);
-  if (!a.p_out_weight) return;
-  const float gradient =
-      scale * (output_product_at(a, row, column) * number_at(a.weights.norm_out_weight, type, column, 1) +
-               sum * number_at(a.weights.norm_out_bias, type, column, 0));
-  set_number(a.p_out_weight, a.gradients_number, at, gradient);
-}
-
-/// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
-/// turn.
-extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
-  __shared__ float shared[2][kThreads];
-  const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns, type = a.weights_number;
+/// Gradients of the norms, of weights of one type.
+template <typename T>
+__device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&shared)[2][kThreads]) {
+  const int lane = threadIdx.x % kFoldColumns, group = threadIdx.x / kFoldColumns;
   const bool of_input = blockIdx.x < kD / kFoldColumns;
   const int column = kFoldColumns * (of_input ? blockIdx.x : blockIdx.x - kD / kFoldColumns) + lane;
-  const int rows = of_input ? kGradientWidths : kOut;
+  const int rows = of_input ? kGradientWidths : kOut, columns = of_input ? kD : kHidden;
+  const float* products = a.products + (of_input ? 0 : kGradientWidths * kD);
+  const float* sums = a.sums + (of_input ? 0 : kGradientWidths);
   float along = 0, plain = 0;
 #pragma unroll 4
   for (int row = group; row < rows; row += kThreads / kFoldColumns) {
-    float weight = 0, product = 0, sum = 0;
-    if (of_input) {
-      const InputRow input(a.weights, row);
-      const bool of_gates = row >= 4 * kHidden;
-      weight = number_at(input.matrix, type, static_cast<long long>(input.row) * kD + column, 0);
-      product = product_at(a, row, column);
-      sum = of_gates ? a.output_sums[kOut + input.row] : a.input_sums[row];
-    } else {
-      weight = number_at(a.weights.p_out_weight, type, static_cast<long long>(row) * kHidden + column, 0);
-      product = output_product_at(a, row, column);
-      sum = a.output_sums[row];
-    }
-    along += weight * product;
-    plain += weight * sum;
+    const InputRow input(a.weights, of_input ? row : 0);
+    const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight);
+    const float weight = to_real(matrix[(of_input ? input.row : row) * columns + column]);
+    along += weight * products[row * columns + column];
+    plain += weight * sums[row];
   }
   shared[0][threadIdx.x] = along;
   shared[1][threadIdx.x] = plain;
@@ -125,4 +150,18 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
   void* bias = of_input ? a.norm_in_bias : a.norm_out_bias;
   if (weight) set_number(weight, a.gradients_number, column, scale * along);
   if (bias) set_number(bias, a.gradients_number, column, scale * plain);
+}
+
+/// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
+/// turn.
+extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
+  __shared__ float shared[2][kThreads];
+  start_early();
+  if (a.weights_number == kFloat32) {
+    fold_columns<float>(a, shared);
+  } else if (a.weights_number == kFloat16) {
+    fold_columns<Half>(a, shared);
+  } else {
+    fold_columns<Brain>(a, shared);
+  }
 }

@@ -33,8 +33,6 @@
 #define CLEBSCH_WARPGROUPS 0
 #define CLEBSCH_OUT_WARPGROUPS 0
 #define CLEBSCH_OVERLAPPED 0
-#define CLEBSCH_QUEUED 1
-#define CLEBSCH_SUMS 1
 #define CLEBSCH_STAGES 16
 #define CLEBSCH_BUFFERS 2
 #define CLEBSCH_SLOTS 2
@@ -132,6 +130,30 @@ struct Eight {
 #else
     all = *static_cast<const uint4*>(from);
 #endif
+  }
+  /// As get(), by other instructions, with selectors that the compiler does not know: it would keep what get()
+  /// unpacked, which takes twice as many registers as what is packed.
+  __device__ __forceinline__ void get_again(float (&v)[8], const uint2& selectors) const {
+#if CLEBSCH_X == 3
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      v[2 * r] = chosen(part_of(all, r), selectors.x);
+      v[2 * r + 1] = chosen(part_of(all, r), selectors.y);
+    }
+#else
+    get(v);
+#endif
+  }
+  static __device__ __forceinline__ uint2 selectors(const FusedArguments& a) {
+    uint2 both;
+    both.x = 0x1044u + (static_cast<unsigned>(a.rows) >> 31);  // never negative
+    both.y = 0x3244u + (static_cast<unsigned>(a.rows) >> 31);
+    return both;
+  }
+  static __device__ __forceinline__ float chosen(unsigned pair, unsigned selector) {
+    unsigned word;
+    asm volatile("prmt.b32 %0, %1, 0, %2;" : "=r"(word) : "r"(pair), "r"(selector));
+    return __uint_as_float(word);
   }
   __device__ __forceinline__ void get(float (&v)[8]) const {
 #if CLEBSCH_X == 1

@@ -10,21 +10,85 @@
 template <int kColumns, int kRows>
 struct WarpgroupImage {
   static constexpr int kBlock = 128 * kRows;  // bytes of 64 columns
-  unsigned image;                             ///< its address in shared memory, a multiple of 1024
+  unsigned long long straight, turned;        ///< descriptions of the image from its first row on
 
-  /// sums of 64 places from `row` of the image on = rows times the image's transpose.
-  __device__ __forceinline__ void multiply(float (&sums)[32], const unsigned (&x)[kColumns / 16][4], int row) const {
+  /// Of an address in shared memory, a multiple of 1024.
+  __device__ __forceinline__ explicit WarpgroupImage(unsigned image)
+      : straight(matrix_at(image, 16)), turned(matrix_at(image, kBlock)) {}
+
+  /// A part that begins some bytes on: in units of 16 they are added to the address, which stays below 2^18.
+  static __device__ __forceinline__ unsigned long long later(unsigned long long matrix, int bytes) {
+    return matrix + static_cast<unsigned>(bytes >> 4);
+  }
+  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 128.
+  template <int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kCount], const unsigned (&x)[kColumns / 16][4],
+                                           int row) const {
 #pragma unroll
     for (int s = 0; s < kColumns / 16; ++s) {
-      multiply_group(sums, x[s], matrix_at(image + s / 4 * kBlock + row * 128 + s % 4 * 32, 16), s > 0 ? 1 : 0);
+      multiply_group(sums, x[s], later(straight, s / 4 * kBlock + row * 128 + s % 4 * 32), s > 0 ? 1 : 0);
     }
   }
   /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
   __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4],
                                                   int row) const {
-    multiply_values(sums, step, matrix_at(image + row * 128, kBlock));
+    multiply_values(sums, step, later(turned, row * 128));
   }
 };
+
+/// copy16 and load_turned with addresses in shared memory, which take one register each.
+__device__ __forceinline__ void copy16_to(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
+/// threadIdx.x % 32, read again: what follows from it is computed where it is used, rather than once and kept.
+__device__ __forceinline__ int lane_again() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane & 31;
+}
+
+__device__ __forceinline__ int thread_again() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread & 1023;
+}
+
+/// threadIdx.x / 32 or / 128 in a register that all of a warp share.
+__device__ __forceinline__ int warp_of_block() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+__device__ __forceinline__ int warpgroup_of_block() { return warp_of_block() / 4; }
+
+/// Bytes of a vector of planes, exclusive or, to that of the channel that is sixteen on: four places on, where vectors
+/// are exchanged the other way.
+constexpr int kSixteenOn = 128 ^ 16;
+
+/// Tensors that kernels for three warpgroups hand to each other have tiles of 64 rows and 128 columns as shared memory
+/// has them for products: 64 columns after the other, a row of them in 128 bytes, its vectors exchanged. A lane's
+/// vector of row 16 warp + g, columns 8 t on; of columns 32 u on and of row 8 h on it is stored_vector() from there.
+__device__ __forceinline__ int lane_vector(int warp, int g, int t) { return 128 * warp + 8 * g + (t ^ g); }
+__device__ __forceinline__ int stored_vector(int lane_vector, int u, int h) {
+  return (lane_vector ^ u % 2 * 4) + 512 * (u / 2) + 64 * h;
+}
+constexpr int kVectorsOfTile = 1024;
+
+/// Bytes from memory to shared memory by one thread, multiples of 16; the barrier is told when they are there.
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// Arrives, and says how many bytes of copies the phase waits for besides.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
 template <int kColumns>
@@ -65,6 +129,70 @@ __device__ __forceinline__ void clear(float (&sums)[kCount]) {
 template <int kCount>
 __device__ __forceinline__ const float (&tiles_of(const float (&sums)[kCount]))[kCount / 4][4] {
   return reinterpret_cast<const float(&)[kCount / 4][4]>(sums);
+}
+
+// Kernels that are launched early (early_start.cuh) wait when they need what the one before them wrote. What is older
+// is there: that one waited before it let this one begin.
+__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Entries of the mask for rows g and g + 8 of a tile: read one tile ahead, and not looked at before they are there.
+struct Masks {
+  unsigned read_[2], kept[2];  ///< kept: all ones or zeros, of bytes
+  float number[2];
+
+  __device__ __forceinline__ void read(const void* mask, long long row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (CLEBSCH_MASK == 1) read_[h] = __ldg(static_cast<const unsigned char*>(mask) + row + 8 * h);
+      if (CLEBSCH_MASK == 2) read_[h] = __float_as_uint(__ldg(static_cast<const float*>(mask) + row + 8 * h));
+    }
+  }
+  /// What was read becomes this tile's.
+  __device__ __forceinline__ void take() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (CLEBSCH_MASK == 1) kept[h] = read_[h] != 0 ? ~0u : 0u;
+      if (CLEBSCH_MASK == 2) number[h] = __uint_as_float(read_[h]);
+    }
+  }
+  __device__ __forceinline__ unsigned keep(unsigned pair, int h) const {
+    return CLEBSCH_MASK == 1 ? pair & kept[h] : pair;
+  }
+};
+
+/// Of a warp's 16 rows and 32 channels: `planes` has the gradients of left or right as rows; sums from z_at on are the
+/// projections, from gate_at on their gates, without biases; gives gradients of both as operands. `bias`, in shared
+/// memory, those of projections of columns 8 t on, and kGates numbers on those of gates, halved.
+template <int kGates, int kCount>
+__device__ __forceinline__ void step_gradients(const unsigned (&planes)[2][4], float scale, const Masks& mask,
+                                               const float (&sums)[kCount], int z_at, int gate_at, const float* bias,
+                                               float (&of_mask)[2], unsigned (&of_z)[2][4], unsigned (&of_gate)[2][4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float2 of_value = *reinterpret_cast<const float2*>(bias + 2 * j),
+                 of_open = *reinterpret_cast<const float2*>(bias + kGates + 2 * j);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const unsigned pair = mask.keep(planes[j / 2][2 * (j % 2) + h], h);
+      float z[2], gate[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float turned = tanh_near(fmaf(0.5f, sums[gate_at + 4 * j + 2 * h + e], e == 0 ? of_open.x : of_open.y));
+        const float value = sums[z_at + 4 * j + 2 * h + e] + (e == 0 ? of_value.x : of_value.y);
+        const float open = fmaf(0.5f, turned, 0.5f), closed = fmaf(-0.5f, turned, 0.5f);
+        float grad = e == 0 ? low2(pair) : high2(pair);
+        if (kPrecision == kHalf) grad *= scale;
+        z[e] = grad * open;
+        if (CLEBSCH_MASK == 2) {
+          of_mask[h] += z[e] * value;
+          z[e] *= mask.number[h];
+        }
+        gate[e] = z[e] * value * closed;
+      }
+      pair_of(of_z, 0, j, h) = pack2(z[0], z[1]);
+      pair_of(of_gate, 0, j, h) = pack2(gate[0], gate[1]);
+    }
+  }
 }
 
 /// The beginning of shared memory that is a multiple of 1024.

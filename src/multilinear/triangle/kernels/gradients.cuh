@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned sh
 
 /// Sixteen bytes to shared memory, asynchronously.
 __device__ __forceinline__ void copy16(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from)
                : "memory");
 }
@@ -75,13 +75,13 @@ __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
-/// sigmoid(x) by one instruction of the special function unit, to 2^-11 of its size.
-__device__ __forceinline__ float sigmoid_near(float z) {
-  const float x = 0.5f * z;
+/// One instruction of the special function unit, to 2^-11.
+__device__ __forceinline__ float tanh_near(float x) {
   float y;
   asm volatile("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return 0.5f + 0.5f * y;
+  return y;
 }
+__device__ __forceinline__ float sigmoid_near(float z) { return 0.5f + 0.5f * tanh_near(0.5f * z); }
 
 __device__ __forceinline__ unsigned pack2(float x, float y) { return pack(x, y, operand{}); }
 __device__ __forceinline__ float low2(unsigned pair) {

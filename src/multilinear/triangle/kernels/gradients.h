@@ -11,12 +11,6 @@ constexpr int kGradientRows = 16;
 /// Groups of 32 channels of a tile that are on their way at once (input_gradients.cu).
 constexpr int kGradientRing = 4;
 
-/// weight_gradients_warpgroups.cu: kinds of blocks, of 64 channels of left and right or of what is stored, and parts of
-/// a group of one block of each kind; of what is stored a group has one part each.
-constexpr int kGradientKinds = 5, kGradientParts = 2;
-/// Bytes of shared memory of a block of it: three times two tiles of 64 rows for each part.
-constexpr int kWeightGradientsBytes = 1024 + kGradientParts * 3 * 2 * 64 * 128 * 2;
-
 constexpr int kMostOfHopper = 227 * 1024;  ///< bytes of shared memory that a block can have, of what warpgroups need
 
 /// Bytes of shared memory of a block of output_gradients: images of g_out and p_out, two tiles of o a warp, sums; for
@@ -42,6 +36,23 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
   return bytes_of_x == 2 && input_gradients_bytes(d, hidden, out, true) <= kMostOfHopper;
 }
 
+/// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
+constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
+/// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
+constexpr int kThreeRing = 4;
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
+/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
+/// biases.
+constexpr int kOutputThreeBytes =
+    1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
+/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows
+/// and columns, an image of 128 rows, lines of channels, biases, barriers.
+constexpr int kWeightThreads = 512, kWeightKinds = 4,
+              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 128 + 128 * 4 + 64;
+static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
+                  kWeightThreeBytes <= kMostOfHopper,
+              "weights and what is on its way");
+
 struct GradientArguments {
   Shape shape;
   Weights weights;
@@ -57,17 +68,17 @@ struct GradientArguments {
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
-  // For weight_gradients_warpgroups.cu, and then input_gradients reads them too; else null.
+  // What output_gradients_three.cu stores of x; else null.
   void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d),
-  /// kGradientParts of them a group of blocks, and (groups, out, d), with neighbouring columns swapped; the same beside
-  /// rows of o, (groups, out, hidden).
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
+  /// (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped; the same beside rows of o, (parts,
+  /// out, hidden).
   float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
-  // Of the chunk, with neighbouring columns swapped (store_eight); null where weight_gradients_warpgroups.cu makes the
-  // sums:
+  // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
+  // its tiles, and the last null:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)
@@ -80,11 +91,18 @@ struct GradientArguments {
   // Sums over rows, a slot a block, set by the first chunk.
   float* output_slots = nullptr;  ///< (blocks, 2 out): of grad_projected, grad_gates
   float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
+  int weight_groups = 0;          ///< of weight_gradients_three.cu: groups of kWeightKinds blocks
   bool first = true;
 };
 
 /// Columns of a block of fold_norms: few, since what it waits for are its rows.
 constexpr int kFoldColumns = 8;
+
+/// Sums over `count` parts, one after the other.
+struct PartsOfSum {
+  const float* parts = nullptr;
+  int count = 0;
+};
 
 /// Sums over rows, of gradients beside normalised rows, to gradients of the weights that the norms' weights are part
 /// of.
@@ -92,13 +110,16 @@ struct FoldArguments {
   Shape shape;
   Weights weights;
   int weights_number = kFloat32;
-  const float* scale = nullptr;            ///< of the results; null: 1
-  const float* input_products = nullptr;   ///< (4 hidden, d)
-  const float* gate_products = nullptr;    ///< (out, d)
-  const float* output_products = nullptr;  ///< (out, hidden)
-  const float* input_sums = nullptr;       ///< (4 hidden)
-  const float* output_sums = nullptr;      ///< (2 out): of what is projected, of the gates
-  int gradients_number = kFloat32;         ///< type of what follows, null where not wanted
+  const float* scale = nullptr;  ///< of the results; null: 1
+  PartsOfSum input_products;     ///< (4 hidden, d)
+  PartsOfSum gate_products;      ///< (out, d)
+  PartsOfSum output_products;    ///< (out, hidden)
+  PartsOfSum input_sums;         ///< (4 hidden)
+  PartsOfSum output_sums;        ///< (2 out): of what is projected, of the gates
+  // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
+  // (hidden columns).
+  float *products = nullptr, *sums = nullptr;
+  int gradients_number = kFloat32;  ///< type of what follows, null where not wanted
   void *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
        *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,
        *p_out_weight = nullptr, *p_out_bias = nullptr, *g_out_weight = nullptr, *g_out_bias = nullptr;

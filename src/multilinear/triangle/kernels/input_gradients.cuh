@@ -24,9 +24,8 @@ __device__ __forceinline__ void to_gradients(const unsigned (&planes)[2][4], flo
   }
 }
 
-/// The same; with `kSums` adds their sums over rows to `sums` (null: not wanted) and stores the gradients unless
-/// a.grad_projections is null; gives them as first operands.
-template <bool kSums = true>
+/// The same; adds their sums over rows to `sums` (null: not wanted) and stores the gradients unless a.grad_projections
+/// is null; gives them as first operands.
 __device__ __forceinline__ void projection_gradients(const GradientArguments& a, const unsigned (&planes)[2][4],
                                                      float scale, const float (&mask)[2], float (&z)[4][4],
                                                      float (&gate)[4][4], float (&of_mask)[2], unsigned (&of_z)[2][4],
@@ -49,12 +48,11 @@ __device__ __forceinline__ void projection_gradients(const GradientArguments& a,
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (!kSums || !a.grad_projections) continue;
+    if (!a.grad_projections) continue;
     operand* to = static_cast<operand*>(a.grad_projections) + (row + 8 * h) * 4 * kHidden + 32 * group + 8 * t;
     store_columns<true>(to, z, h);
     store_columns<true>(to + 2 * kHidden, gate, h);
   }
-  if (!kSums) return;
   const int column = 32 * group + 8 * t + place_in_eight();
   const float sum_of_z = sum_of_rows(z_sums), sum_of_gate = sum_of_rows(gate_sums);
   if (!sums) return;

@@ -3,12 +3,8 @@
 #include "multilinear/triangle/kernels/input_gradients.cuh"
 
 constexpr int kImage = kGradientWidths * kD / 8, kGroups = 2 * kHidden / 32;
-/// weight_gradients_warpgroups.cu has these widths: nothing is stored for sums, and rows of x are there as normalised
-/// operands.
-constexpr bool kSumsElsewhere = kD == 128 && kHidden == 128 && kOut == 128;
 /// Rows of x are copied one tile ahead.
-constexpr bool kAhead = input_takes_rows_ahead(kD, kHidden, kOut, kSumsElsewhere ? 2 : sizeof(number));
-static_assert(kAhead || !kSumsElsewhere, "normalised rows are copied ahead");
+constexpr bool kAhead = input_takes_rows_ahead(kD, kHidden, kOut, sizeof(number));
 constexpr int kRing = groups_on_their_way(kHidden, kAhead), kRowsOfX = kAhead ? kGradientRows * kD / 8 : 0;
 static_assert(!kAhead || kRing == 2, "the first two groups of a tile come before rows that are copied after them");
 
@@ -43,11 +39,7 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
   const auto row_at = [&](long long from) { return a.first_row + tile_at(from) * kGradientRows; };
   const auto fetch_x = [&](long long from) {
     if (!kAhead) return;
-    if (kSumsElsewhere) {
-      if (from < tiles) fetch_rows<kD, operand>(of_x, a.x_rows, row_at(from));
-    } else {
-      if (from < tiles) fetch_rows<kD>(of_x, a.x, row_at(from));
-    }
+    if (from < tiles) fetch_rows<kD>(of_x, a.x, row_at(from));
     end_copies();
   };
   float next_mask[2];
@@ -77,24 +69,9 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     const float mask[2] = {next_mask[0], next_mask[1]};
     float inverse[2], of_mask[2] = {0.0f, 0.0f};
     if (next) read_mask(first + step);
-    operand* const normal =
-        !kSumsElsewhere && a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr;
+    operand* const normal = a.x_normal ? static_cast<operand*>(a.x_normal) + (row - g) * kD : nullptr;
     unsigned x[kD / 16][4];
-    if (kSumsElsewhere) {
-      __syncwarp();
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int u = 0; u < kD / 32; ++u) {
-          const uint4 all = of_x[row_vector<kD>(g + 8 * h, 4 * u + t)];
-          pair_of(x, u, 0, h) = all.x;
-          pair_of(x, u, 1, h) = all.y;
-          pair_of(x, u, 2, h) = all.z;
-          pair_of(x, u, 3, h) = all.w;
-        }
-      }
-      __syncwarp();
-    } else if (kAhead) {  // they came before this tile's last groups
+    if (kAhead) {  // they came before this tile's last groups
       __syncwarp();
       const auto read = [&](int h, int u, float(&v)[8]) {
         load8(reinterpret_cast<const number*>(of_x + row_vector<kD>(g + 8 * h, 4 * u + t)), v);
@@ -156,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
           float of_group[4][4], of_gates[4][4];
           take_tiles(of_group, z, half, a.input_bias + 32 * group);
           take_tiles(of_gates, gate, half, a.input_bias + 2 * kHidden + 32 * group);
-          projection_gradients<!kSumsElsewhere>(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half],
-                                                of_gate[half], row, group, counts ? sums : nullptr);
+          projection_gradients(a, planes, scale, mask, of_group, of_gates, of_mask, of_z[half], of_gate[half], row,
+                               group, counts ? sums : nullptr);
         }
         begin_products();
 #pragma unroll
@@ -170,10 +147,6 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
         await_products<0>();
         hold(grad_x);
       }
-    }
-    if (kSumsElsewhere) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) inverse[h] = __ldg(a.x_inverse + tile.row + g + 8 * h);
     }
     unsigned gates[kOut / 16][4];
 #pragma unroll
@@ -197,5 +170,5 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) input_gradient
     write_grad_x(a, tile, x, tiles_of(grad_x), inverse, of_mask, unscale);
   }
   await_copies<0>();
-  if (!kSumsElsewhere) write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
+  write_slot<4 * kHidden>(a.input_slots, all_sums, a.first);
 }

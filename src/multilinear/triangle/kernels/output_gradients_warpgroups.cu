@@ -91,19 +91,6 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads, 1) output_gradien
     }
     __syncwarp();
     fetch_x(first + step);
-    if (a.x_rows) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (t == 0) a.x_inverse[tile.row + g + 8 * h] = inverse_x[h];
-#pragma unroll
-        for (int u = 0; u < kD / 32; ++u) {
-          const unsigned pairs[4] = {pair_of(x, u, 0, h), pair_of(x, u, 1, h), pair_of(x, u, 2, h),
-                                     pair_of(x, u, 3, h)};
-          *reinterpret_cast<uint4*>(static_cast<operand*>(a.x_rows) + (tile.row + g + 8 * h) * kD + 32 * u + 8 * t) =
-              make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-        }
-      }
-    }
     float inverse[2];
     load_o(o, inverse, a, tile, here);
     float grad_o[kHidden / 2];

@@ -7,8 +7,6 @@
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
-/// Sums of rows by the tensor cores.
-constexpr bool kBySums = CLEBSCH_SUMS, kLate = kBySums && kScaledLate;
 constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
@@ -22,9 +20,9 @@ constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
 template <int kChannels>
 __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* channels, int batch, int m,
-                                            const FusedArguments& a, long long stride) {
+                                            const FusedArguments& a, long long stride, bool all_there) {
   const int thread = threadIdx.x % 128, chunk = thread % 8;
-  const bool there = m + 8 * chunk < a.rows;
+  const bool there = all_there && m + 8 * chunk < a.rows;
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(batch) * kChannels + thread / 8) * stride +
                                (there ? m + 8 * chunk : 0);
@@ -59,17 +57,19 @@ __device__ __forceinline__ int place_in_row(int row, int chunk) {
 }
 
 /// Starts to copy a warp's 16 rows of x, from `m` of the batch on; zeros for those that are none of the batch's.
-__device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments& a, int batch, int m) {
+__device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments& a, int batch, int m, bool all_there) {
   constexpr int kChunks = kXRowBytes / 16;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const char* const all = static_cast<const char*>(a.x);
   const char* const first = all + (static_cast<long long>(batch) * a.square + m) * kXRowBytes + 16 * lane;
+  static_assert(kStored || 32 % kChunks == 0, "32 lanes have whole rows");
+  unsigned char* const first_place = to + place_in_row(lane / kChunks, lane % kChunks);
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
-    const int row = (32 * i + lane) / kChunks, chunk = (32 * i + lane) % kChunks;
-    copy_vector(to + place_in_row(row, chunk),
+    const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
+    copy_vector(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
                 kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
-                kPadded || m + row < a.rows);
+                all_there && (kPadded || m + row < a.rows));
   }
 }
 
@@ -170,16 +170,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
   place.batch = first_part / parts_of_batch;
   place.of_batch = first_part - place.batch * parts_of_batch;
-  const auto fetch_o = [&](const Place& at) { fetch_lines<kH>(lines, 0, a.o, at.batch, at.first(), a, a.plane_of_o); };
-  unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
-  const auto begin_x = [&](const Place& at) {
-    if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp);
+  // Without branches, zeros where there is no part: they stand between products and the wait for them.
+  const auto begin_o = [&](const Place& at, bool is_there) {
+    fetch_lines<kH>(lines, 0, a.o, at.batch, at.first(), a, a.plane_of_o, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
-  if (place.batch < batches) begin_x(place);  // x is older than the kernel before
-  await_kernel_before();                      // weights are older
-  if (place.batch < batches) fetch_o(place);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
+  const auto begin_x = [&](const Place& at, bool is_there) {
+    if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  const bool any = place.batch < batches;
+  begin_x(place, any);    // x is older than the kernel before
+  await_kernel_before();  // weights are older
+  begin_o(place, any);
   __syncthreads();  // barriers are there
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
@@ -188,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const Place next = place.after(step_parts, step_batches, parts_of_batch);
     const bool has_next = next.batch < batches;
     if (kStored) {
-      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a, a.plane);
+      fetch_lines<kGate>(lines, kH, a.gate, batch, part_first, a, a.plane, true);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
     unsigned gates[kStored ? 1 : kGate / 16][4];  // of 16 columns each, as a first operand has them
@@ -199,13 +203,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       __syncwarp();
       RowsOfX rows;
       take_x(rows, own_x);
+      rows.get_by_sums(x, a.eps, scales);
       __syncwarp();
-      if (has_next) begin_x(next);
-      if (kBySums) {
-        rows.get_by_sums(x, a.eps, scales);
-      } else {
-        rows.get(x, a.eps);
-      }
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
         float z[kGateColumns / 2];
@@ -213,12 +212,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         for (int i = 0; i < kGateColumns / 2; ++i) z[i] = 0.0f;
         if (c == 0) barrier_wait(g_there, 0);  // of the first part alone it waits
         multiply_rows<kD, kGate>(z, x, of_g, c * kGateColumns);
+        if (c == 0) begin_x(next, has_next);
         await_products<0>();
         hold(z);
 #pragma unroll
         for (int tile = 0; tile < kGateColumns / 8; tile += 4) {
           float four[4][4];
-          add_biases<kWideOut && !kBefore, !kLate>(four, z, scales, tile, g_bias, c * kGateColumns, t);
+          add_biases<kWideOut && !kBefore, !kScaledLate>(four, z, scales, tile, g_bias, c * kGateColumns, t);
 #pragma unroll
           for (int part = 0; part < 2; ++part) {
             unsigned(&to)[4] = gates[c * kGateColumns / 16 + tile / 2 + part];
@@ -231,22 +231,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         }
       }
     }
-    if (!kStored && has_next) {
-      asm volatile("cp.async.wait_group 1;" ::: "memory");  // but for x
-    } else {
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
-    }
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
     if (kStored) barrier_wait(g_there, 0);
     barrier_wait(p_there, 0);
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // all lines are there
     unsigned o[kHSteps][4];
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
-    if (has_next) fetch_o(next);
-    asm volatile("cp.async.commit_group;" ::: "memory");
     float scales_of_o[2] = {1.0f, 1.0f};
-    if (kBySums && !kBefore) {
+    if (!kBefore) {
       normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
     } else {
       normalise_steps(o, a.eps_of_o);
@@ -264,6 +257,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
       multiply_rows<kH, kOut>(sums, o, of_p, c * kColumns);
+      if (c == 0) {
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
+        begin_o(next, has_next);
+      }
       await_products<0>();
       hold(sums);
       bool is_there[2];
@@ -277,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
       for (int tile = 0; tile < kColumns / 8; tile += 4) {
         float four[4][4];
-        add_biases<kWideOut, !kLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
+        add_biases<kWideOut, !kScaledLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
         if (!kBefore) {
 #pragma unroll
           for (int n = 0; n < 4; ++n) {

@@ -1,27 +1,20 @@
-// left, right and the gate of rows of x of any width on the tensor cores of compute capability 9.0. One warpgroup or
-// two norm rows, two make sums of sets of channels in turn: while one turns sums into left or right, the tensor cores
-// work for the other. Weights all lie in shared memory, or come through a ring of matrices, of which a thread of
-// another warpgroup takes care. warpgroups.cuh says what this is compiled for.
+// left, right and the gate of rows of x of any width on the tensor cores of compute capability 9.0, where not all
+// weights fit in shared memory (else project_overlapped.cu). One warpgroup norms rows, two make sums of sets of
+// channels in turn: while one turns sums into left or right, the tensor cores work for the other. Weights come through
+// a ring of matrices, of which a thread of another warpgroup takes care. warpgroups.cuh says what this is compiled for.
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
-constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4,
-              kOthers = kResident ? kLoader : kLoader + 1;
-static_assert(!kResident || kStages == kAllSets * kOfSet, "all weights are in shared memory");
+constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4, kOthers = kLoader + 1;
 constexpr int kThreads = 128 * (kOthers + kConsumers);
 /// Lanes of a warp that tell of rows which it has written. One does where tensor cores read them. Others read a mask by
 /// ordinary loads: there each lane tells of what it wrote itself, since compute-sanitizer's racecheck does not follow a
 /// warp's barrier to the one that tells.
 constexpr int kTelling = kKeeps ? 32 : 1;
 /// Registers of a thread, which sum up to a multiprocessor's: with more threads a block would begin with fewer.
-constexpr int kLoaderRegisters = 24,
-              kProducerRegisters = kNormers == 8 ? (kResident ? 80 : 64) : (kResident ? 104 : 120),
-              kConsumerRegisters = kNormers == 8 ? 176
-                                   : kResident   ? 200
-                                                 : 184;
-// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used, slots filled.
-constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
-              kBarriersAt = kSlotsAt + (kSlots > 0 ? kNormers * kSlots * RowsCopied::kSlotBytes : 0);
-constexpr int kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 8 * kNormers * kSlots + 15) / 16 * 16;
+constexpr int kLoaderRegisters = 24, kProducerRegisters = 120, kConsumerRegisters = 184;
+// What lies where in shared memory. Barriers: rows there, rows used, matrices there, matrices used.
+constexpr int kRowsAt = kStages * kMatrix, kBarriersAt = kRowsAt + kBuffers * kRowsBytes,
+              kMasksAt = kBarriersAt + (16 * kBuffers + 16 * kStages + 15) / 16 * 16;
 
 /// Waits until it is this warpgroup's turn to start products, and gives it to the other.
 __device__ __forceinline__ void await_turn(int mine) { asm volatile("bar.sync %0, 256;" ::"r"(1 + mine) : "memory"); }
@@ -32,8 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
   extern __shared__ unsigned char memory[];
   unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
-                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages,
-                 filled = used + 8 * kStages;
+                 rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, used = there + 8 * kStages;
   const int group = static_cast<int>(threadIdx.x / 128), warp = static_cast<int>(threadIdx.x % 128 / 32),
             lane = static_cast<int>(threadIdx.x % 32);
   if (threadIdx.x == 0) {
@@ -45,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       barrier_begin(there + 8 * stage, 1);
       barrier_begin(used + 8 * stage, 4);
     }
-    for (int slot = 0; slot < kNormers * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
     fence_copies();
   }
   __syncthreads();
@@ -55,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     barrier_expect(there + 8 * stage, kMatrix);
     copy_bulk(shared + stage * kMatrix, weights + matrix * kMatrix, kMatrix, there + 8 * stage);
   };
-  if (!kResident && group == kLoader) {
+  if (group == kLoader) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kLoaderRegisters));
     if (warp == 0 && lane == 0) {
       await_kernel_before();
@@ -72,17 +63,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     // x and the mask were there before the kernel that made matrices began.
     Ring<kBuffers> ring;
-#if CLEBSCH_SLOTS > 0
-    RowsCopied rows(base + kSlotsAt, filled);
-#else
     RowsAhead<kD <= 128 ? 4 : 8> rows;
-#endif
     if (static_cast<int>(blockIdx.x) < parts) rows.begin(a, Part(a, blockIdx.x));
-    if (kResident && threadIdx.x == 0) {
-      await_kernel_before();
-      for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
-    }
-    __syncwarp();
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
     for (int at = blockIdx.x; at < parts; at += blocks) {
       const Part part(a, at), next(a, min(at + blocks, parts - 1));
@@ -106,7 +88,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
     Ring<kBuffers> ring;
     Ring<kStages> stages;  // at the first set of the part
     int begin = mine;
-    bool waits = true;
     // Tells that this warp needs the part's rows and mask no more. Every lane reads the mask, and one lane tells.
     const auto give_back = [&] {
       __syncwarp();
@@ -119,66 +100,43 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_warpgroups(Fus
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
       kept.read(mask);
       const unsigned rows = shared + kRowsAt + ring.at * kRowsBytes;
-      if (!kResident && begin == 1) stages.skip_set();
+      if (begin == 1) stages.skip_set();
 #pragma unroll 1
       for (int set = begin; set < kAllSets; set += 2) {
         // The turn also keeps a warpgroup from waiting for matrices that come later than the next: a barrier tells a
         // phase from the one before it alone.
-        if (kResident) {
-          if (waits) {
-            for (int stage = 0; stage < kOfSet; ++stage) barrier_wait(there + 8 * (set * kOfSet + stage), 0);
-          }
-          const unsigned of_set = shared + set * kOfSet * kMatrix;
-          await_turn(mine);
-          begin_products();
-#pragma unroll
-          for (int block = 0; block < kBlocks; ++block) {
-            multiply_matrix(first, of_set + 2 * block * kMatrix, rows + block * kRowsBlock, block);
-            multiply_matrix(second, of_set + (2 * block + 1) * kMatrix, rows + block * kRowsBlock, block);
-            end_products();
-          }
-          await_products<1>();  // the other's products come behind the last block's, not among all
-          give_turn(mine);
-        } else {
-          unsigned last = 0;
-          await_turn(mine);
+        unsigned last = 0;
+        await_turn(mine);
 #pragma unroll 1
-          for (int block = 0; block < kBlocks; ++block) {
+        for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              barrier_wait(there + 8 * stages.at, stages.parity);
-              begin_products();
-              multiply_matrix(half == 0 ? first : second, shared + stages.at * kMatrix, rows + block * kRowsBlock,
-                              block);
-              end_products();
-              if (block + half > 0) {
-                await_products<1>();
-                if (lane == 0) barrier_arrive(last);
-              }
-              last = used + 8 * stages.at;
-              stages.next();
+          for (int half = 0; half < 2; ++half) {
+            barrier_wait(there + 8 * stages.at, stages.parity);
+            begin_products();
+            multiply_matrix(half == 0 ? first : second, shared + stages.at * kMatrix, rows + block * kRowsBlock, block);
+            end_products();
+            if (block + half > 0) {
+              await_products<1>();
+              if (lane == 0) barrier_arrive(last);
             }
+            last = used + 8 * stages.at;
+            stages.next();
           }
-          give_turn(mine);
-          await_products<0>();
-          if (lane == 0) barrier_arrive(last);
         }
+        give_turn(mine);
         await_products<0>();
+        if (lane == 0) barrier_arrive(last);
         hold(first);
         hold(second);
         const bool ends = set + 2 >= kAllSets;
         if (ends && kMask != kNumberMask) give_back();
         store_set(a, part, mask, kept, set, first, second);
         if (ends && kMask == kNumberMask) give_back();
-        if (!kResident && set + 1 < kAllSets) stages.skip_set();
+        if (set + 1 < kAllSets) stages.skip_set();
       }
       if (begin >= kAllSets) give_back();
       // Sets are counted on from part to part, or turns would not alternate.
-      if (kAllSets % 2 == 1) {
-        begin ^= 1;
-      } else {
-        waits = false;
-      }
+      if (kAllSets % 2 == 1) begin ^= 1;
       ring.next();
     }
   }

@@ -174,8 +174,8 @@ struct RowsAhead : RowsOfWarp<kLanes> {
   }
 };
 
-/// Sums of rows of 16-bit numbers are made by the tensor cores.
-constexpr bool kBySums = CLEBSCH_SUMS && CLEBSCH_X != 1;
+/// Sums of rows are made by the tensor cores.
+constexpr bool kBySums = CLEBSCH_X == 2;
 
 /// Rows in shared memory as they are in x, brought by bulk copies: kSlots times as many as a warp takes at once. A
 /// latency of memory is some 2,000 cycles while others store: with loads into registers, 8 KB a multiprocessor under
@@ -197,11 +197,14 @@ struct RowsCopied : RowsOfWarp<4> {
   }
   /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot whose rows all lanes have read.
   __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
-    const int lane = static_cast<int>(threadIdx.x % 32);
     // A warp's barrier does not keep a bulk copy behind ordinary loads: without the fence it overwrote rows that were
     // still to be read (docs/notebook/triangle.md).
     fence_copies();
     __syncwarp();
+    ask_after_fence(a, part, turn, slot);
+  }
+  __device__ __forceinline__ void ask_after_fence(const FusedArguments& a, const Part& part, int turn, int slot) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
     if (lane == 0) barrier_expect(barriers + 8 * slot, kSlotBytes);
     __syncwarp();
     if (lane < kAtOnce / kOfCopy) {
@@ -238,6 +241,89 @@ struct RowsCopied : RowsOfWarp<4> {
   /// The block's first part, and one of them, while rows of the next are being copied.
   __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part) {
     for (int turn = 0; turn < kSlots; ++turn) ask(a, part, turn, turn);
+  }
+  /// All of the warp's rows at once, where their slots are as many as its turns: what waits is the exchanges between
+  /// lanes, behind reads of the tensor cores, so there are few, and those of all rows at the same time. Sums and
+  /// squares go together: of numbers less the row's first one, of which the variance loses a factor of kD in accuracy
+  /// at most, since no number is further from the mean than sqrt(kD) deviations.
+  static constexpr bool kWhole = kSlots == kTurns && kSlots * kUnits * 8 <= 64 && CLEBSCH_X == 3;
+  __device__ __forceinline__ void write_whole(const FusedArguments& a, const Part& next, bool has_next,
+                                              unsigned char* to) {
+    constexpr int kRows = kSlots == 0 ? 1 : kSlots;
+    Eight eights[kRows][kUnits];  // stay as they are read: registers are few
+    const uint2 selectors = Eight::selectors(a);
+    float firsts[kRows], sums[kRows], squares[kRows];
+    unsigned lane = threadIdx.x % 32;
+    asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
+    const unsigned odd = lane / 4 % 2, t = lane % 4;
+    // Of two rows that are read or written at once one has its units exchanged (chunk_of).
+    const unsigned char* const row = slots + lane / 4 * kRowBytes;
+    const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) barrier_wait(barriers + 8 * slot, ring.parity);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      firsts[slot] = low_of_x(*reinterpret_cast<const unsigned short*>(row + slot * kSlotBytes));
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        eights[slot][u].take((u % 2 == 0 ? even_units : odd_units) + slot * kSlotBytes + 128 * (u / 2));
+      }
+    }
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        float v[8];
+        eights[slot][u].get(v);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          v[e] -= firsts[slot];
+          two_sums[e % 2] += v[e];
+          two_squares[e % 2] += v[e] * v[e];
+        }
+      }
+      sums[slot] = two_sums[0] + two_sums[1];
+      squares[slot] = two_squares[0] + two_squares[1];
+    }
+#pragma unroll
+    for (int bits = 2; bits > 0; bits /= 2) {
+#pragma unroll
+      for (int slot = 0; slot < kRows; ++slot) {
+        sums[slot] += __shfl_xor_sync(0xffffffffu, sums[slot], bits);
+        squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
+      }
+    }
+    if (has_next) {
+      fence_copies();
+      __syncwarp();
+#pragma unroll
+      for (int slot = 0; slot < kRows; ++slot) ask_after_fence(a, next, slot, slot);
+    }
+    ring.parity ^= 1;
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      const float mean = sums[slot] * (1.0f / kD), variance = fmaxf(squares[slot] * (1.0f / kD) - mean * mean, 0.0f),
+                  scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
+      float v[kUnits][8];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        eights[slot][u].get_again(v[u], selectors);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
+      }
+      // place_of_row()
+      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
+                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
+      unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
+      unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                   pack(v[u][6], v[u][7])};
+        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
+      }
+    }
   }
   __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
                                              unsigned char* to) {
