@@ -15,7 +15,7 @@ KERNELS = {
     ),
     "interaction projected": ("projection_forward", "projection_backward"),
     "interaction with density": ("interaction_density_forward", "interaction_density_backward"),
-    "tensor_product_conv": ("conv_forward", "conv_backward", "conv_double_backward", "sum_by_sender"),
+    "tensor_product_conv": ("conv_forward", "conv_backward", "conv_double_backward", "sum_by_sender", "sum_windows"),
     "sums of both": ("sum_parts",),
     "edge_embedding": ("edge_embedding_forward", "edge_embedding_backward", "edge_embedding_double_backward"),
     "symmetric_contraction": ("symmetric_forward", "symmetric_backward", "symmetric_tangent"),

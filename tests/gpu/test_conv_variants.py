@@ -16,7 +16,8 @@ from conv_reference import Problem, make_graph, named_problems
 PROBLEMS = ("test-uneven", "test-uvw", "test-weightless", "mace-l1", "test-one-channel", "test-parity", "test-unsorted",
             "nequip-S", "nequip-M")  # fmt: skip
 PLANS = ("", "stages=2", "prefetch=1,ahead=4", "units=4", "code=60", "receivers=2,tile=8", "hoist=0",
-         "prefetch=0,ahead=0", "stages=4,units=2")  # fmt: skip
+         "prefetch=0,ahead=0", "stages=4,units=2", "integers=1", "integers=1,stored=1",
+         "integers=1,stored=1,registers=80", "integers=1,lanes=0,copies=0,sender=0")  # fmt: skip
 EVERYTHING = (True, True, True)
 # Their double backward is compiled in a second or two: it is run under every plan.
 SMALL = ("test-uneven", "test-uvw", "test-weightless", "mace-l1", "test-one-channel")

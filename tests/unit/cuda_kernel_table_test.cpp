@@ -20,7 +20,9 @@ TEST(KernelTable, VeryLargeDoubleBackwardsAreMadeOfOtherPasses) {
     const OpCall call{"tensor_product_conv_double_backward", named_problem(name).problem, scalar,
                       std::vector<bool>(7, true), true};
     const bool fused = fuses_double_backward(*cached_problem(call.problem), scalar);
-    EXPECT_EQ(kernel_jobs(call, limits_of_architecture(90)).size(), fused ? 1u : 0u) << name;
+    // In fp32 dX is summed from the rows of edges or in windows, as the graph has it.
+    const size_t sums = scalar == Scalar::f32 ? 2 : 1;
+    EXPECT_EQ(kernel_jobs(call, limits_of_architecture(90)).size(), fused ? sums : 0u) << name;
     return fused;
   };
   EXPECT_TRUE(jobs("7net-l3i5", Scalar::f32));

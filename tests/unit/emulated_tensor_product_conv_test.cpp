@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "conv_case.h"
@@ -219,10 +220,58 @@ TEST(EmulatedConvDouble, PartsOfTheIncomingAndOfTheResults) {
   }
 }
 
+/// dX as integers in windows (cuda/emit/window_sums.h), whatever the graph.
+class EmulatedConvWindows : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("CLEBSCH_CUDA_SCHEDULE", "integers=1", 1); }
+  void TearDown() override { ::unsetenv("CLEBSCH_CUDA_SCHEDULE"); }
+  std::vector<float> sums(const reference::ConvIncoming& from) {
+    return run_double<float>(test, from, true, {true, true, true, true}).grad_x;
+  }
+  ConvCase test{named_problem("test-uneven").problem, small_shape()};
+};
+
+TEST_F(EmulatedConvWindows, MatchTheReference) {
+  for (const char* schedule : {"integers=1", "integers=1,units=3,sender=0", "integers=1,units=4,copies=0",
+                               "integers=1,stored=1,registers=100", "stored=1,lanes=0,ahead=2"}) {
+    SCOPED_TRACE(schedule);
+    ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
+    check_double<float>(named_problem("test-uneven").problem, small_shape());
+    check_double<float>(named_problem("test-unsorted").problem, small_shape(), 5);
+  }
+  // Launches of two slices of a kind each.
+  ::setenv("CLEBSCH_CUDA_SCHEDULE", "integers=1,stored=1,registers=80", 1);
+  check_double<float>(named_problem("nequip-aspirin").problem, small_shape());
+}
+
+TEST_F(EmulatedConvWindows, TheSameBitsInEveryOrderAndWindow) {
+  const reference::ConvIncoming from = test.incoming();
+  const std::vector<float> once = sums(from);
+  for (const int exponent : {0, -48, 16, 64}) {
+    SCOPED_TRACE(exponent);
+    reference::ConvIncoming scaled = from;
+    for (auto* numbers : {&scaled.x, &scaled.harmonics, &scaled.weights})
+      for (double& number : *numbers) number = std::ldexp(number, exponent);
+    const std::vector<float> again = sums(scaled);  // the emulator takes the threads in another order
+    for (size_t k = 0; k < once.size(); ++k) EXPECT_EQ(again[k], std::ldexp(once[k], exponent)) << k;
+  }
+}
+
+TEST_F(EmulatedConvWindows, NoNumberStaysNone) {
+  reference::ConvIncoming from = test.incoming();
+  const int64_t count = test.problem.weight_count, edge = 2;
+  const int32_t sender = test.graph.view.senders[edge];
+  for (int64_t k = 0; k < count; ++k) from.weights[edge * count + k] = INFINITY;
+  const std::vector<float> got = sums(from);
+  const int64_t width = test.problem.in1.dim();
+  for (size_t k = 0; k < got.size(); ++k)
+    EXPECT_EQ(std::isfinite(got[k]), static_cast<int64_t>(k) / width != sender) << k;
+}
+
 /// Every unit of a receiver in a launch of its own, or all in one, whatever the planner would choose.
 TEST(EmulatedConvSchedules, LaunchesOfTheirOwnAndSmallTiles) {
   for (const char* schedule : {"units=3,code=1,tile=4", "units=4,receivers=2,hoist=0,prefetch=1,ahead=2",
-                               "stages=2,tile=4", "stages=4,units=3,registers=90"}) {
+                               "stages=2,tile=4", "stages=4,units=3,registers=90", "units=4,copies=0"}) {
     SCOPED_TRACE(schedule);
     ::setenv("CLEBSCH_CUDA_SCHEDULE", schedule, 1);
     check<double>(named_problem("test-unsorted").problem, small_shape());

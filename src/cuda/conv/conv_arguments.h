@@ -25,9 +25,11 @@ struct ConvOperands {
 struct ConvArguments {
   Pass pass = Pass::forward;
   ConvOperands o = {};
+  bool windows = false;  ///< see BackwardOutputs
   int32_t first_unit = 0, out_rows = 0;
   const void* grad_out = nullptr;
   const void *from_x = nullptr, *from_harmonics = nullptr, *from_weights = nullptr;
+  void* bad = nullptr;  ///< with windows: a mark a node, see SumWindowsArguments
   void *out = nullptr, *grad_x = nullptr, *grad_harmonics = nullptr, *grad_weights = nullptr;
 
   template <typename F>
@@ -50,7 +52,8 @@ struct ConvArguments {
     }
     if (pass != Pass::backward) visit("real* __restrict__ out", out);
     if (pass == Pass::forward) return;
-    visit("real* __restrict__ grad_x", grad_x);
+    visit(windows ? "unsigned long long* __restrict__ grad_x" : "real* __restrict__ grad_x", grad_x);
+    if (windows) visit("int* __restrict__ bad", bad);
     visit("real* __restrict__ grad_harmonics", grad_harmonics);
     visit("real* __restrict__ grad_weights", grad_weights);
   }

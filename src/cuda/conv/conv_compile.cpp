@@ -38,6 +38,10 @@ bool fuses_double_backward(const Problem& problem, Scalar scalar) {
   return code * scalar_bytes(scalar) / 4 <= kMostFused;
 }
 
+bool sums_in_windows(const BackwardOutputs& outputs, Scalar scalar, const ScheduleOptions& options) {
+  return outputs.x && outputs.deterministic && scalar == Scalar::f32 && options.integers != 0;
+}
+
 CompiledConv compile_conv(const ConvPart& part, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
                           const ScheduleOptions& options, const CubinCache& cache) {
   const Problem& problem = *part.problem;
@@ -54,7 +58,9 @@ CompiledConv compile_conv(const ConvPart& part, Scalar scalar, const ConvPass& p
                   : conv_forward_source(problem, scalar, limits, chosen);
   };
   CompiledKernel main = compile_without_spills(plan, options, limits.arch, cache);
-  Cubin sums = cached_compile(cache, reductions_source(problem, main.source.schedule), "reductions", limits.arch);
+  const auto* twice = std::get_if<DoubleBackwardOutputs>(&pass);
+  const std::string reductions = reductions_source(problem, main.source.schedule, twice && twice->edges.windows);
+  Cubin sums = cached_compile(cache, reductions, "reductions", limits.arch);
   return {main.source.schedule, main.source.name, std::move(main.cubin), std::move(sums)};
 }
 
@@ -92,16 +98,24 @@ std::vector<KernelJob> conv_jobs(const OpCall& call, const DeviceLimits& limits)
   const ScheduleOptions options =
       parse_schedule_options(kVariable, call.plan.empty() ? environment_text(kVariable) : call.plan);
   std::vector<KernelJob> jobs;
-  for (const ConvPart& part : conv_parts(problem)) {
-    jobs.push_back({label + (part.uvw ? " uvw " : " ") + scalar_name(call.scalar), call.problem,
-                    [part, scalar = call.scalar, pass, limits, options](const CubinCache& cache) {
-                      CompiledConv made = compile_conv(part, scalar, pass, limits, options, cache);
-                      const Schedule& schedule = made.schedule;
-                      return std::vector<CompiledPart>{
-                          {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
-                          {std::move(made.sums), "", kReductionThreads, 1}};
-                    }});
-  }
+  const auto add = [&](const ConvPass& chosen, const std::string& name) {
+    for (const ConvPart& part : conv_parts(problem)) {
+      jobs.push_back({name + (part.uvw ? " uvw " : " ") + scalar_name(call.scalar), call.problem,
+                      [part, scalar = call.scalar, chosen, limits, options](const CubinCache& cache) {
+                        CompiledConv made = compile_conv(part, scalar, chosen, limits, options, cache);
+                        const Schedule& schedule = made.schedule;
+                        return std::vector<CompiledPart>{
+                            {std::move(made.main), schedule.str(), schedule.threads(), schedule.min_blocks},
+                            {std::move(made.sums), "", kReductionThreads, 1}};
+                      }});
+    }
+  };
+  // Which sums of dX a call takes depends on its graph.
+  DoubleBackwardOutputs windows = twice ? std::get<DoubleBackwardOutputs>(pass) : DoubleBackwardOutputs{};
+  windows.edges.windows = true;
+  const bool either = twice && sums_in_windows(windows.edges, call.scalar, options);
+  if (!either || options.integers < 0) add(pass, label);
+  if (either) add(windows, label + " windows");
   return jobs;
 }
 

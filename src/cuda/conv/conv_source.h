@@ -11,6 +11,9 @@ struct BackwardOutputs {
   bool x = true, harmonics = true, weights = true;
   /// true: dX of every edge goes to memory (E, in1.dim()), to be summed by sender in edge order; false: atomics.
   bool deterministic = true;
+  /// With deterministic, in fp32, of a double backward pass: dX as integers in any order (cuda/emit/window_sums.h).
+  bool windows = false;
+  bool by_edge() const { return deterministic && !windows; }
 };
 
 /// tensor_product_conv, forward: conv_forward, which takes ConvArguments. To be launched schedule.launches times in

@@ -13,10 +13,13 @@ class GradientEmitter : protected IncomingGradient {
                   SourceWriter& w)
       : IncomingGradient(context, w), operands_(operands), outputs_(outputs) {}
 
-  /// Adds the tile's dX atomically at the sender or, deterministic, writes them to the edge's row.
+  /// Adds the tile's dX atomically at the sender, as numbers or as integers, or writes them to the edge's row.
   void store_input_gradients(const UnitKind& kind, int t);
   /// grad_weights of path p, edge `e`.
   void store_weight_gradient(const UnitKind& kind, int t, int p, const std::string& value);
+
+  /// The place and the window of a tile's terms. One that is no number makes all sums of its sender unknown.
+  void begin_terms(const Tile& tile, int t);
 
   const EdgeOperands& operands_;
   const BackwardOutputs& outputs_;

@@ -13,6 +13,27 @@ void write_harmonics_buffers(SourceWriter& w, const EmitContext& context, bool w
 /// `sums`, buffer `buffer`. Uses first, lane, unit, first_launch.
 void write_harmonics_over_lanes(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
 
+/// The same in the double backward pass, whose parts lie in `rows` (warp_memory). With Schedule::lanes the sums over
+/// lanes go through shared memory: `begin` before the paths of an edge, `after` behind each of them, which stores every
+/// four components that no later path adds to, so that their registers are free, and `end`.
+class HarmonicsSums {
+ public:
+  /// `paths`: of the unit, in the order in which they are emitted.
+  HarmonicsSums(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const std::vector<int>& paths);
+  void begin();
+  void after(size_t path);  ///< paths[path]
+  void end();
+
+ private:
+  void store(int four);
+  SourceWriter& w_;
+  const EmitContext& context_;
+  const UnitKind& kind_;
+  std::vector<int> last_;  ///< by four components: place in `paths` of the last that adds to them, -1: none
+  int numbers_;            ///< components
+  bool shared_;
+};
+
 /// After a tile of edges: adds the units' parts and writes grad_harmonics. Nothing for a single unit. Uses `buffer`
 /// (int, 0 before the first tile), count, group.
 void write_harmonics_over_units(SourceWriter& w, const EmitContext& context);

@@ -19,7 +19,7 @@ int index_of(const BackwardOutputs& wanted) {
 
 int index_of(const DoubleBackwardOutputs& wanted) {
   return 16 + index_of(wanted.edges) + 16 * wanted.grad_out + 32 * wanted.from_x + 64 * wanted.from_harmonics +
-         128 * wanted.from_weights;
+         128 * wanted.from_weights + 256 * wanted.edges.windows;
 }
 
 BackwardOutputs backward_of(int index) {
@@ -28,7 +28,9 @@ BackwardOutputs backward_of(int index) {
 
 DoubleBackwardOutputs double_backward_of(int index) {
   const int bits = (index - 16) / 16;
-  return {(bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 1) != 0, backward_of(index - 16)};
+  BackwardOutputs edges = backward_of(index - 16);
+  edges.windows = (bits & 16) != 0;
+  return {(bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 1) != 0, edges};
 }
 
 ConvPass pass_of(int index) {
@@ -62,8 +64,17 @@ const TensorProductConv::Variant& TensorProductConv::variant(int index, size_t p
   return *variants_.get({index, part}, [&] {
     const CompiledConv made =
         compile_conv(parts_[part], scalar_, pass_of(index), limits_, options_, CubinCache::standard());
-    const std::vector<Kernel> loaded = load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
-    return new Variant{made.schedule, load_module(made.main.code, {made.entry}).front(), loaded[0], loaded[1]};
+    const bool windows = index >= 16 && double_backward_of(index).edges.windows;
+    const std::vector<Kernel> loaded = windows ? load_module(made.sums.code, {"sum_windows", "sum_parts"})
+                                               : load_module(made.sums.code, {"sum_by_sender", "sum_parts"});
+    Kernel main = load_module(made.main.code, {made.entry}).front();
+    auto* const result = new Variant{made.schedule, std::move(main), {}, loaded[1], {}};
+    if (windows) {
+      result->sum_windows = loaded[0];
+    } else {
+      result->sum_by_sender = loaded[0];
+    }
+    return result;
   });
 }
 
@@ -145,46 +156,68 @@ void TensorProductConv::backward(const ConvOperands& operands, const BackwardOut
   }
 }
 
+DoubleBackwardOutputs TensorProductConv::with_sums(DoubleBackwardOutputs wanted, const ConvOperands& operands) const {
+  // With fewer edges a node the windows have more bytes to clear and to read than the rows of the edges.
+  constexpr int64_t kEdgesOfANode = 2 * kWindows;
+  const bool enough = options_.integers > 0 || operands.edges >= kEdgesOfANode * operands.nodes;
+  wanted.edges.windows = sums_in_windows(wanted.edges, scalar_, options_) && enough && operands.edges > 0;
+  return wanted;
+}
+
 int64_t TensorProductConv::double_backward_workspace(const ConvOperands& operands, int64_t out_rows,
-                                                     const DoubleBackwardOutputs& wanted) const {
+                                                     const DoubleBackwardOutputs& outputs) const {
+  const DoubleBackwardOutputs wanted = with_sums(outputs, operands);
   const Schedule& schedule = variant(index_of(wanted), 0).schedule;
   const int64_t parts = receiver_splits(schedule, limits_, operands.graph_rows, operands.edges),
                 number = scalar_bytes(scalar_);
   int64_t bytes = wanted.grad_out && parts > 1 ? aligned(parts * out_rows * problem_->out.dim() * number) : 0;
-  if (wanted.edges.x && wanted.edges.deterministic) {
+  if (wanted.edges.windows) {
+    bytes += window_bytes(operands.nodes, problem_->in1.dim());
+  } else if (wanted.edges.x && wanted.edges.deterministic) {
     bytes += operands.edges * max_input_parts(*problem_, schedule) * problem_->in1.dim() * number;
   }
   return bytes;
 }
 
 void TensorProductConv::double_backward(const ConvOperands& operands, int64_t out_rows,
-                                        const DoubleBackwardOutputs& wanted, const Incoming& incoming,
+                                        const DoubleBackwardOutputs& outputs, const Incoming& incoming,
                                         const Results& results, void* workspace, Stream stream) const {
-  const bool by_sender = wanted.edges.x && wanted.edges.deterministic;
-  require(!by_sender || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
+  const DoubleBackwardOutputs wanted = with_sums(outputs, operands);
+  const bool in_order = wanted.edges.x && wanted.edges.deterministic, windows = wanted.edges.windows;
+  require(!in_order || (operands.col_ptr && (operands.col_edge || operands.edges == 0)),
           "cuda convolution: a deterministic double backward needs the graph's transpose (col_ptr, col_edge)");
   const Variant& kernels = variant(index_of(wanted), 0);
   const int64_t parts = receiver_splits(kernels.schedule, limits_, operands.graph_rows, operands.edges),
                 number = scalar_bytes(scalar_);
-  if (wanted.edges.x && !by_sender) {
+  if (wanted.edges.x && !in_order) {
     zero_async(results.x, static_cast<size_t>(operands.nodes * problem_->in1.dim() * number), stream);
   }
   const bool split = wanted.grad_out && parts > 1;
   char* rows = static_cast<char*>(workspace);
   if (split) rows += aligned(parts * out_rows * problem_->out.dim() * number);
-  ConvArguments arguments{Pass::double_backward, operands};
+  ConvArguments arguments{Pass::double_backward, operands, windows};
+  if (windows) {
+    const int64_t bytes = window_bytes(operands.nodes, problem_->in1.dim());
+    zero_async(rows, static_cast<size_t>(bytes), stream);
+    arguments.bad = rows + bytes - int64_t{operands.nodes} * static_cast<int64_t>(sizeof(int32_t));
+  }
   arguments.out_rows = static_cast<int32_t>(out_rows);
   arguments.grad_out = incoming.grad_out;
   arguments.from_x = incoming.x;
   arguments.from_harmonics = incoming.harmonics;
   arguments.from_weights = incoming.weights;
   arguments.out = split ? workspace : results.grad_out;
-  arguments.grad_x = by_sender ? rows : results.x;
+  arguments.grad_x = in_order ? rows : results.x;
   arguments.grad_harmonics = results.harmonics;
   arguments.grad_weights = results.weights;
   launch_units(kernels, out_rows, parts, arguments, stream);
   if (split) sum_parts(kernels, workspace, parts, out_rows, results.grad_out, stream);
-  if (by_sender) sum_by_sender(kernels, operands, rows, results.x, stream);
+  if (windows) {
+    kernels.sum_windows.launch(operands.nodes, 1, kReductionThreads, stream,
+                               {rows, arguments.bad, operands.col_ptr, results.x});
+  } else if (in_order) {
+    sum_by_sender(kernels, operands, rows, results.x, stream);
+  }
 }
 
 }  // namespace clebsch::cuda

@@ -11,6 +11,7 @@
 #include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_source.h"
 #include "cuda/emit/reductions.h"
+#include "cuda/emit/window_sums.h"
 #include "cuda/runtime/cubin_cache.h"
 #include "cuda/runtime/kept.h"
 
@@ -32,11 +33,14 @@ std::vector<ConvPart> conv_parts(const std::shared_ptr<const Problem>& problem);
 /// with uvw paths, and for those so large that the compiler would take minutes (shorter ones are compiled in seconds).
 bool fuses_double_backward(const Problem& problem, Scalar scalar);
 
+/// Whether dX of a double backward pass may be sums of integers (BackwardOutputs::windows).
+bool sums_in_windows(const BackwardOutputs& outputs, Scalar scalar, const ScheduleOptions& options);
+
 /// What a pass of a part is launched from.
 struct CompiledConv {
   Schedule schedule;
   std::string entry;  ///< point of `main`
-  Cubin main, sums;   ///< `sums` holds sum_by_sender and sum_parts
+  Cubin main, sums;   ///< `sums` holds sum_by_sender or sum_windows, and sum_parts
 };
 CompiledConv compile_conv(const ConvPart& part, Scalar scalar, const ConvPass& pass, const DeviceLimits& limits,
                           const ScheduleOptions& options, const CubinCache& cache);
@@ -85,14 +89,17 @@ class TensorProductConv {
     ListedKernel<ConvArguments> main;
     ListedKernel<SumBySenderArguments> sum_by_sender;
     ListedKernel<SumPartsArguments> sum_parts;
+    ListedKernel<SumWindowsArguments> sum_windows;  ///< in place of sum_by_sender
   };
 
   TensorProductConv(std::shared_ptr<const Problem> problem, Scalar scalar, ScheduleOptions options);
   /// Index 0 is the forward pass, 1 .. 15 the backward pass with bits x, harmonics, weights, deterministic; from 16 on
-  /// the double backward pass, those bits and then grad_out, from_x, from_harmonics, from_weights.
+  /// the double backward pass, those bits and then grad_out, from_x, from_harmonics, from_weights, windows.
   const Variant& variant(int index, size_t part) const;
   /// The launches over which the units of a schedule are spread.
   void launch_units(const Variant& kernels, int64_t rows, int64_t splits, ConvArguments arguments, Stream stream) const;
+  /// The choice of sums of dX: integers in fp32 where receivers have many edges.
+  DoubleBackwardOutputs with_sums(DoubleBackwardOutputs wanted, const ConvOperands& operands) const;
   /// Rows (E, parts * in1.dim()) of a deterministic grad_x to their senders.
   void sum_by_sender(const Variant& kernels, const ConvOperands& operands, const void* rows, void* grad_x,
                      Stream stream) const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/emit/fetch_ahead.h"
+
 namespace clebsch::cuda {
 
 EmitContext::EmitContext(const Problem& p, const Schedule& s)
@@ -93,63 +95,33 @@ void write_operand_declarations(SourceWriter& w, const EmitContext& context, con
 void write_operand_loads(SourceWriter& w, const EmitContext& context, const UnitKind& kind, const std::string& edge,
                          const std::string& suffix) {
   w.line("{{");
-  w.line("const real* xs = x + static_cast<int64>(__shfl_sync(0xffffffffu, sender, {})) * {} + channel;", edge,
-         context.problem.in1.dim());
-  w.line("const real* ws = weights + (first + {}) * weight_stride + channel;", edge);
+  const bool twice = context.schedule.pass == Pass::double_backward && edge == "e";
+  w.line("const real* xs = x + static_cast<int64>({}) * {} + channel;",
+         twice ? "from" : fmt::format("__shfl_sync(0xffffffffu, sender, {})", edge), context.problem.in1.dim());
+  w.line("const real* ws = weights + {} + channel;",
+         twice ? "static_cast<int64>(first + e) * static_cast<int>(weight_stride)"
+               : fmt::format("(first + {}) * weight_stride", edge));
   for_each_operand(context, kind, [&](const std::string& name, const std::string& value) {
     w.line("{}{} = {};", name, suffix, value);
   });
   w.line("}}");
 }
 
-void write_tile_loop(SourceWriter& w, const EmitContext& context) {
+void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both) {
   const int rows = context.schedule.edges_per_tile;
   w.line("for (int first = begin; first < end; first += {}) {{", rows);
   w.line("const int count = min({}, end - first);", rows);
   w.line("const int sender = lane < count ? __ldg(senders + first + lane) : 0;");
   w.line("__syncwarp();");
-  w.text("fill_rows(rows, harmonics, first, count, lane);");
+  w.text(both && context.schedule.copies ? "fill_both(rows, from_rows, harmonics, from_harmonics, first, count, lane);"
+                                         : "fill_rows(rows, harmonics, first, count, lane);");
+  if (both && !context.schedule.copies) w.text("fill_rows(from_rows, from_harmonics, first, count, lane);");
   w.line("__syncwarp();");
+  if (context.schedule.pass == Pass::double_backward && context.schedule.ahead > 0) write_fetch_rows(w, context, both);
 }
-
-namespace {
-
-/// Fetches the weights of an edge further on into the L2 cache, whole rows at a time because memory is fastest in long
-/// runs. When the loads of that edge come, they wait for the cache only. Every warp of a launch fetches a share of the
-/// row's 128-byte lines.
-void write_fetch_ahead(SourceWriter& w, const EmitContext& context, const UnitKind& kind) {
-  const Schedule& schedule = context.schedule;
-  if (schedule.ahead == 0 || context.problem.weight_count == 0) return;
-  int64_t from = 0, to = context.problem.weight_count;
-  const bool alone = schedule.units_per_launch() == 1;
-  if (alone && schedule.launches > 1) {  // the columns of this unit, and what lies between
-    from = to;
-    to = 0;
-    for (const Tile& tile : kind.tiles) {
-      for (int path : tile.paths) {
-        const Path& p = context.problem.paths[path];
-        if (!p.weighted) continue;
-        from = std::min(from, p.weight_offset);
-        to = std::max(to, p.weight_offset + p.weight_count);
-      }
-    }
-    if (from >= to) return;
-  }
-  const int64_t bytes = (to - from) * scalar_bytes(schedule.scalar);
-  w.line("if (first + e + {} < end) {{", schedule.ahead);
-  w.line("const char* line = reinterpret_cast<const char*>(weights + (first + e + {}) * weight_stride + {});",
-         schedule.ahead, from);
-  w.line("for (int i = 128 * ({}lane); i < {}; i += {}) {{", alone ? "" : "32 * unit + ", bytes,
-         4096 * schedule.units_per_launch());
-  w.line("asm volatile(\"prefetch.global.L2 [%0];\" ::\"l\"(line + i));");
-  w.line("}}");
-  w.line("}}");
-}
-
-}  // namespace
 
 void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
-  if (schedule.stages == 0) return;
+  if (schedule.stages == 0 && !schedule.copies) return;
   const int bytes = scalar_bytes(schedule.scalar);
   w.text(
       "// Copies that arrive in shared memory later, past the registers. Of W, which nobody reads twice, no cache "
@@ -170,6 +142,7 @@ void write_ring_functions(SourceWriter& w, const Schedule& schedule) {
   w.text("__device__ __forceinline__ void end_group() {");
   w.text("asm volatile(\"cp.async.commit_group;\" ::: \"memory\");");
   w.text("}");
+  if (schedule.stages == 0) return w.blank();
   w.text("// Until all groups but those of the edges ahead have arrived.");
   w.text("__device__ __forceinline__ void await_group() {");
   w.line("asm volatile(\"cp.async.wait_group {};\" ::: \"memory\");", schedule.stages - 1);
@@ -245,7 +218,11 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
   }
   w.text("#pragma unroll 1");
   w.line("for (int e = 0; e < count; ++e) {{");
+  // Before the loads, which it would hold in their places. It keeps the compiler from reading stored gradients before
+  // the loop, too.
+  if (context.schedule.lanes || context.schedule.stored) w.text("__syncwarp();  // all have read the sums before");
   write_fetch_ahead(w, context, kind);
+  if (context.schedule.pass == Pass::double_backward) w.text("const int from = __shfl_sync(0xffffffffu, sender, e);");
   if (context.schedule.stages > 0) {
     write_ring_slot(w, context);
   } else if (prefetch) {
@@ -257,7 +234,7 @@ void write_edge_loop(SourceWriter& w, const EmitContext& context, const UnitKind
     write_operand_declarations(w, context, kind, "");
     write_operand_loads(w, context, kind, "e", "");
   }
-  operands.read(w, kind.first_component, kind.last_component);
+  if (context.schedule.pass != Pass::double_backward) operands.read(w, kind.first_component, kind.last_component);
 }
 
 void write_untouched(SourceWriter& w, const EmitContext& context, const std::string& thread) {
@@ -312,7 +289,13 @@ void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string
     w.line("unit_0({}, {});", arguments, 32 * schedule.units[0].first_slice);
     return;
   }
-  // Alike units share one call, so that their code is there once.
+  // Alike units share one call, so that their code is there once. Where the units of each launch are alike, the launch
+  // decides: the compiler knows then that no warps part.
+  const size_t of_launch = static_cast<size_t>(schedule.units_per_launch());
+  bool alike = true;
+  for (size_t u = 0; u < schedule.units.size(); ++u)
+    alike = alike && schedule.units[u].kind == schedule.units[u / of_launch * of_launch].kind;
+  const char* const which = alike && schedule.pass == Pass::double_backward ? "first_unit" : "first_unit + unit";
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) {
     std::vector<size_t> members;
     for (size_t u = 0; u < schedule.units.size(); ++u) {
@@ -320,7 +303,8 @@ void write_dispatch(SourceWriter& w, const Schedule& schedule, const std::string
     }
     std::string test, channel = std::to_string(32 * schedule.units[members.back()].first_slice);
     for (size_t m = 0; m < members.size(); ++m) {
-      test += fmt::format("{}first_unit + unit == {}", m ? " || " : "", members[m]);
+      if (std::string(which) == "first_unit" && members[m] % of_launch != 0) continue;
+      test += fmt::format("{}{} == {}", m ? " || " : "", which, members[m]);
     }
     for (size_t m = members.size() - 1; m-- > 0;) {
       channel = fmt::format("first_unit + unit == {} ? {} : {}", members[m],

@@ -25,6 +25,7 @@ struct EmitContext {
   int64_t channels(const Tile& tile) const;
   /// Whether the kernel reads x and W at all (derivatives by one alone do not read it).
   bool uses_x = true, uses_w = true;
+  bool from_w = false;  ///< double backward pass: whether anything arrives for the gradient of W
   std::string number(double value) const { return literal(value, schedule.scalar); }
 };
 
@@ -53,7 +54,8 @@ void write_ring_start(SourceWriter& w, const EmitContext& context, const UnitKin
 /// all of them at once, for which registers would not last.
 void write_ring_operands(SourceWriter& w, const EmitContext& context, const UnitKind& kind, int of_tile);
 /// The loop over tiles of edges up to where rows and senders are at hand; opens one brace.
-void write_tile_loop(SourceWriter& w, const EmitContext& context);
+/// `both`: with the harmonics' incoming gradients, in from_rows.
+void write_tile_loop(SourceWriter& w, const EmitContext& context, bool both = false);
 /// "const bool on2 = channel + 64 < 80;" for the ragged tiles.
 void write_masks(SourceWriter& w, const EmitContext& context, const UnitKind& kind);
 /// "on2 ? value : 0" where the tile is ragged, else the value.

@@ -1,11 +1,14 @@
 #include "cuda/emit/incoming_gradient.h"
 
+#include <algorithm>
 #include <set>
 
 namespace clebsch::cuda {
 
 void IncomingGradient::load_gradient(const UnitKind& kind, int t, const std::string& factor) {
   const Tile& tile = kind.tiles[t];
+  const bool stored = context_.schedule.stored;
+  const GradientPlaces places = stored ? gradient_places(problem_, kind) : GradientPlaces{};
   std::set<int> done;
   for (int p : tile.paths) {
     const int out = problem_.paths[p].out;
@@ -17,8 +20,20 @@ void IncomingGradient::load_gradient(const UnitKind& kind, int t, const std::str
           fmt::format("__ldg(grad_out + channel + {})", layout.offset + k * layout.stride + 32 * tile.slice);
       if (!factor.empty()) value = factor + " * " + value;
       if (scale != 1.0) value = fmt::format("{} * {}", context_.number(scale), value);
-      w_.line("real {} = {};", g(t, p, k), masked(context_, kind, t, value));
+      w_.line("{} = {};", stored ? fmt::format("held[{}]", places.first.at({t, out}) + k) : "real " + g(t, p, k),
+              masked(context_, kind, t, value));
     }
+  }
+}
+
+void IncomingGradient::read_gradient(const UnitKind& kind, int t, int p) {
+  static const char* const names[] = {"x", "y", "z", "w"};
+  const int out = problem_.paths[p].out, first = gradient_places(problem_, kind).first.at({t, out});
+  const int last = first + problem_.out[out].ir.dim();
+  for (int word = first / 4; 4 * word < last; ++word) {
+    w_.line("const vector16 h{0} = reinterpret_cast<const vector16*>(held)[{0}];", word);
+    for (int k = std::max(first, 4 * word); k < std::min(last, 4 * word + 4); ++k)
+      w_.line("const real {} = h{}.{};", g(t, p, k - first), word, names[k % 4]);
   }
 }
 

@@ -16,7 +16,10 @@ class IncomingGradient {
   std::string x(int t, int path, int i) const { return input_name(t, problem_.paths[path].in1, i); }
 
   /// Reads g of the tile's outputs, scaled, before the loop over edges; times the variable `factor` if one is named.
+  /// With Schedule::stored it goes to shared memory: behind `held`, of this lane.
   void load_gradient(const UnitKind& kind, int t, const std::string& factor = "");
+  /// With Schedule::stored: reads g of path p's output, in a scope of the path's own.
+  void read_gradient(const UnitKind& kind, int t, int p);
   /// Keeps the compiler from computing the sums G before the loop over edges, where they are the same for every edge:
   /// it would run out of registers and spill. An empty statement that claims to change g holds them inside the loop.
   void keep_in_loop(const UnitKind& kind);

@@ -30,17 +30,22 @@ std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& val
 
 std::string write_shared_lane_sums(SourceWriter& w, const std::vector<std::string>& values, const std::string& place) {
   const int n = static_cast<int>(values.size()), row = lane_sums_row(n);
-  // Each lane sums one column of its part of the rows: two parts of 16, whose banks differ by 16, or all 32.
-  const int parts = n <= 16 ? 2 : 1, rows = 32 / parts;
   w.text("__syncwarp();  // all have read the sums before");
   w.text("{");
   w.line("vector16* own = reinterpret_cast<vector16*>({} + lane * {}{});", place, row,
-         parts == 2 ? " + (lane & 16)" : "");
+         lane_sums_parts(n) == 2 ? " + (lane & 16)" : "");
   for (int i = 0; i < n; i += 4) {
     const auto value = [&](int k) { return i + k < n ? values[static_cast<size_t>(i + k)] : std::string("0"); };
     w.line("own[{}] = {{{}, {}, {}, {}}};", i / 4, value(0), value(1), value(2), value(3));
   }
   w.text("}");
+  write_column_sum(w, n, place, values[0]);
+  return values[0];
+}
+
+void write_column_sum(SourceWriter& w, int values, const std::string& place, const std::string& sum) {
+  // Each lane sums one column of its part of the rows: two parts of 16, whose banks differ by 16, or all 32.
+  const int row = lane_sums_row(values), parts = lane_sums_parts(values), rows = 32 / parts;
   w.text("__syncwarp();");
   w.text("{");
   if (parts == 2) {
@@ -52,10 +57,9 @@ std::string write_shared_lane_sums(SourceWriter& w, const std::vector<std::strin
   for (int i = 0; i < rows; ++i) {
     w.line("{}part{} {}= column[{}];", i < kChains ? "real " : "", i % kChains, i < kChains ? "" : "+", i * row);
   }
-  w.line("{} = (part0 + part1) + (part2 + part3);", values[0]);
+  w.line("{} = (part0 + part1) + (part2 + part3);", sum);
   w.text("}");
-  if (parts == 2) w.line("{0} += __shfl_xor_sync(0xffffffffu, {0}, 16);", values[0]);
-  return values[0];
+  if (parts == 2) w.line("{0} += __shfl_xor_sync(0xffffffffu, {0}, 16);", sum);
 }
 
 }  // namespace clebsch::cuda

@@ -17,4 +17,11 @@ std::string write_lane_sums(SourceWriter& w, const std::vector<std::string>& val
 /// this warp's own, aligned to 16 bytes: 16 values take 37 instructions instead of 62. Uses lane and vector16.
 std::string write_shared_lane_sums(SourceWriter& w, const std::vector<std::string>& values, const std::string& place);
 
+/// The second half of it, behind a barrier of its own: `sum` (declared) = on lane k column k of what the lanes have
+/// stored, each as vectors from place + lane * lane_sums_row(values) on, 16 numbers further for the upper lanes where
+/// lane_sums_parts is 2.
+void write_column_sum(SourceWriter& w, int values, const std::string& place, const std::string& sum);
+/// Parts of the lanes whose columns are summed by lanes of their own: 16 values need half of the lanes alone.
+constexpr int lane_sums_parts(int values) { return values <= 16 ? 2 : 1; }
+
 }  // namespace clebsch::cuda

@@ -2,6 +2,7 @@
 
 #include "core/math/irreps.h"
 #include "cuda/emit/source_writer.h"
+#include "cuda/emit/window_sums.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -78,9 +79,14 @@ void write_row_sums(SourceWriter& w, const Problem& problem, const Schedule& sch
 
 }  // namespace
 
-std::string reductions_source(const Problem& problem, const Schedule& schedule) {
+std::string reductions_source(const Problem& problem, const Schedule& schedule, bool windows) {
   SourceWriter w;
   const int pack = write_parts(w, problem, schedule);
+  if (windows) {
+    write_sum_windows(w, problem.in1.dim(), max_input_parts(problem, schedule));
+    write_sum_parts(w, schedule.adds);
+    return w.str();
+  }
   w.text("extern \"C\" __global__ void sum_by_sender(" + parameters<SumBySenderArguments>() + ") {");
   w.text("const int node = blockIdx.x;\nconst int begin = col_ptr[node], end = col_ptr[node + 1];");
   write_row_sums(w, problem, schedule, pack, schedule.adds ? "Pack sum = *target;" : "Pack sum = {};", "",

@@ -63,8 +63,9 @@ struct SumPartsArguments {
 /// Threads a block of all.
 constexpr int kReductionThreads = 128;
 
-/// sum_by_sender and sum_parts, beside a convolution's kernel of this schedule.
-std::string reductions_source(const Problem& problem, const Schedule& schedule);
+/// sum_by_sender and sum_parts, beside a convolution's kernel of this schedule; with sums in windows (window_sums.h)
+/// sum_windows instead of sum_by_sender.
+std::string reductions_source(const Problem& problem, const Schedule& schedule, bool windows = false);
 /// sum_slab and sum_parts, beside an interaction's.
 std::string interaction_sums_source(const Problem& problem, const Schedule& schedule);
 

@@ -6,6 +6,7 @@
 
 #include "core/errors.h"
 #include "cuda/plan/unit_packing.h"
+#include "cuda/plan/wide_units.h"
 
 namespace clebsch::cuda {
 namespace {
@@ -27,6 +28,9 @@ constexpr int kHoistBudget = 128;
 /// The registers that a first attempt at the double backward pass allows. The estimate counts all harmonics and their
 /// incoming gradients as kept, and often finds no room where the compiler does.
 constexpr int kOptimisticRegisters = 128;
+
+/// Bytes of W and of what arrives for its gradient that the receivers at hand may have fetched into the L2 cache.
+constexpr int64_t kMostFetched = 12 << 20;
 
 void check(const Problem& problem) {
   require(!problem.paths.empty(), "cuda convolution: expected at least one path");
@@ -55,7 +59,8 @@ void plan_ring(const DeviceLimits& limits, const ScheduleOptions& options, int b
   require(options.stages < 2 || (options.stages & (options.stages - 1)) == 0,
           "cuda convolution: expected a power of two of stages, got {}", options.stages);
   const int stages = options.stages >= 0 ? options.stages : default_stages(schedule, blocks);
-  if (has_table(schedule.pass) || limits.arch < 80 || stages < 2) return;
+  // In the double backward pass a ring lost to what it does instead (docs/notebook/convolution_gpu.md).
+  if (has_table(schedule.pass) || schedule.pass == Pass::double_backward || limits.arch < 80 || stages < 2) return;
   schedule.stages = stages;
   const auto fits = [&] {
     return shared() <= limits.shared_per_block && blocks * (shared() + 1024) <= limits.shared_per_multiprocessor;
@@ -107,33 +112,13 @@ int max_input_parts(const Problem& problem, const Schedule& schedule) {
   return most;
 }
 
-int operand_lines(const Problem& problem, const Schedule& schedule) {
-  int most = 0;
-  for (const UnitKind& kind : schedule.kinds) {
-    int lines = 0;
-    for (const Tile& tile : kind.tiles) {
-      for (int block : tile_inputs(problem, tile)) lines += problem.in1[block].ir.dim();
-      for (int p : tile.paths) lines += problem.paths[p].weighted;
-    }
-    most = std::max(most, lines);
-  }
-  return most;
-}
-
-int ring_numbers(const Problem& problem, const Schedule& schedule) {
-  return 32 * schedule.stages * operand_lines(problem, schedule);
-}
-
-int harmonics_row(const Problem& problem, Scalar scalar) {
-  const int vector = 16 / scalar_bytes(scalar);
-  return (static_cast<int>(problem.in2.dim()) + vector - 1) / vector * vector;
-}
-
 std::string Schedule::str() const {
   std::string text = fmt::format(
       "{} warps a receiver ({} kinds) in {} launches, {} receivers a block, {} harmonics rows a tile, {}prefetch{}{}",
       units.size(), kinds.size(), launches, receivers_per_block, edges_per_tile, prefetch ? "" : "no ",
-      stages > 0 ? fmt::format(", a ring of {} edges", stages) : "",
+      stages > 0 ? fmt::format(", a ring of {} edges", stages)
+      : stored   ? ", stored gradients"
+                 : "",
       spline   ? ", splines"
       : horner ? ", pieces"
                : "");
@@ -192,8 +177,14 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   schedule.spline = has_table(pass) && options.spline > 0;
   const int horner = options.horner >= 0 ? options.horner : scalar == Scalar::f32 ? 1 : 0;
   schedule.horner = has_table(pass) && !schedule.spline && horner >= (is_forward(pass) ? 2 : 1);
-  schedule.lanes = pass == Pass::table_backward && scalar == Scalar::f32 && options.lanes != 0;
+  schedule.lanes = (pass == Pass::table_backward || twice) && scalar == Scalar::f32 && options.lanes != 0;
+  const int wide = wide_units(problem, pass, scalar, options, best.units);
+  if (wide > 0) {
+    schedule.stored = true;
+    launches = wide;
+  }
   name_kinds(schedule, std::move(best.units));
+  if (wide > 0) sort_by_kind(schedule);
   schedule.prefetch = options.prefetch >= 0 ? options.prefetch != 0 : pass == Pass::table_forward;
   int code = 0, registers = 0;
   for (UnitKind& kind : schedule.kinds) {
@@ -201,7 +192,7 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     if (kind.hoisted) {
       kind.hoisted = estimate_registers(problem, kind, pass, scalar, schedule.prefetch) <= kHoistBudget;
     }
-    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch);
+    kind.registers = estimate_registers(problem, kind, pass, scalar, schedule.prefetch, schedule.stored);
     kind.cost += overhead(kind, pass);
     code += kind.cost;
     registers = std::max(registers, kind.registers);
@@ -212,41 +203,67 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     schedule.launches = std::max(launches, table_launches(schedule, limits, registers, most_code));
   } else {
     // Measured: 7net's double backward with 3500 instructions a launch takes twice the time of the composition.
-    const bool apart = code > most_code * launches && (launches == 1 || twice);
+    const bool apart = wide == 0 && code > most_code * launches && (launches == 1 || twice);
     schedule.launches = apart ? static_cast<int>(schedule.units.size()) : launches;
   }
   const int units = schedule.units_per_launch();
   schedule.receivers_per_block =
       options.receivers_per_block > 0 ? options.receivers_per_block : receivers_for(units, pass);
   // Weights are fetched ahead only where that was measured to gain. Short rows gain nothing. Units in launches of their
-  // own would fetch what only other launches use. The double backward pass needs the registers.
+  // own would fetch what only other launches use. Of the double backward pass see below.
   const int64_t row_bytes = problem.weight_count * scalar_bytes(scalar);
   const bool fetch = !has_table(pass) && !twice && schedule.launches == 1 && row_bytes >= 3072;
-  schedule.ahead = options.ahead >= 0 ? options.ahead : fetch ? 4 : 0;
+  schedule.ahead = std::min(options.ahead >= 0 ? options.ahead : fetch ? 4 : 0, 32);
   // Shared memory: harmonics of a tile of edges a warp (twice for the double backward pass, whose second row is their
   // incoming gradient) and, backward, two buffers of their gradients a unit.
-  const int row = harmonics_row(problem, scalar), columns = static_cast<int>(problem.in2.dim());
+  const int columns = static_cast<int>(problem.in2.dim());
   schedule.edges_per_tile = options.tile > 0 ? std::min(options.tile, 32) : is_forward(pass) ? 32 : 16;
   if (has_table(pass)) plan_chunks(problem, limits, schedule);
   auto shared = [&] {
     if (has_table(pass)) return table_shared_bytes(problem, schedule);
-    const int rows = pass == Pass::double_backward ? 2 : 1;
-    const int numbers = rows * row + (!is_forward(pass) && units > 1 ? 2 * columns : 0);
-    return schedule.warps() * (schedule.edges_per_tile * numbers + ring_numbers(problem, schedule)) *
-           scalar_bytes(scalar);
+    const int parts = pass == Pass::backward && units > 1 ? 2 * columns * schedule.edges_per_tile : 0;
+    return schedule.warps() * (warp_memory(problem, schedule).numbers + parts) * scalar_bytes(scalar);
   };
-  while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > limits.shared_per_block / 2)
-    schedule.edges_per_tile /= 2;
+  const auto shorten = [&](int most) {
+    while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
+  };
+  const int first_tile = schedule.edges_per_tile;
+  const bool more = twice && (schedule.lanes || schedule.stored);
+  shorten(more ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
+  if (twice && schedule.lanes && shared() > limits.shared_per_block) {
+    schedule.lanes = false;
+    schedule.edges_per_tile = first_tile;
+    shorten(limits.shared_per_block / 2);
+  }
   require(shared() <= limits.shared_per_block,
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
           limits.shared_per_block);
   if (pass == Pass::double_backward) registers = std::min(registers, kOptimisticRegisters);
-  const int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  int by_registers = limits.registers_per_multiprocessor / (registers * schedule.threads());
+  // Each quarter of a multiprocessor has its own registers: one block of one warp more than a multiple of four would
+  // take registers from all.
+  if (twice && schedule.warps() == 1) by_registers = std::max(4, by_registers / 4 * 4);
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
+  if (twice) schedule.nearby = limits.multiprocessors;
+  schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
+  const bool scarce = 4 * by_shared < 3 * std::min(by_registers, by_warps);
+  if (twice && scarce && ((schedule.stored && options.stored < 0) || (schedule.lanes && options.lanes < 0))) {
+    // Too little shared memory, as on compute capability 8.6 or 12.
+    ScheduleOptions without = options;
+    (schedule.stored && options.stored < 0 ? without.stored : without.lanes) = 0;
+    return make_schedule(problem, pass, scalar, limits, without);
+  }
   schedule.min_blocks =
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
+  if (twice && options.ahead < 0) {
+    // Each warp fetches its own lines. What all receivers at hand have fetched and not yet read should be a small part
+    // of the L2 cache.
+    const int64_t edge = 2 * row_bytes / schedule.launches,
+                  receivers = int64_t{limits.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block;
+    schedule.ahead = kMostFetched >= 4 * edge * receivers ? 4 : 2;
+  }
   return schedule;
 }
 

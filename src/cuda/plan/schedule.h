@@ -7,7 +7,9 @@
 // block holds the units of one or a few receivers. Tiles are packed into units by multiply-adds, so that
 // 128x0e+64x1o+32x2e keeps all warps equally busy. A unit that would need too many registers is cut by paths. What one
 // block cannot hold is spread over several launches of the same kernel, one after the other.
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/problem/problem.h"
@@ -33,21 +35,27 @@ struct ScheduleOptions {
   int hoist = -1;  ///< 0: coupled gradients are computed for each edge even where registers would hold them
   int registers = 0;  ///< registers a thread (estimate) beyond which a unit is cut by paths, at most
   int spline = -1;    ///< 1: with a table, its functions as B-splines (core/radial/radial_spline.h)
-  int integers = -1;  ///< 0: with a table in fp32, dX in a fixed order by slabs, not by sums of integers
+  /// In fp32, dX in a fixed order: 0 by slabs, not by sums of integers; 1, of a double backward pass always by integers
+  /// (cuda/emit/window_sums.h), even where receivers have few edges.
+  int integers = -1;
   /// With a table's pieces: 1 (in fp32 unless told otherwise), backward their own coefficients by Horner's scheme; 2,
   /// forward too; 0, neither.
   int horner = -1;
-  int lanes = -1;       ///< 0: with a table in fp32, backward sums over lanes by shuffles, not through shared memory
+  /// 0: with a table and in the double backward pass, in fp32, sums over lanes by shuffles, not through shared memory.
+  int lanes = -1;
   int projection = -1;  ///< 0: no interaction is projected (cuda/interaction/projection.h); not part of a plan
   /// 0: no backward pass by sender (InteractionOutputs::turned); 1: of any problem, for any number of nodes; else where
   /// there is no more of dE/d out to read than of dX to add, and nodes enough
   int turned = -1;
+  int sender = -1;  ///< 0: see Schedule::keeps_sender
+  int stored = -1;  ///< 0: no Schedule::stored; 1: always, of a double backward pass in fp32
+  int copies = -1;  ///< 0: harmonics of a double backward pass come through registers (Schedule::copies)
   int stages = -1;  ///< edges in a ring of shared memory through which x and W come; 0: loaded into registers
 };
 
 /// Choices from an environment variable, "units=4,receivers=1,blocks=3,prefetch=1,tile=8,ahead=4,code=1400,hoist=0,
-/// registers=120,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1" (for tuning); throws Error for a
-/// name it does not know.
+/// registers=120,stored=0,copies=0,sender=0,stages=2,spline=1,integers=1,horner=1,lanes=1,projection=1,turned=1"
+/// (for tuning); throws Error for a name it does not know.
 ScheduleOptions schedule_options(const char* variable);
 
 /// 32 channels of some paths. `slice` counts 32 channels from the first slice of the unit.
@@ -84,11 +92,17 @@ struct Schedule {
   bool prefetch = false;
   int ahead = 0;   ///< see ScheduleOptions
   int stages = 0;  ///< slots of the ring, a power of two; the copies of an edge begin stages - 1 edges before its use
-  bool adds = false;    ///< results are added to those of another kernel (uvw paths beside uvu ones)
-  bool spline = false;  ///< see ScheduleOptions
-  bool horner = false;  ///< with a table: its pieces' own six coefficients, not the knots at their ends
-  bool lanes = false;   ///< see ScheduleOptions
-  int chunk = 0;        ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
+  bool copies = false;  ///< harmonics of the double backward pass come by copies past the registers (fill_both)
+  /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
+  /// has room for all paths of an input block, so that dX leaves it once.
+  bool stored = false;
+  int nearby = 0;             ///< multiprocessors that get runs of receivers each (write_receiver), 0: no runs
+  bool keeps_sender = false;  ///< sums in windows: an edge's sender comes from a register, not again from memory
+  bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
+  bool spline = false;        ///< see ScheduleOptions
+  bool horner = false;        ///< with a table: its pieces' own six coefficients, not the knots at their ends
+  bool lanes = false;         ///< see ScheduleOptions; sums over lanes go through shared memory
+  int chunk = 0;              ///< with a table: edges of a receiver that are sorted and kept in shared memory at a time
   int units_per_launch() const { return static_cast<int>(units.size()) / launches; }
   int warps() const { return units_per_launch() * receivers_per_block; }
   int threads() const { return 32 * warps(); }
@@ -138,6 +152,23 @@ ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limit
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);
+/// Where the numbers of a warp lie in its part of the static shared memory of a convolution: the harmonics of a tile of
+/// edges, then a ring of the first-order passes. Of the double backward pass, whose addresses all follow from the one
+/// of its first row: what arrives for the harmonics' gradients, with several units a launch two buffers of this unit's
+/// part of these gradients, with Schedule::lanes the memory for sums over lanes, and with Schedule::stored the incoming
+/// gradients of the output, of one lane after the other.
+struct WarpMemory {
+  int from_rows = 0, parts = 0, lanes = 0, gradients = 0;
+  int numbers = 0;  ///< of all
+};
+WarpMemory warp_memory(const Problem& problem, const Schedule& schedule);
+/// With Schedule::stored: the first number of an output's components among those of a lane. They begin where no more
+/// 16-byte words hold them than must, and `numbers`, all of them, is an odd number of such words.
+struct GradientPlaces {
+  std::map<std::pair<int, int>, int> first;  ///< by tile and output block
+  int numbers = 0;
+};
+GradientPlaces gradient_places(const Problem& problem, const UnitKind& kind);
 /// Numbers of a harmonics row in shared memory: in2.dim() rounded up to whole 16-byte words.
 int harmonics_row(const Problem& problem, Scalar scalar);
 /// Input blocks that the paths of a tile read, ascending.

@@ -59,8 +59,8 @@ void find_components(const Problem& problem, UnitKind& kind) {
 }
 
 /// Cuts the paths of every input block into tiles of at most `cap` cost and registers within the budget.
-std::vector<Piece> cut(const Problem& problem, const std::vector<PathAtom>& atoms, Pass pass, Scalar scalar, int cap,
-                       int budget) {
+std::vector<Piece> cut(const Problem& problem, const std::vector<PathAtom>& atoms, Pass pass, Scalar scalar,
+                       bool stored, int cap, int budget) {
   std::vector<Piece> pieces;
   for (size_t block = 0; block < problem.in1.size(); ++block) {
     std::vector<const PathAtom*> members;
@@ -83,7 +83,7 @@ std::vector<Piece> cut(const Problem& problem, const std::vector<PathAtom>& atom
         trial.tiles[0].paths.insert(trial.tiles[0].paths.end(), atom->paths.begin(), atom->paths.end());
         find_components(problem, trial);
         trial.hoisted = false;
-        fresh = estimate_registers(problem, trial, pass, scalar, false) > budget;
+        fresh = estimate_registers(problem, trial, pass, scalar, false, stored) > budget;
       }
       if (fresh) tiles.emplace_back();
       Piece& piece = tiles.back();
@@ -155,7 +155,8 @@ int register_budget(int units, Scalar scalar, int most) {
   return most > 0 ? std::min(most, budget) : budget;
 }
 
-int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch) {
+int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch,
+                       bool stored) {
   int sums = 0, inputs = 0, weights = 0, temporaries = 0;
   std::map<std::pair<int, int>, int> by_input;  // temporaries of a slice of an input block
   for (const Tile& tile : kind.tiles) {
@@ -184,7 +185,7 @@ int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, 
   if (pass == Pass::double_backward) {
     // The compiler keeps only some of the harmonics, their gradients and what arrives for them in registers, and reads
     // the others again from shared memory; it interleaves the arithmetic of different inputs.
-    numbers += sums + inputs + weights - temporaries;
+    numbers += (stored ? 0 : sums) + inputs + weights - temporaries;
     for (const auto& item : by_input) numbers += 2 * item.second;
   }
   return numbers * scalar_bytes(scalar) / 4 + 20;
@@ -196,6 +197,8 @@ int overhead(const UnitKind& kind, Pass pass) {
 }
 
 int receivers_for(int units, Pass pass) {
+  // A block of one warp: the compiler then knows that all of the receiver's numbers are the same for every thread.
+  if (units == 1 && pass == Pass::double_backward) return 1;
   if (units == 3) return has_table(pass) ? 1 : 4;
   return units >= 4 ? 1 : 4 / units;
 }
@@ -215,9 +218,9 @@ void name_kinds(Schedule& schedule, std::vector<UnitKind> units) {
 }
 
 double score(const Problem& problem, const UnitPacking& packing, Pass pass, Scalar scalar, int receivers) {
-  // A multiprocessor's four schedulers get the warps of its blocks in turn, so four blocks of three warps load all of
-  // them alike.
-  if (packing.units.size() == 3) receivers = 4;
+  // A multiprocessor's four schedulers get the warps of its blocks in turn, so four blocks of three warps or of
+  // one load all of them alike.
+  if (packing.units.size() == 3 || packing.units.size() == 1) receivers = 4;
   double load[4] = {0, 0, 0, 0};
   int warp = 0, registers = 0;
   for (int r = 0; r < receivers; ++r) {
@@ -233,8 +236,8 @@ double score(const Problem& problem, const UnitPacking& packing, Pass pass, Scal
   return *std::max_element(load, load + 4) / receivers * pressure * variety;
 }
 
-UnitPacker::UnitPacker(const Problem& problem, Pass pass, Scalar scalar)
-    : problem_(problem), pass_(pass), scalar_(scalar), atoms_(make_atoms(problem, pass)) {
+UnitPacker::UnitPacker(const Problem& problem, Pass pass, Scalar scalar, bool stored)
+    : problem_(problem), pass_(pass), scalar_(scalar), stored_(stored), atoms_(make_atoms(problem, pass)) {
   for (const PathAtom& atom : atoms_) {
     total_ += atom.cost * static_cast<int>((problem.in1[block_of(problem, atom)].mul + 31) / 32);
   }
@@ -242,7 +245,29 @@ UnitPacker::UnitPacker(const Problem& problem, Pass pass, Scalar scalar)
 
 UnitPacking UnitPacker::pack(int units, int budget) const {
   const int cap = std::max(total_ / units, 1);
-  return pack_pieces(problem_, cut(problem_, atoms_, pass_, scalar_, cap, budget), pass_, scalar_, units, budget);
+  return pack_pieces(problem_, cut(problem_, atoms_, pass_, scalar_, stored_, cap, budget), pass_, scalar_, units,
+                     budget);
+}
+
+std::vector<UnitKind> UnitPacker::by_input(int budget, int most_code) const {
+  std::vector<UnitKind> units;
+  for (const Piece& piece : cut(problem_, atoms_, pass_, scalar_, stored_, most_code, budget)) {
+    UnitKind joined;
+    const auto found = std::find_if(units.begin(), units.end(), [&](const UnitKind& unit) {
+      if (unit.tiles.front().slice != piece.tile.slice || unit.cost + piece.cost > most_code) return false;
+      joined = unit;
+      joined.tiles.push_back(piece.tile);
+      find_components(problem_, joined);
+      joined.hoisted = false;
+      return estimate_registers(problem_, joined, pass_, scalar_, false, stored_) <= budget;
+    });
+    UnitKind& unit = found == units.end() ? units.emplace_back() : *found;
+    unit.tiles.push_back(piece.tile);
+    unit.cost += piece.cost;
+    find_components(problem_, unit);
+    unit.hoisted = false;
+  }
+  return units;
 }
 
 }  // namespace clebsch::cuda

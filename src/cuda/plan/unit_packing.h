@@ -23,14 +23,18 @@ struct UnitPacking {
 /// Packs one problem's paths for one pass; keeps a reference to the problem.
 class UnitPacker {
  public:
-  UnitPacker(const Problem& problem, Pass pass, Scalar scalar);
+  UnitPacker(const Problem& problem, Pass pass, Scalar scalar, bool stored = false);
   /// Into so many units of at most `budget` registers (estimate).
   UnitPacking pack(int units, int budget) const;
+  /// Into as few units as have at most so many registers (estimate) and instructions an edge, a slice each: all paths
+  /// of an input block where that is possible.
+  std::vector<UnitKind> by_input(int budget, int most_code) const;
 
  private:
   const Problem& problem_;
   Pass pass_;
   Scalar scalar_;
+  bool stored_;
   std::vector<PathAtom> atoms_;
   int total_ = 0;  ///< cost of all
 };
@@ -39,8 +43,9 @@ class UnitPacker {
 /// most `most` where that is above 0.
 int register_budget(int units, Scalar scalar, int most);
 
-/// Registers that a set of tiles needs, in 32-bit words.
-int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch);
+/// Registers that a set of tiles needs, in 32-bit words. `stored`: see Schedule.
+int estimate_registers(const Problem& problem, const UnitKind& kind, Pass pass, Scalar scalar, bool prefetch,
+                       bool stored = false);
 
 /// Instructions an edge that a unit spends beside its paths: loop, addresses, harmonics, and their gradient's sum
 /// over the lanes (four instructions a component).

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -76,12 +77,35 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
                                       ScheduleOptions options, int arch, const CubinCache& cache) {
   // A thread has as many registers as an instruction can name: a plan with fewer threads would not give it more.
   constexpr int kAllRegisters = 254, kFewestRegisters = 80;
+  // Of a plan with Schedule::stored: registers a unit is cut to, and what is done without, before one without.
+  struct StoredAttempt {
+    int registers, sender, copies, lanes, stored;
+  };
+  constexpr StoredAttempt kStoredAttempts[] = {{0, 0, -1, -1, -1},    {0, -1, 0, -1, -1},   {150, -1, -1, -1, -1},
+                                               {150, 0, -1, -1, -1},  {150, -1, 0, -1, -1}, {150, -1, -1, 0, -1},
+                                               {130, -1, -1, -1, -1}, {130, -1, -1, 0, -1}, {0, -1, -1, -1, 0}};
+  size_t stored_tried = 0;
+  const ScheduleOptions given = options;
+  const auto next_stored = [&] {
+    const StoredAttempt& attempt = kStoredAttempts[stored_tried++];
+    if (given.registers == 0) options.registers = attempt.registers;
+    if (given.copies < 0) options.copies = attempt.copies;
+    if (given.sender < 0) options.sender = attempt.sender;
+    if (given.lanes < 0) options.lanes = attempt.lanes;
+    options.stored = attempt.stored;
+  };
   CompiledKernel best{};
   int least = -1;
   std::set<std::string> tried;
   for (;;) {
     CompiledKernel kernel{make(options), {}};
-    if (!tried.insert(kernel.source.source).second) return best;  // a path alone cannot be cut
+    if (!tried.insert(kernel.source.source).second) {
+      if (!kernel.source.schedule.stored || stored_tried == std::size(kStoredAttempts)) {
+        return best;  // a path alone cannot be cut
+      }
+      next_stored();
+      continue;
+    }
     kernel.cubin = cached_compile(cache, kernel.source.source, kernel.source.name, arch);
     int spilled = 0, registers = 0;
     for (const KernelResources& entry : kernel.cubin.kernels) {
@@ -95,12 +119,19 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
     }
     if (spilled == 0) return best;
     const bool all = registers >= kAllRegisters;
-    if (options.stages < 0 && schedule.stages > 0) {
+    if (schedule.stored && stored_tried < std::size(kStoredAttempts)) {
+      next_stored();  // which of them fits is chance
+    } else if (options.stages < 0 && schedule.stages > 0) {
       options.stages = 0;
     } else if (schedule.lanes) {
       options.lanes = 0;
+    } else if (schedule.keeps_sender) {
+      options.sender = 0;
+    } else if (schedule.copies) {  // and the sender in a register again: which of the two spills is chance
+      options.copies = 0;
+      options.sender = -1;
     } else if (!all && schedule.min_blocks > 1) {
-      options.min_blocks = schedule.min_blocks - 1;
+      options.min_blocks = schedule.min_blocks - std::max(1, schedule.min_blocks / 4);
     } else if (!all && schedule.receivers_per_block > 1) {
       options.receivers_per_block = schedule.receivers_per_block / 2;
       options.min_blocks = 0;

@@ -267,6 +267,13 @@ T atomicMax(T* p, V value) {
   if (old < value) *p = value;
   return old;
 }
+
+template <typename T, typename V>
+T atomicOr(T* p, V value) {
+  const T old = *p;
+  *p = old | value;
+  return old;
+}
 /// Beyond 64 bits the nearest of their numbers, and the least for what is no number.
 inline long long __float2ll_rn(float x) {
   if (!(x < 9223372036854775808.0f)) return x == x ? INT64_MAX : INT64_MIN;

@@ -82,9 +82,9 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, Ope
   if (kind == Operand::tf32) {
     if (mode != 1) emulated_fail("an operand whose lines the emulator does not know", 0);
     const unsigned at = begin + x / 8 * down + x % 8 * 128 + k * 4;
-    unsigned number;
     const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
     check_product(place, 4);
+    unsigned number;
     std::memcpy(&number, place, 4);
     return of_tf32(number);
   }
@@ -97,8 +97,9 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, Ope
     at ^= (at >> 7 & 7u) << 4;  // parts of lines of 128 bytes are exchanged
   }
   unsigned short number;
-  check_product(shared_begin + at, 2);
-  std::memcpy(&number, shared_begin + at, 2);
+  const char* const place = shared_begin + at;
+  check_product(place, 2);
+  std::memcpy(&number, place, 2);
   return of_16bit(number, kind == Operand::bfloat);
 }
 

@@ -1,0 +1,36 @@
+#include "cuda/plan/wide_units.h"
+
+#include <algorithm>
+
+#include "cuda/plan/unit_packing.h"
+
+namespace clebsch::cuda {
+namespace {
+
+/// Registers (estimate) and instructions an edge of a unit of whole input blocks with Schedule::stored.
+constexpr int kWideRegisters = 168, kLongestUnit = 1500;
+
+}  // namespace
+
+void sort_by_kind(Schedule& schedule) {
+  std::stable_sort(schedule.units.begin(), schedule.units.end(),
+                   [](const Unit& a, const Unit& b) { return a.kind < b.kind; });
+}
+
+int wide_units(const Problem& problem, Pass pass, Scalar scalar, const ScheduleOptions& options,
+               std::vector<UnitKind>& units) {
+  if (pass != Pass::double_backward || scalar != Scalar::f32 || options.stored == 0 || options.units > 0) return 0;
+  const int budget = options.registers > 0 ? options.registers : kWideRegisters;
+  std::vector<UnitKind> wide =
+      UnitPacker(problem, pass, scalar, true).by_input(budget, options.code > 0 ? options.code : kLongestUnit);
+  Schedule trial;
+  name_kinds(trial, wide);
+  std::vector<int> members(trial.kinds.size(), 0);
+  for (const Unit& unit : trial.units) ++members[static_cast<size_t>(unit.kind)];
+  const auto [least, most] = std::minmax_element(members.begin(), members.end());
+  if (options.stored < 0 && wide.size() >= units.size()) return 0;
+  units = std::move(wide);
+  return *least == *most ? static_cast<int>(trial.kinds.size()) : static_cast<int>(units.size());
+}
+
+}  // namespace clebsch::cuda
