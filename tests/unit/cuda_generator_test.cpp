@@ -65,6 +65,48 @@ TEST(CudaGenerator, EveryPathAndSliceBelongsToExactlyOneUnit) {
   });
 }
 
+/// A convolution of all paths up to `most`, each with an output block of its own.
+Problem all_paths(int mul, int most) {
+  std::string in1, in2, out, paths;
+  int blocks = 0;
+  for (int l = 0; l <= most; ++l) {
+    in1 += fmt::format("{}{}x{}{}", l > 0 ? "+" : "", mul, l, l % 2 == 0 ? "e" : "o");
+    in2 += fmt::format("{}1x{}{}", l > 0 ? "+" : "", l, l % 2 == 0 ? "e" : "o");
+  }
+  for (int a = 0; a <= most; ++a) {
+    for (int b = 0; b <= most; ++b) {
+      for (int c = std::abs(a - b); c <= std::min(most, a + b); ++c) {
+        out += fmt::format("{}{}x{}{}", blocks > 0 ? "+" : "", mul, c, (a + b) % 2 == 0 ? "e" : "o");
+        paths += fmt::format("{}uvu:{},{},{},1", blocks > 0 ? ";" : "", a, b, blocks);
+        ++blocks;
+      }
+    }
+  }
+  return Problem::parse(fmt::format("conv in1={} in2={} out={} paths={}", in1, in2, out, paths));
+}
+
+// Units of whole input blocks keep gradients in shared memory: blocks become smaller where it has no room for all
+// warps.
+TEST(CudaGenerator, DoubleBackwardsOfManyChannelsArePlanned) {
+  for (const int arch : {80, 90, 120}) {
+    const DeviceLimits limits = limits_of_architecture(arch);
+    for (const int mul : {16, 96, 160, 256, 512, 1056}) {
+      for (int most = 0; most <= (mul > 512 ? 2 : 4); ++most) {
+        SCOPED_TRACE(fmt::format("{} channels up to l = {}, architecture {}", mul, most, arch));
+        const Problem problem = all_paths(mul, most);
+        for (const int stored : {-1, 1}) {
+          ScheduleOptions options;
+          options.stored = stored;
+          const Schedule schedule = make_schedule(problem, Pass::double_backward, Scalar::f32, limits, options);
+          EXPECT_LE(schedule.threads(), 512);
+          EXPECT_EQ(static_cast<int>(schedule.units.size()), schedule.units_per_launch() * schedule.launches);
+          EXPECT_LE(schedule.warps() * warp_memory(problem, schedule).numbers * 4, limits.shared_per_block);
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaGenerator, SameProblemGivesTheSameText) {
   for_each_case([](const std::string& name, const Problem& problem, Pass pass, Scalar scalar) {
     EXPECT_EQ(generate(problem, pass, scalar).source, generate(problem, pass, scalar).source) << name;

@@ -151,6 +151,8 @@ TEST(KnownDevices, MultiprocessorsDoNotEnterSources) {
                 conv_forward_source(*problem, Scalar::f32, large).source);
       EXPECT_EQ(conv_backward_source(*problem, Scalar::f32, {}, small).source,
                 conv_backward_source(*problem, Scalar::f32, {}, large).source);
+      EXPECT_EQ(conv_double_backward_source(*problem, Scalar::f32, {}, small).source,
+                conv_double_backward_source(*problem, Scalar::f32, {}, large).source);
       EXPECT_EQ(interaction_forward_source(*problem, Scalar::f32, small).source,
                 interaction_forward_source(*problem, Scalar::f32, large).source);
       EXPECT_EQ(interaction_backward_source(*problem, Scalar::f32, {}, small).source,

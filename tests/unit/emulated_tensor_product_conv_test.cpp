@@ -239,6 +239,12 @@ TEST_F(EmulatedConvWindows, MatchTheReference) {
     check_double<float>(named_problem("test-uneven").problem, small_shape());
     check_double<float>(named_problem("test-unsorted").problem, small_shape(), 5);
   }
+  // Two launches of seven slices of the only kind.
+  ::setenv("CLEBSCH_CUDA_SCHEDULE", "integers=1,stored=1", 1);
+  check_double<float>(
+      "conv in1=448x0e+448x1o in2=1x0e+1x1o out=448x0e+448x1o "
+      "paths=uvu:0,0,0,1;uvu:0,1,1,0.5;uvu:1,0,1,0.5;uvu:1,1,0,1",
+      small_shape());
   // Launches of two slices of a kind each.
   ::setenv("CLEBSCH_CUDA_SCHEDULE", "integers=1,stored=1,registers=80", 1);
   check_double<float>(named_problem("nequip-aspirin").problem, small_shape());

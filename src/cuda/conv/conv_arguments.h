@@ -27,6 +27,7 @@ struct ConvArguments {
   ConvOperands o = {};
   bool windows = false;  ///< see BackwardOutputs
   int32_t first_unit = 0, out_rows = 0;
+  int32_t multiprocessors = 1;  ///< of the device, for the order in which blocks take receivers
   const void* grad_out = nullptr;
   const void *from_x = nullptr, *from_harmonics = nullptr, *from_weights = nullptr;
   void* bad = nullptr;  ///< with windows: a mark a node, see SumWindowsArguments
@@ -46,6 +47,7 @@ struct ConvArguments {
     if (pass != Pass::backward) visit("int out_rows", out_rows);
     if (pass != Pass::forward) visit("const real* __restrict__ grad_out", grad_out);
     if (pass == Pass::double_backward) {
+      visit("int multiprocessors", multiprocessors);
       visit("const real* __restrict__ from_x", from_x);
       visit("const real* __restrict__ from_harmonics", from_harmonics);
       visit("const real* __restrict__ from_weights", from_weights);

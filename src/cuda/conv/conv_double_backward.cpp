@@ -41,8 +41,9 @@ class DoubleBackwardEmitter : GradientEmitter {
     w_.text(outputs_.windows ? "unsigned long long* __restrict__ grad_x, int* __restrict__ bad,"
                              : "real* __restrict__ grad_x,");
     w_.text(
-        "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, bool first_launch, int first_channel) "
-        "{");
+        "    real* __restrict__ grad_harmonics, real* __restrict__ grad_weights, int multiprocessors, bool "
+        "first_launch,\n"
+        "    int first_channel) {");
     w_.line("const int channel = first_channel + lane;");
     w_.line("real* const from_rows = rows + {};", warp_memory(problem_, context_.schedule).from_rows);
     write_masks(w_, context_, kind);
@@ -87,7 +88,7 @@ class DoubleBackwardEmitter : GradientEmitter {
       // The row once more, so that it is not kept over the loop.
       w_.text("int index = blockIdx.x;");
       w_.text("asm volatile(\"\" : \"+r\"(index));");
-      w_.line("out += (static_cast<int64>(blockIdx.y) * out_rows + receiver_of(index, group)) * {};",
+      w_.line("out += (static_cast<int64>(blockIdx.y) * out_rows + receiver_of(index, group, multiprocessors)) * {};",
               problem_.out.dim());
       for (size_t t = 0; t < kind.tiles.size(); ++t) store_output(kind, static_cast<int>(t));
     }
@@ -242,15 +243,13 @@ class DoubleBackwardEmitter : GradientEmitter {
 
 namespace {
 
-/// receiver_of(index of a block, group).
+/// receiver_of(index of a block, group, multiprocessors).
 void write_receiver_of(SourceWriter& w, const Schedule& schedule) {
-  w.text("__device__ __forceinline__ int receiver_of(int index, int group) {");
-  if (schedule.nearby > 0) {
-    // Blocks begin on one multiprocessor after the other. Each gets a run of receivers, because near ones share
-    // senders, whose rows its L1 cache then holds.
-    w.line("const int run = static_cast<int>(gridDim.x) / {};", schedule.nearby);
-    w.line("if (index < run * {0}) index = index % {0} * run + index / {0};", schedule.nearby);
-  }
+  w.text("__device__ __forceinline__ int receiver_of(int index, int group, int multiprocessors) {");
+  // Blocks begin on one multiprocessor after the other. Each gets a run of receivers, because near ones share senders,
+  // whose rows its L1 cache then holds.
+  w.text("const int run = static_cast<int>(gridDim.x) / multiprocessors;");
+  w.text("if (index < run * multiprocessors) index = index % multiprocessors * run + index / multiprocessors;");
   w.line("return index * {} + group;", schedule.receivers_per_block);
   w.text("}");
   w.blank();
@@ -278,7 +277,7 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   for (size_t kind = 0; kind < schedule.kinds.size(); ++kind) emitter.unit(static_cast<int>(kind));
 
   write_conv_entry(w, kernel, operands, windows);
-  write_receiver(w, schedule, "out_rows", "receiver_of(blockIdx.x, group)");
+  write_receiver(w, schedule, "out_rows", "receiver_of(blockIdx.x, group, multiprocessors)");
   write_rows_computed(w);
   w.text("int begin = 0, end = 0;");
   w.text("if (row < graph_rows) {");
@@ -298,7 +297,8 @@ KernelSource conv_double_backward_source(const Problem& problem, Scalar scalar, 
   write_dispatch(w, schedule,
                  "rows, lane, unit, group, begin, end, x, harmonics, weights, weight_stride, "
                  "senders, grad_out, from_x, from_harmonics, from_weights, out, out_rows, grad_x, " +
-                     std::string(windows ? "bad, " : "") + "grad_harmonics, grad_weights, first_unit == 0");
+                     std::string(windows ? "bad, " : "") +
+                     "grad_harmonics, grad_weights, multiprocessors, first_unit == 0");
   w.line("}}");
   kernel.source = w.str();
   return kernel;

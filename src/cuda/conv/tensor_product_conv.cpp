@@ -202,6 +202,7 @@ void TensorProductConv::double_backward(const ConvOperands& operands, int64_t ou
     arguments.bad = rows + bytes - int64_t{operands.nodes} * static_cast<int64_t>(sizeof(int32_t));
   }
   arguments.out_rows = static_cast<int32_t>(out_rows);
+  arguments.multiprocessors = limits_.multiprocessors;
   arguments.grad_out = incoming.grad_out;
   arguments.from_x = incoming.x;
   arguments.from_harmonics = incoming.harmonics;

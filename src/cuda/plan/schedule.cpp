@@ -228,12 +228,24 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
     while (!has_table(pass) && schedule.edges_per_tile > 4 && shared() > most) schedule.edges_per_tile /= 2;
   };
   const int first_tile = schedule.edges_per_tile;
-  const bool more = twice && (schedule.lanes || schedule.stored);
-  shorten(more ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
-  if (twice && schedule.lanes && shared() > limits.shared_per_block) {
-    schedule.lanes = false;
+  const bool lanes = schedule.lanes;
+  const auto fits = [&] {
     schedule.edges_per_tile = first_tile;
-    shorten(limits.shared_per_block / 2);
+    schedule.lanes = lanes;
+    shorten(twice && (lanes || schedule.stored) ? limits.shared_per_block * 15 / 16 : limits.shared_per_block / 2);
+    if (twice && lanes && shared() > limits.shared_per_block) {
+      schedule.lanes = false;
+      schedule.edges_per_tile = first_tile;
+      shorten(limits.shared_per_block / 2);
+    }
+    return shared() <= limits.shared_per_block;
+  };
+  while (!fits() && schedule.stored && take_fewer_warps(schedule, options)) {
+  }
+  if (schedule.stored && options.stored < 0 && shared() > limits.shared_per_block) {
+    ScheduleOptions without = options;
+    without.stored = 0;
+    return make_schedule(problem, pass, scalar, limits, without);
   }
   require(shared() <= limits.shared_per_block,
           "cuda convolution: needs {} bytes of shared memory, the device has {} a block", shared(),
@@ -245,7 +257,6 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
   if (twice && schedule.warps() == 1) by_registers = std::max(4, by_registers / 4 * 4);
   const int by_warps = limits.warps_per_multiprocessor / schedule.warps();
   plan_ring(limits, options, std::max(1, std::min(by_registers, by_warps)), shared, schedule);
-  if (twice) schedule.nearby = limits.multiprocessors;
   schedule.copies = twice && limits.arch >= 80 && options.copies != 0;
   const int by_shared = limits.shared_per_multiprocessor / (shared() + 1024);
   const bool scarce = 4 * by_shared < 3 * std::min(by_registers, by_warps);
@@ -259,9 +270,10 @@ Schedule make_schedule(const Problem& problem, Pass pass, Scalar scalar, const D
       options.min_blocks > 0 ? options.min_blocks : std::max(1, std::min({by_registers, by_warps, by_shared}));
   if (twice && options.ahead < 0) {
     // Each warp fetches its own lines. What all receivers at hand have fetched and not yet read should be a small part
-    // of the L2 cache.
+    // of the L2 cache. Of a device of usual size: multiprocessors do not enter a source.
     const int64_t edge = 2 * row_bytes / schedule.launches,
-                  receivers = int64_t{limits.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block;
+                  receivers =
+                      int64_t{DeviceLimits{}.multiprocessors} * schedule.min_blocks * schedule.receivers_per_block;
     schedule.ahead = kMostFetched >= 4 * edge * receivers ? 4 : 2;
   }
   return schedule;

@@ -96,7 +96,6 @@ struct Schedule {
   /// Double backward pass: the incoming gradient of the output lies in shared memory and not in registers. A unit then
   /// has room for all paths of an input block, so that dX leaves it once.
   bool stored = false;
-  int nearby = 0;             ///< multiprocessors that get runs of receivers each (write_receiver), 0: no runs
   bool keeps_sender = false;  ///< sums in windows: an edge's sender comes from a register, not again from memory
   bool adds = false;          ///< results are added to those of another kernel (uvw paths beside uvu ones)
   bool spline = false;        ///< see ScheduleOptions
