@@ -86,9 +86,9 @@ class DoubleBackwardEmitter : GradientEmitter {
     if (outputs_.windows) w_.text("note_windows(bad, used, lane);");
     if (wanted_.grad_out) {
       // The row once more, so that it is not kept over the loop.
-      w_.text("int index = blockIdx.x;");
-      w_.text("asm volatile(\"\" : \"+r\"(index));");
-      w_.line("out += (static_cast<int64>(blockIdx.y) * out_rows + receiver_of(index, group, multiprocessors)) * {};",
+      w_.text("int index = blockIdx.x, count = multiprocessors;");
+      w_.text("asm volatile(\"\" : \"+r\"(index), \"+r\"(count));");
+      w_.line("out += (static_cast<int64>(blockIdx.y) * out_rows + receiver_of(index, group, count)) * {};",
               problem_.out.dim());
       for (size_t t = 0; t < kind.tiles.size(); ++t) store_output(kind, static_cast<int>(t));
     }

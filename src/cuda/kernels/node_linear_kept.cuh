@@ -284,7 +284,6 @@ __device__ __forceinline__ void multiply_rows(const NodeLinearArguments& a, cons
       reader.next();
       second[1 - slot] = reader.has_second();
       reader.read(x[1 - slot], later);
-
       const unsigned at = image + step * block_bytes(kWidth);
       real c[kWidth / 2];
       begin_half<kWidth>(c, x[slot][0], matrix_at(at, 16), matrix_at(at + 128 * kWidth, 16));

@@ -103,7 +103,6 @@ std::string without_assembly(std::string text) {
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
         {statement(R"(mov\.u32 %0, %%laneid;"[^;]*;)"), "lane = emulated::lane();"},
         {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},
-        {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},
         {statement(R"(tanh\.approx\.f32 %0, %1;"[^;]*;)"), "y = std::tanh(x);"},
         {statement(R"(ex2\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = std::exp2(x);"},
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},

@@ -4,6 +4,7 @@
 #if CLEBSCH_PRECISION == 4
 #define CLEBSCH_HALF "f16"
 #endif
+#include "cuda/kernels/bulk_copies.cuh"
 #include "cuda/kernels/wgmma.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
@@ -78,17 +79,6 @@ __device__ __forceinline__ int stored_vector(int lane_vector, int u, int h) {
   return (lane_vector ^ u % 2 * 4) + 512 * (u / 2) + 64 * h;
 }
 constexpr int kVectorsOfTile = 1024;
-
-/// Bytes from memory to shared memory by one thread, multiples of 16; the barrier is told when they are there.
-__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-/// Arrives, and says how many bytes of copies the phase waits for besides.
-__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
 
 /// Where eight columns of a row of a tile are: of two neighbouring rows in different halves of the banks.
 template <int kColumns>
