@@ -6,7 +6,7 @@
 //
 // A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
 // same. So a lane has both of one channel, and 64 sums are a whole piece of work.
-#include "multilinear/triangle/kernels/warpgroups.cuh"
+#include "multilinear/triangle/kernels/rows_of_x_warpgroups.cuh"
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4;
 constexpr int kThreads = 128 * (kOthers + kConsumers);
