@@ -303,7 +303,8 @@ TEST(EmulatedTriangle, Warpgroups) {
   compare(with_warpgroups({kFloat16, kHalf, 1, 48, 64, 64, 64, true, false, kNumberMask, true},
                           kFloat16));  // parts in turn
   compare(with_warpgroups({kFloat32, kHalf, 1, 16, 128, 128, 128, false, true, kNumberMask, false, true}));
-  compare(with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 64, 128, true, false, kByteMask, true, true}));  // heavy tails
+  compare(
+      with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 64, 128, true, false, kByteMask, true, true}));  // heavy tails
 }
 
 /// Weights in a ring, gates that are stored, and sets of channels in turn.
