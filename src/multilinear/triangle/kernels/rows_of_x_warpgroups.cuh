@@ -1,6 +1,6 @@
 #pragma once
-// Rows of x on their way to second operands of warpgroups: read into registers or by bulk copies, normed, and written to
-// shared memory. Compiled with what warpgroups.cuh says.
+// Rows of x on their way to second operands of warpgroups: read into registers or by bulk copies, normed, and written
+// to shared memory. Compiled with what warpgroups.cuh says.
 #include "multilinear/triangle/kernels/rows_of_x.cuh"
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
