@@ -137,6 +137,7 @@ KERNELS = {
         "prepare",
         "project",
         "project_wide",
+        "project_overlapped",
         "project_warpgroups",
         "output",
         "output_warpgroups",

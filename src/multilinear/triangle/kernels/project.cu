@@ -1,6 +1,6 @@
 // left and right of rows of x with at most 128 columns, which stay in registers: normalised, as operands of tensor
 // cores whose other operand is channels. fused.cuh says what this is compiled for.
-#include "multilinear/triangle/kernels/fused.cuh"
+#include "multilinear/triangle/kernels/rows_of_x.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kUnits = kD / 32, kHigh = CLEBSCH_HIGH;
 

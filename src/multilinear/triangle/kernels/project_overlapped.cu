@@ -6,7 +6,7 @@
 //
 // A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
 // same. So a lane has both of one channel, and 64 sums are a whole piece of work.
-#include "multilinear/triangle/kernels/warpgroups.cuh"
+#include "multilinear/triangle/kernels/rows_of_x_warpgroups.cuh"
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4;
 constexpr int kThreads = 128 * (kOthers + kConsumers);
@@ -22,26 +22,6 @@ constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRows
               kBarriersAt = kSlotsAt + kNormers * kSlots * RowsCopied::kSlotBytes;
 constexpr int kPlacesAt = kBarriersAt + 16 * kBuffers + 16 * kUnits + 8 * kNormers * kSlots;
 constexpr int kMasksAt = (kPlacesAt + 8 * kBuffers + 15) / 16 * 16;
-
-/// Biases come into the sums by a product: of sixteen inner indices two are a bias' upper and lower 16 bits in the
-/// first operand, which is in registers, and ones in the second. A fragment holds those of two units; which of them
-/// counts is where the ones are. Saves 64 of 218 instructions a unit for a ninth product.
-constexpr bool kBiasProducts = true;
-/// Zeros, ones at the first two of eight columns, zeros: eight lines of 16 bytes each, as second operands whose rows
-/// are all the same eight.
-constexpr int kOnesBytes = 3 * 128, kOnesAt = kMasksAt + kBuffers * kMaskBytes;
-__device__ __forceinline__ void write_ones(unsigned char* ones) {
-  constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
-  const int word = static_cast<int>(threadIdx.x);
-  if (word < kOnesBytes / 4) {
-    reinterpret_cast<unsigned*>(ones)[word] = word / 32 == 1 && word % 4 == 0 ? kOnes : 0;
-  }
-}
-/// A bias as two numbers of 16 bits, whose sum is near it to 2^-16.
-__device__ __forceinline__ unsigned two_parts(float bias) {
-  const float upper = low_of(pack(bias, 0.0f));
-  return pack(upper, bias - upper);
-}
 
 /// As barrier_arrive, without a branch.
 __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
@@ -68,17 +48,13 @@ __device__ __forceinline__ void store_unit(Target& target, long long next_unit, 
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const int at = 16 * q + 4 * n;
-      float x = sums[at], y = sums[at + 1];
-      if (!kBiasProducts) {
-        x += projection;
-        y += projection;
-      }
+      float x = sums[at] + projection, y = sums[at + 1] + projection;
       if (CLEBSCH_NUMBER == 2) {
         x *= factor;
         y *= factor;
       }
-      x += x * tanh_near(kBiasProducts ? sums[at + 2] : sums[at + 2] + gate);
-      y += y * tanh_near(kBiasProducts ? sums[at + 3] : sums[at + 3] + gate);
+      x += x * tanh_near(sums[at + 2] + gate);
+      y += y * tanh_near(sums[at + 3] + gate);
       if (kMask == kNumberMask) {
         const float2 by = *reinterpret_cast<const float2*>(mask.numbers + 8 * t + 32 * q + 2 * n);
         x *= by.x;
@@ -93,15 +69,13 @@ __device__ __forceinline__ void store_unit(Target& target, long long next_unit, 
 }
 
 /// Sums of a unit's channels and 128 rows, from the low words of descriptors of the first 16 columns of both.
-__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows,
-                                              const unsigned (&biases)[4], unsigned long long ones) {
+__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows) {
   begin_products();
-  if (kBiasProducts) multiply_group<0>(sums, biases, ones, 0);
 #pragma unroll
   for (int step = 0; step < 4 * kBlocks; ++step) {
     const unsigned of_unit = unit + (step / 4 * kMatrix + step % 4 * 32) / 16,
                    of_rows = rows + (step / 4 * kRowsBlock + step % 4 * 32) / 16;
-    multiply_scores(sums, described(of_unit), described(of_rows), kBiasProducts || step > 0 ? 1 : 0);
+    multiply_scores(sums, described(of_unit), described(of_rows), step > 0 ? 1 : 0);
   }
   end_products();
 }
@@ -140,12 +114,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     }
     for (int unit = 0; unit < 2 * kUnits; ++unit) barrier_begin(there + 8 * unit, 1);
     for (int slot = 0; slot < kNormers * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
-    fence_copies();
-  }
-  // Beside what begins at a multiple of 1,024 bytes: before it or behind it there is room.
-  unsigned char* const ones = base - memory >= kOnesBytes ? memory : base + kOnesAt;
-  if (kBiasProducts) {
-    write_ones(ones);
     fence_copies();
   }
   __syncthreads();
@@ -208,18 +176,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
-    unsigned biases[kUnits / 2][4];  // first operands: rows g and g + 8 of two units
-#pragma unroll
-    for (int pair = 0; pair < kUnits / 2; ++pair) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        biases[pair][2 * half] = t == 0 ? two_parts(projections[2 * pair + half]) : 0;
-        biases[pair][2 * half + 1] = t == 0 ? two_parts(gates[2 * pair + half]) : 0;
-      }
-    }
-    // Lines of eight rows, the same for all rows, and 128 bytes on the other eight columns.
-    const unsigned long long ones_first = describe(shared_address(ones) + 128, 128, 0, 0),
-                             ones_last = describe(shared_address(ones), 128, 0, 0);
     unsigned short* const channels =
         static_cast<unsigned short*>(right != 0 ? a.right : a.left) + channel * a.plane + 8 * t;
     const long long next_unit = kUnitChannels * a.plane;
@@ -252,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       // From here to the end of the part without branches: with one ptxas would wait for each product.
 #pragma unroll
       for (int unit = 0; unit < kUnits; unit += 2) {
-        multiply_unit(even, first_unit + unit * (kUnitBytes / 16), rows, biases[unit / 2], ones_first);
+        multiply_unit(even, first_unit + unit * (kUnitBytes / 16), rows);
         sums_of_before(odd);
         if (unit > 0) {
           store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
@@ -262,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
           kept.read(mask_at(ring.at));
           if (kMask == kNumberMask) give_back(buffer_before, !first);
         }
-        multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows, biases[unit / 2], ones_last);
+        multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows);
         sums_of_before(even);
         store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
       }

@@ -2,7 +2,7 @@
 // weights fit in shared memory (else project_overlapped.cu). One warpgroup norms rows, two make sums of sets of
 // channels in turn: while one turns sums into left or right, the tensor cores work for the other. Weights come through
 // a ring of matrices, of which a thread of another warpgroup takes care. warpgroups.cuh says what this is compiled for.
-#include "multilinear/triangle/kernels/warpgroups.cuh"
+#include "multilinear/triangle/kernels/rows_of_x_warpgroups.cuh"
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kLoader = kNormers / 4, kOthers = kLoader + 1;
 constexpr int kThreads = 128 * (kOthers + kConsumers);

@@ -1,6 +1,6 @@
 // left, right and the gate of rows of x of any width: normalised rows in shared memory, weights through a ring of two
 // stages. fused.cuh says what this is compiled for.
-#include "multilinear/triangle/kernels/fused.cuh"
+#include "multilinear/triangle/kernels/rows_of_x.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kHigh = CLEBSCH_HIGH;
 constexpr int kRowWarps = CLEBSCH_ROW_WARPS, kChannelWarps = kWarps / kRowWarps;

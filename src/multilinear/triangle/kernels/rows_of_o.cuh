@@ -1,6 +1,6 @@
 #pragma once
 // Parts of the kernels from o to out: what is the same for warps and for warpgroups. Compiled with what fused.cuh says.
-#include "multilinear/triangle/kernels/fused.cuh"
+#include "multilinear/triangle/kernels/rows_of_x.cuh"
 
 constexpr int kHSteps = kH / 16;
 constexpr bool kWideOut = CLEBSCH_X == 1;
