@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -36,6 +37,22 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("src/python", "tests/gpu", "be
 # one. Programs with an option --library import this module first, so that it is theirs.
 if "--library" in sys.argv[:-1]:
     os.environ["CLEBSCH_LIBRARY"] = str(Path(sys.argv[sys.argv.index("--library") + 1]).resolve())
+
+
+def event_times(work: Callable[[], object], repeats: int, inner: int) -> list[float]:
+    """Microseconds of one `work` on the GPU, `repeats` times the mean of `inner` that follow each other."""
+    import torch  # other benchmarks do without
+
+    found = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        end.synchronize()
+        found.append(1e3 * begin.elapsed_time(end) / inner)
+    return found
 
 
 def first_line(*command: str) -> str:

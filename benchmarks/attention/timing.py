@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import common
 import torch
 
 
@@ -12,19 +13,10 @@ def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def event_times(work: Callable, repeats: int, inner: int) -> list[float]:
-    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
+    """As common.event_times, after three that are not timed."""
     for _ in range(3):
         work()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(inner):
-            work()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / inner)
-    return times
+    return common.event_times(work, repeats, inner)
 
 
 def forward_times(call: Callable, tensors: list[torch.Tensor], repeats: int) -> tuple[list[float], str]:

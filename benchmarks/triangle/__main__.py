@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src/python"), str(Path(__f
 
 import common  # noqa: E402
 import peers  # noqa: E402
+from common import event_times  # noqa: E402
 from problems import error_of, expected, ours, problem  # noqa: E402
 
 #: N, batch, D, mask, distribution of x; H = 128.
@@ -50,20 +51,6 @@ NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def times(work: Callable, repeats: int, inner: int) -> list[float]:
-    """Microseconds of one `work`, `repeats` times the mean of `inner`."""
-    found = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(inner):
-            work()
-        end.record()
-        end.synchronize()
-        found.append(1e3 * begin.elapsed_time(end) / inner)
-    return found
-
-
 def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
     """Of calls, and of replays of a graph of one where it can be recorded."""
     with torch.no_grad():
@@ -74,13 +61,13 @@ def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
         call()
         torch.cuda.synchronize()
         inner = max(1, min(10, int(0.004 / (time.perf_counter() - begin))))
-        found = {"eager": times(call, repeats, inner)}
+        found = {"eager": event_times(call, repeats, inner)}
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 call()
             graph.replay()
-            found["graph"] = times(graph.replay, repeats, inner)
+            found["graph"] = event_times(graph.replay, repeats, inner)
         except Exception:  # noqa: BLE001 - what cannot be recorded is timed as it is called
             torch.cuda.synchronize()
         return found
@@ -105,7 +92,7 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
     step()
     torch.cuda.synchronize()
     inner = max(2, min(10, int(0.02 / (time.perf_counter() - begin))))
-    return times(step, repeats, inner)
+    return event_times(step, repeats, inner)
 
 
 def contenders_of(options, own: Callable, *of_peers) -> dict[str, Callable]:
@@ -260,10 +247,10 @@ def ceilings() -> tuple[float, float]:
     source = torch.empty(2**30, dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
     target.copy_(source)
-    copied = 2 * source.nbytes / statistics.median(times(lambda: target.copy_(source), 7, 3)) * 1e6
+    copied = 2 * source.nbytes / statistics.median(event_times(lambda: target.copy_(source), 7, 3)) * 1e6
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     a @ a
-    return copied, 2 * 8192**3 / statistics.median(times(lambda: a @ a, 7, 3)) * 1e6
+    return copied, 2 * 8192**3 / statistics.median(event_times(lambda: a @ a, 7, 3)) * 1e6
 
 
 def phases(options) -> tuple[list, list]:

@@ -28,7 +28,7 @@ def graph_time(call) -> float:
     with torch.cuda.graph(graph):
         call()
     graph.replay()
-    return statistics.median(benchmark.times(graph.replay, 9, 20))
+    return statistics.median(benchmark.event_times(graph.replay, 9, 20))
 
 
 def kernel_times(call, calls: int = 20) -> dict[str, float]:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
+from pathlib import Path
 
 import torch
 
-from clebsch.triangle import triangle_multiplicative_update, triangle_multiplicative_update_reference
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common  # noqa: E402
+
+from clebsch.triangle import triangle_multiplicative_update, triangle_multiplicative_update_reference  # noqa: E402
 
 
 def problem(n: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
@@ -52,30 +57,17 @@ def check(n: int) -> None:
         raise SystemExit("expected errors below 3e-2 and the same bits")
 
 
-def microseconds(work, repeats: int, inner: int) -> float:
-    found = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(inner):
-            work()
-        end.record()
-        end.synchronize()
-        found.append(1e3 * begin.elapsed_time(end) / inner)
-    return statistics.median(found)
-
-
 def measure(n: int, repeats: int) -> None:
     step = step_of(triangle_multiplicative_update, *problem(n))
     for _ in range(3):
         step()
     torch.cuda.synchronize()
-    calls = microseconds(step, repeats, 10)
+    calls = statistics.median(common.event_times(step, repeats, 10))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kept = step()
     graph.replay()
-    replays = microseconds(graph.replay, repeats, 10)
+    replays = statistics.median(common.event_times(graph.replay, repeats, 10))
     del kept
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
