@@ -96,6 +96,27 @@ __device__ __forceinline__ float of_quad(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// Of a row of operands, g + 8 `h` of the warp's tile: 1 / deviation, and the mean; one after the other, since the mean
+/// of squares less the mean's square cancels.
+template <int kSteps>
+__device__ __forceinline__ float norm_of_row(const unsigned (&rows)[kSteps][4], int h, float eps, float& mean) {
+  float sum = 0, squares = 0;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    sum += low2(rows[s][h]) + high2(rows[s][h]) + low2(rows[s][2 + h]) + high2(rows[s][2 + h]);
+  }
+  mean = of_quad(sum) * (1.0f / (16 * kSteps));
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int p = h; p < 4; p += 2) {
+      const float low = low2(rows[s][p]) - mean, high = high2(rows[s][p]) - mean;
+      squares += low * low + high * high;
+    }
+  }
+  return rsqrtf(of_quad(squares) * (1.0f / (16 * kSteps)) + eps);
+}
+
 /// Rows g and g + 8 as first operands: [step of 16 places][register].
 template <int kColumns>
 using RowsOf = unsigned[kColumns / 16][4];

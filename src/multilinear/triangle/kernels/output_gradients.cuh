@@ -38,21 +38,8 @@ __device__ __forceinline__ void load_o(unsigned (&o)[kHidden / 16][4], float (&i
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float sum = 0, squares = 0;
-#pragma unroll
-    for (int s = 0; s < kHidden / 16; ++s) {
-      sum += low2(o[s][h]) + high2(o[s][h]) + low2(o[s][2 + h]) + high2(o[s][2 + h]);
-    }
-    const float mean = of_quad(sum) * (1.0f / kHidden);
-#pragma unroll
-    for (int s = 0; s < kHidden / 16; ++s) {
-#pragma unroll
-      for (int p = h; p < 4; p += 2) {
-        const float low = low2(o[s][p]) - mean, high = high2(o[s][p]) - mean;
-        squares += low * low + high * high;
-      }
-    }
-    inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kHidden) + a.eps_of_o);
+    float mean;
+    inverse[h] = norm_of_row(o, h, a.eps_of_o, mean);
     operand* to = static_cast<operand*>(a.o_normal) + (tile.row - a.first_row + g + 8 * h) * kHidden + 8 * t;
 #pragma unroll
     for (int u = 0; u < kHidden / 32; ++u) {

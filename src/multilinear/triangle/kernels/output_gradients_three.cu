@@ -231,21 +231,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const int own_vector = vector_again();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float sum = 0, squares = 0;
-#pragma unroll
-      for (int s = 0; s < kHidden / 16; ++s) {
-        sum += low2(o[s][h]) + high2(o[s][h]) + low2(o[s][2 + h]) + high2(o[s][2 + h]);
-      }
-      const float mean = of_quad(sum) * (1.0f / kHidden);
-#pragma unroll
-      for (int s = 0; s < kHidden / 16; ++s) {
-#pragma unroll
-        for (int p = h; p < 4; p += 2) {
-          const float low = low2(o[s][p]) - mean, high = high2(o[s][p]) - mean;
-          squares += low * low + high * high;
-        }
-      }
-      const float inverse = rsqrtf(of_quad(squares) * (1.0f / kHidden) + a.eps_of_o);
+      float mean;
+      const float inverse = norm_of_row(o, h, a.eps_of_o, mean);
       inverses[lane_again() / 4 + 8 * h] = inverse;
       unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
       const float nothing = -mean * inverse;
