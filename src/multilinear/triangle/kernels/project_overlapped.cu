@@ -107,6 +107,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   // registers.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
   const int lane = static_cast<int>(threadIdx.x % 32);
+  const int role = group < kOthers ? 0 : group - kOthers + 1;
+  Stamps stamps(role, role == 0 ? threadIdx.x == 0 : threadIdx.x % 128 == 0);
+  stamps.timer(8);
+  stamps.of_kernel(0);
   if (threadIdx.x == 0) {
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       barrier_begin(rows_there + 8 * buffer, kTelling * kNormers);
@@ -126,8 +130,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     Ring<kBuffers> ring;
     RowsCopied rows(base + kSlotsAt, filled);
     if (parts.is_there(a)) rows.begin(a, parts.get());
+    stamps.of_kernel(1);
     if (threadIdx.x == 0) {
       await_kernel_before();
+      stamps.of_kernel(2);
       for (int i = 0; i < 2 * kUnits; ++i) {  // the first of left, the first of right, the second of left ...
         const int unit = i % 2 * kUnits + i / 2;
         barrier_expect(there + 8 * unit, kUnitBytes);
@@ -135,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
                   there + 8 * unit);
       }
     }
+    stamps.of_kernel(3);
     __syncwarp();
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
     const auto read_mask = [&](const Part& part) -> unsigned {
@@ -147,27 +154,36 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       parts.next();
       const bool has_next = parts.is_there(a);
       const Part next = has_next ? parts.get() : part;
+      stamps.of_part(0);
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
+      stamps.of_part(1);
       if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
       if (RowsCopied::kWhole) {
-        rows.write_whole(a, next, has_next, to);
+        rows.write_whole(a, next, has_next, to, stamps);
       } else {
         rows.write_part(a, part, next, has_next, to);
       }
+      stamps.of_part(5);
       if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(mask_of_bits(of_mask));
       fence_copies();
       __syncwarp();
       if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);
+      stamps.of_part(6);
+      stamps.next_part();
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
     }
+    stamps.of_kernel(4);
+    stamps.timer(10);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int right = group - kOthers, g = lane / 4, t = lane % 4;
     const int channel = 8 * static_cast<int>(threadIdx.x % 128 / 32) + g;  // of a unit
     const unsigned first_unit = low_of_description(shared + right * kUnits * kUnitBytes);
+    stamps.of_kernel(1);
     await_kernel_before();
+    stamps.of_kernel(2);
     float projections[kUnits], gates[kUnits];  // biases of the lane's channels
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
@@ -197,7 +213,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     };
     bool first = true;
     for (int left = parts_of_block(a); left > 0; --left) {
+      stamps.of_part(0);
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
+      stamps.of_part(1);
       const int2 place = places[ring.at];
       target.to = channels + place.x * kH * a.plane + place.y;
       target.rows = a.rows - place.y - 8 * t;
@@ -205,11 +223,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       if (first) {
         for (int unit = 0; unit < kUnits; ++unit) barrier_wait(there + 8 * (right * kUnits + unit), 0);
       }
+      stamps.of_part(2);
       // From here to the end of the part without branches: with one ptxas would wait for each product.
 #pragma unroll
       for (int unit = 0; unit < kUnits; unit += 2) {
         multiply_unit(even, first_unit + unit * (kUnitBytes / 16), rows);
+        stamps.of_part(3 + 3 * unit);
         sums_of_before(odd);
+        stamps.of_part(4 + 3 * unit);
         if (unit > 0) {
           store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
         } else {  // of the part before
@@ -218,18 +239,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
           kept.read(mask_at(ring.at));
           if (kMask == kNumberMask) give_back(buffer_before, !first);
         }
+        stamps.of_part(5 + 3 * unit);
         multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows);
+        stamps.of_part(6 + 3 * unit);
         sums_of_before(even);
+        stamps.of_part(7 + 3 * unit);
         store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
+        stamps.of_part(8 + 3 * unit);
       }
       sums_of_all(odd);
+      stamps.of_part(15);
       if (kMask != kNumberMask) give_back(ring.at, true);
       before = target;
       buffer_before = ring.at;
       first = false;
+      stamps.next_part();
       ring.next();
     }
     store_unit(before, next_unit, mask_at(buffer_before), kept, projections[kUnits - 1], gates[kUnits - 1], factor,
                odd);
+    stamps.of_kernel(4);
+    stamps.timer(10);
   }
 }

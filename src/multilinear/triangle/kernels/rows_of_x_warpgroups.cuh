@@ -165,7 +165,7 @@ struct RowsCopied : RowsOfWarp<4> {
   /// at most, since no number is further from the mean than sqrt(kD) deviations.
   static constexpr bool kWhole = kSlots == kTurns && kSlots * kUnits * 8 <= 64 && CLEBSCH_X == 3;
   __device__ __forceinline__ void write_whole(const FusedArguments& a, const Part& next, bool has_next,
-                                              unsigned char* to) {
+                                              unsigned char* to, const Stamps& stamps) {
     constexpr int kRows = kSlots == 0 ? 1 : kSlots;
     Eight eights[kRows][kUnits];  // stay as they are read: registers are few
     const uint2 selectors = Eight::selectors(a);
@@ -178,6 +178,7 @@ struct RowsCopied : RowsOfWarp<4> {
     const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) barrier_wait(barriers + 8 * slot, ring.parity);
+    stamps.of_part(2);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
       firsts[slot] = low_of_x(*reinterpret_cast<const unsigned short*>(row + slot * kSlotBytes));
@@ -211,6 +212,7 @@ struct RowsCopied : RowsOfWarp<4> {
         squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
       }
     }
+    stamps.of_part(3);
     if (has_next) {
       fence_copies();
       __syncwarp();
@@ -218,6 +220,7 @@ struct RowsCopied : RowsOfWarp<4> {
       for (int slot = 0; slot < kRows; ++slot) ask_after_fence(a, next, slot, slot);
     }
     ring.parity ^= 1;
+    stamps.of_part(4);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
       const float mean = sums[slot] * (1.0f / kD), variance = fmaxf(squares[slot] * (1.0f / kD) - mean * mean, 0.0f),

@@ -11,6 +11,7 @@
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
+#include "multilinear/triangle/kernels/stamps.cuh"
 
 static_assert(kD % 64 == 0 && kH % 32 == 0, "matrices of 64 columns, sets of 64 channels of left and right together");
 constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES, kSlots = CLEBSCH_SLOTS, kNormers = CLEBSCH_NORMERS;
