@@ -66,6 +66,8 @@ std::string without_assembly(std::string text) {
         {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p mbarrier\.arrive[^;]*;[^;]*;)"),
          "if (where) emulated_barrier_arrive(barrier, 0);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p bar\.sync %1, (\d+);[^;]*;)"),
+         "if (where) emulated_meet_named(barrier, $1, 1, __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global\.v4\.b32[^;]*;[^;]*;)"),
          "if (where) std::memcpy(to, pairs, 16);"},
         {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),

@@ -12,16 +12,18 @@ constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4
 constexpr int kThreads = 128 * (kOthers + kConsumers);
 constexpr int kUnits = kH / kUnitChannels;  ///< of left, and of right
 constexpr int kUnitBytes = kBlocks * kMatrix;
-static_assert(kUnits % 2 == 0 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
+static_assert(kUnits <= kNormers, "a warp tells of a unit's weights, and there are 15 named barriers");
+static_assert(kUnits % 2 == 0 && kBuffers == 2 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
 static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
 /// Lanes that tell of rows: see project_warpgroups.cu.
 constexpr int kTelling = kKeeps ? 32 : 1;
-constexpr int kProducerRegisters = 80, kConsumerRegisters = 176;
+constexpr int kProducerRegisters = 88, kConsumerRegisters = 168;
 // What lies where in shared memory. Barriers: rows there, rows used, units of weights there, slots filled.
 constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
               kBarriersAt = kSlotsAt + kNormers * kSlots * RowsCopied::kSlotBytes;
 constexpr int kPlacesAt = kBarriersAt + 16 * kBuffers + 16 * kUnits + 8 * kNormers * kSlots;
-constexpr int kMasksAt = (kPlacesAt + 8 * kBuffers + 15) / 16 * 16;
+constexpr int kMasksAt = kPlacesAt + 16 * kBuffers;
+constexpr int kBiasesAt = kMasksAt + kBuffers * kMaskBytes;  ///< of each warpgroup's last unit: projection, gate
 
 /// As barrier_arrive, without a branch.
 __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
@@ -30,6 +32,24 @@ __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
                "r"(barrier)
                : "memory");
 }
+
+/// The named barrier of a unit but the first, of left or of right: one warp arrives when the unit's weights are there,
+/// and the warpgroup that multiplies with them waits for it, without a branch.
+__device__ __forceinline__ int barrier_of_unit(int right, int unit) { return right * (kUnits - 1) + unit; }
+__device__ __forceinline__ void await_unit_where(bool where, int barrier) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p bar.sync %1, 160;\n}" ::"r"(static_cast<int>(where)),
+               "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void unit_is_there(int barrier) {
+  asm volatile("bar.arrive %0, 160;" ::"r"(barrier) : "memory");
+}
+
+/// Where a part's rows go in a channel of left or right, and how many rows follow in the batch.
+struct Place {
+  long long first;
+  int rows;
+};
 
 /// Where a lane's eight adjacent rows of a part go in the channel of a unit, and how many rows of it are there.
 struct Target {
@@ -99,8 +119,7 @@ __device__ __forceinline__ void sums_of_before(float (&sums)[64]) {
 
 /// Blocks take parts of 128 rows in turn. Any grid.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(FusedArguments a) {
-  extern __shared__ unsigned char memory[];
-  unsigned char* const base = memory + (1024 - shared_address(memory) % 1024) % 1024;
+  extern __shared__ __align__(1024) unsigned char base[];
   const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
                  rows_used = rows_there + 8 * kBuffers, there = rows_used + 8 * kBuffers, filled = there + 16 * kUnits;
   // The same in all lanes of a warp, which the compiler does not see of threadIdx: descriptors lie in uniform
@@ -111,38 +130,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   Stamps stamps(role, role == 0 ? threadIdx.x == 0 : threadIdx.x % 128 == 0);
   stamps.timer(8);
   stamps.of_kernel(0);
-  if (threadIdx.x == 0) {
-    for (int buffer = 0; buffer < kBuffers; ++buffer) {
-      barrier_begin(rows_there + 8 * buffer, kTelling * kNormers);
-      barrier_begin(rows_used + 8 * buffer, 4 * kConsumers);
-    }
-    for (int unit = 0; unit < 2 * kUnits; ++unit) barrier_begin(there + 8 * unit, 1);
-    for (int slot = 0; slot < kNormers * kSlots; ++slot) barrier_begin(filled + 8 * slot, 1);
+  PartsInTurn parts(a);
+  RowsCopied rows(base + kSlotsAt, filled);
+  if (group < kOthers) {
+    // x and the mask were there before the kernel that made matrices began.
+    rows.begin(a, parts.get(), parts.is_there(a));
+  } else if (threadIdx.x < 128 * kOthers + 32) {
+    // Those of rows, then those of weights.
+    constexpr int kOfRows = 2 * kBuffers, kCount = kOfRows + 2 * kUnits;
+    static_assert(kCount <= 32, "a lane each");
+    const int arrivals = lane < kBuffers ? kTelling * kNormers : lane < kOfRows ? 4 * kConsumers : 1;
+    if (lane < kCount) barrier_begin(rows_there + 8 * lane, arrivals);
     fence_copies();
   }
   __syncthreads();
-  // Batch and first row of the parts in the buffers: those who multiply have no registers to count them.
-  int2* const places = reinterpret_cast<int2*>(base + kPlacesAt);
+  // Of the parts in the buffers: those who multiply have no registers to count them.
+  Place* const places = reinterpret_cast<Place*>(base + kPlacesAt);
   if (group < kOthers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    // x and the mask were there before the kernel that made matrices began.
-    PartsInTurn parts(a);
     Ring<kBuffers> ring;
-    RowsCopied rows(base + kSlotsAt, filled);
-    if (parts.is_there(a)) rows.begin(a, parts.get());
     stamps.of_kernel(1);
-    if (threadIdx.x == 0) {
-      await_kernel_before();
-      stamps.of_kernel(2);
-      for (int i = 0; i < 2 * kUnits; ++i) {  // the first of left, the first of right, the second of left ...
-        const int unit = i % 2 * kUnits + i / 2;
-        barrier_expect(there + 8 * unit, kUnitBytes);
-        copy_bulk(shared + unit * kUnitBytes, static_cast<const char*>(a.in_fragments) + unit * kUnitBytes, kUnitBytes,
-                  there + 8 * unit);
-      }
-    }
-    stamps.of_kernel(3);
-    __syncwarp();
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
     const auto read_mask = [&](const Part& part) -> unsigned {
       return has_mask ? bits_of_mask(a, part.batch, part.first + static_cast<int>(threadIdx.x)) : 0;
@@ -157,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.of_part(0);
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
       stamps.of_part(1);
-      if (threadIdx.x == 0) places[ring.at] = make_int2(part.batch, part.first);
+      if (threadIdx.x == 0) places[ring.at] = {part.batch * kH * a.plane + part.first, a.rows - part.first};
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
       if (RowsCopied::kWhole) {
         rows.write_whole(a, next, has_next, to, stamps);
@@ -173,6 +180,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.next_part();
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
+      // The first rows are normed: each warp but the first waits for weights of a unit.
+      if (parts.is_second()) {
+        const int unit = static_cast<int>(threadIdx.x / 32);
+        for (int right = 0; right < 2 && 0 < unit && unit < kUnits; ++right) {
+          barrier_wait(there + 8 * (right * kUnits + unit), 0);
+          __syncwarp();
+          unit_is_there(barrier_of_unit(right, unit));
+        }
+      }
     }
     stamps.of_kernel(4);
     stamps.timer(10);
@@ -184,6 +200,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     stamps.of_kernel(1);
     await_kernel_before();
     stamps.of_kernel(2);
+    if (threadIdx.x % 128 == 0) {
+      for (int i = 0; i < kUnits; ++i) {
+        const int unit = right * kUnits + i;
+        barrier_expect(there + 8 * unit, kUnitBytes);
+        copy_bulk(shared + unit * kUnitBytes, static_cast<const char*>(a.in_fragments) + unit * kUnitBytes, kUnitBytes,
+                  there + 8 * unit);
+      }
+    }
+    __syncwarp();
+    stamps.of_kernel(3);
     float projections[kUnits], gates[kUnits];  // biases of the lane's channels
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
@@ -192,6 +218,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
+    // Those of the last unit are loaded where they are used, after the products before which ptxas would put their use.
+    float* const of_last = reinterpret_cast<float*>(base + kBiasesAt) + 2 * (kUnitChannels * right + channel);
+    if (t == 0) {
+      of_last[0] = projections[kUnits - 1];
+      of_last[1] = gates[kUnits - 1];
+    }
+    __syncwarp();
     unsigned short* const channels =
         static_cast<unsigned short*>(right != 0 ? a.right : a.left) + channel * a.plane + 8 * t;
     const long long next_unit = kUnitChannels * a.plane;
@@ -200,12 +233,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
 #pragma unroll
     for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
     Ring<kBuffers> ring;
-    Target before, target;
+    Target target;
     Kept kept{};
     const auto mask_at = [&](int buffer) -> const MaskOfPart& {
       return *reinterpret_cast<const MaskOfPart*>(base + kMasksAt + buffer * kMaskBytes);
     };
-    int buffer_before = 0;
     // Tells that this warp needs a part's rows and mask no more. Every lane reads the mask, and one lane tells.
     const auto give_back = [&](int buffer, bool gives) {
       __syncwarp();
@@ -216,48 +248,53 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.of_part(0);
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
       stamps.of_part(1);
-      const int2 place = places[ring.at];
-      target.to = channels + place.x * kH * a.plane + place.y;
-      target.rows = a.rows - place.y - 8 * t;
       const unsigned rows = low_of_description(shared + kRowsAt + ring.at * kRowsBytes);
-      if (first) {
-        for (int unit = 0; unit < kUnits; ++unit) barrier_wait(there + 8 * (right * kUnits + unit), 0);
-      }
+      if (first) barrier_wait(there + 8 * right * kUnits, 0);
       stamps.of_part(2);
+      // The last unit of the part before: here, where no branches follow, or ptxas would wait for it within the
+      // epilogue before.
+      sums_of_all(odd);
+      // Unknown in each part, or all that is added to them would be kept in registers.
+      unsigned of_units = first_unit;
+      int barriers = right * (kUnits - 1);
+      asm volatile("" : "+r"(of_units), "+r"(barriers));
       // From here to the end of the part without branches: with one ptxas would wait for each product.
 #pragma unroll
       for (int unit = 0; unit < kUnits; unit += 2) {
-        multiply_unit(even, first_unit + unit * (kUnitBytes / 16), rows);
+        if (unit > 0) await_unit_where(first, barriers + unit);
+        multiply_unit(even, of_units + unit * (kUnitBytes / 16), rows);
         stamps.of_part(3 + 3 * unit);
+        if (unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
         sums_of_before(odd);
         stamps.of_part(4 + 3 * unit);
         if (unit > 0) {
           store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
         } else {  // of the part before
-          store_unit(before, next_unit, mask_at(buffer_before), kept, projections[kUnits - 1], gates[kUnits - 1],
-                     factor, odd);
-          kept.read(mask_at(ring.at));
-          if (kMask == kNumberMask) give_back(buffer_before, !first);
+          const volatile float* const biases = of_last;
+          store_unit(target, next_unit, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
+          if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
         }
         stamps.of_part(5 + 3 * unit);
-        multiply_unit(odd, first_unit + (unit + 1) * (kUnitBytes / 16), rows);
+        await_unit_where(first, barriers + unit + 1);
+        if (unit == 0) {  // no sooner, or registers would have what is of both parts
+          const Place place = places[ring.at];
+          target.to = channels + place.first;
+          target.rows = place.rows - 8 * t;
+          kept.read(mask_at(ring.at));
+        }
+        multiply_unit(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows);
         stamps.of_part(6 + 3 * unit);
         sums_of_before(even);
         stamps.of_part(7 + 3 * unit);
         store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
         stamps.of_part(8 + 3 * unit);
       }
-      sums_of_all(odd);
-      stamps.of_part(15);
-      if (kMask != kNumberMask) give_back(ring.at, true);
-      before = target;
-      buffer_before = ring.at;
       first = false;
       stamps.next_part();
       ring.next();
     }
-    store_unit(before, next_unit, mask_at(buffer_before), kept, projections[kUnits - 1], gates[kUnits - 1], factor,
-               odd);
+    sums_of_all(odd);
+    store_unit(target, next_unit, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
     stamps.of_kernel(4);
     stamps.timer(10);
   }

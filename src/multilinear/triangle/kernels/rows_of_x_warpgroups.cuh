@@ -99,8 +99,13 @@ constexpr bool kBySums = CLEBSCH_X == 2;
 /// way, the kernel waits for it.
 struct RowsCopied : RowsOfWarp<4> {
   static constexpr int kRowBytes = kD * kXBytes, kSlotBytes = kAtOnce * kRowBytes, kTurns = kOfWarp / kAtOnce;
-  /// Adjacent rows of a copy: where lines are as long as n, n is a multiple of 8.
-  static constexpr int kOfCopy = kPadded ? 1 : kAtOnce;
+  /// All of the warp's rows at once (write_whole), where their slots are as many as its turns. Then one barrier hears
+  /// of all slots.
+  static constexpr bool kWhole = kSlots == kTurns && kSlots * kUnits * 8 <= 64 && CLEBSCH_X == 3;
+  static constexpr int kAsked = kWhole ? kOfWarp : kAtOnce, kBarriers = kWhole ? 1 : kSlots;
+  /// Adjacent rows of a copy: where lines are as long as n, n is a multiple of 8, and rows are one of 16.
+  static constexpr int kOfCopy = kPadded ? 1 : kAsked;
+  static_assert(kAsked == 8 || kAsked == 16, "which rows of a batch are a multiple of");
   static_assert(kUnits % 2 == 0 && kSlots <= kTurns, "slots of the next part at most");
   const unsigned char* slots;
   unsigned barriers;
@@ -112,7 +117,7 @@ struct RowsCopied : RowsOfWarp<4> {
     slots = all_slots + warp * kSlots * kSlotBytes;
     barriers = all_barriers + 8 * warp * kSlots;
   }
-  /// Begins to copy the warp's rows kAtOnce turn .. of a part into a slot whose rows all lanes have read.
+  /// Begins to copy kAsked of the warp's rows of a part, from kAtOnce turn on, into a slot whose rows all lanes have read.
   __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
     // A warp's barrier does not keep a bulk copy behind ordinary loads: without the fence it overwrote rows that were
     // still to be read (docs/notebook/triangle.md).
@@ -122,9 +127,9 @@ struct RowsCopied : RowsOfWarp<4> {
   }
   __device__ __forceinline__ void ask_after_fence(const FusedArguments& a, const Part& part, int turn, int slot) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if (lane == 0) barrier_expect(barriers + 8 * slot, kSlotBytes);
+    if (lane == 0) barrier_expect(barriers + 8 * slot, kAsked * kRowBytes);
     __syncwarp();
-    if (lane < kAtOnce / kOfCopy) {
+    if (lane < kAsked / kOfCopy) {
       const int row = min(part.first + first_row() + kAtOnce * turn + kOfCopy * lane, a.rows - kOfCopy);
       copy_bulk(shared_address(slots) + slot * kSlotBytes + lane * kOfCopy * kRowBytes,
                 static_cast<const char*>(a.x) + row_of_x(a, part.batch, row) * kRowBytes, kOfCopy * kRowBytes,
@@ -155,15 +160,19 @@ struct RowsCopied : RowsOfWarp<4> {
     __syncwarp();
   }
 
-  /// The block's first part, and one of them, while rows of the next are being copied.
-  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part) {
-    for (int turn = 0; turn < kSlots; ++turn) ask(a, part, turn, turn);
+  /// Makes the warp's barriers, and begins with the block's first part: nobody else needs to know of them.
+  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part, bool is_there) const {
+    if (static_cast<int>(threadIdx.x % 32) < kBarriers) barrier_begin(barriers + 8 * (threadIdx.x % 32), 1);
+    fence_copies();
+    __syncwarp();
+    if (is_there) {
+      for (int turn = 0; turn < kBarriers; ++turn) ask_after_fence(a, part, turn, turn);
+    }
   }
   /// All of the warp's rows at once, where their slots are as many as its turns: what waits is the exchanges between
   /// lanes, behind reads of the tensor cores, so there are few, and those of all rows at the same time. Sums and
   /// squares go together: of numbers less the row's first one, of which the variance loses a factor of kD in accuracy
   /// at most, since no number is further from the mean than sqrt(kD) deviations.
-  static constexpr bool kWhole = kSlots == kTurns && kSlots * kUnits * 8 <= 64 && CLEBSCH_X == 3;
   __device__ __forceinline__ void write_whole(const FusedArguments& a, const Part& next, bool has_next,
                                               unsigned char* to, const Stamps& stamps) {
     constexpr int kRows = kSlots == 0 ? 1 : kSlots;
@@ -176,8 +185,7 @@ struct RowsCopied : RowsOfWarp<4> {
     // Of two rows that are read or written at once one has its units exchanged (chunk_of).
     const unsigned char* const row = slots + lane / 4 * kRowBytes;
     const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
-#pragma unroll
-    for (int slot = 0; slot < kRows; ++slot) barrier_wait(barriers + 8 * slot, ring.parity);
+    barrier_wait(barriers, ring.parity);
     stamps.of_part(2);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
@@ -216,14 +224,14 @@ struct RowsCopied : RowsOfWarp<4> {
     if (has_next) {
       fence_copies();
       __syncwarp();
-#pragma unroll
-      for (int slot = 0; slot < kRows; ++slot) ask_after_fence(a, next, slot, slot);
+      ask_after_fence(a, next, 0, 0);
     }
     ring.parity ^= 1;
     stamps.of_part(4);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
-      const float mean = sums[slot] * (1.0f / kD), variance = fmaxf(squares[slot] * (1.0f / kD) - mean * mean, 0.0f),
+      const float mean = sums[slot] * (1.0f / kD), of_squares = squares[slot] * (1.0f / kD) - mean * mean,
+                  variance = of_squares < 0.0f ? 0.0f : of_squares,  // NaN stays: numbers that overflow
                   scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
       float v[kUnits][8];
 #pragma unroll

@@ -69,15 +69,23 @@ struct PartsInTurn {
   __device__ __forceinline__ explicit PartsInTurn(const FusedArguments& a) {
     of_batch = (a.rows + kGroupRows - 1) / kGroupRows;
     const int step = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
-    batches_on = step / of_batch;
+    // Nobody waits for a division where a batch has parts for all blocks.
+    batches_on = batch = 0;
+    if (step >= of_batch) {
+      batches_on = step / of_batch;
+      batch = first / of_batch;
+    }
     parts_on = step - batches_on * of_batch;
-    batch = first / of_batch;
     part = first - batch * of_batch;
   }
   __device__ __forceinline__ bool is_there(const FusedArguments& a) const {
     return batch < static_cast<int>(a.shape.batch);
   }
   __device__ __forceinline__ Part get() const { return {batch, part * kGroupRows}; }
+  /// Whether it is the second that the block takes, or would take.
+  __device__ __forceinline__ bool is_second() const {
+    return batch * of_batch + part == static_cast<int>(blockIdx.x + gridDim.x);
+  }
   __device__ __forceinline__ void next() {
     batch += batches_on;
     part += parts_on;
