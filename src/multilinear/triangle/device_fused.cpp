@@ -36,7 +36,9 @@ cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared)
 /// For measurements alone (stamps.cuh).
 std::string stamps() {
   const char* const at = std::getenv("CLEBSCH_TRIANGLE_STAMPS");
-  return at == nullptr ? "" : fmt::format("#define CLEBSCH_STAMPS {}ull\n", at);
+  const char* const mixed = std::getenv("CLEBSCH_TRIANGLE_MIXED");
+  return (at == nullptr ? "" : fmt::format("#define CLEBSCH_STAMPS {}ull\n", at)) +
+         (mixed == nullptr ? "" : fmt::format("#define CLEBSCH_MIXED {}\n", mixed));
 }
 
 Kernels* load(const FusedPlan& plan) {

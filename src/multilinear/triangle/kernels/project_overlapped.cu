@@ -168,6 +168,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
       if (RowsCopied::kWhole) {
         rows.write_whole(a, next, has_next, to, stamps);
+      } else if (RowsCopied::kMixed) {
+        rows.write_mixed(a, next, has_next, to);
       } else {
         rows.write_part(a, part, next, has_next, to);
       }
@@ -180,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.next_part();
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
+      if (RowsCopied::kMixed && has_next) rows.load_second(a, next);
       // The first rows are normed: each warp but the first waits for weights of a unit.
       if (parts.is_second()) {
         const int unit = static_cast<int>(threadIdx.x / 32);

@@ -4,6 +4,10 @@
 #include "multilinear/triangle/kernels/rows_of_x.cuh"
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
+#ifndef CLEBSCH_MIXED
+#define CLEBSCH_MIXED 1
+#endif
+
 constexpr int kXBytes = CLEBSCH_X == 1 ? 4 : 2;
 
 /// Normed rows as second operands: kLanes lanes a row, of which a lane has kUnits times eight adjacent columns.
@@ -161,12 +165,13 @@ struct RowsCopied : RowsOfWarp<4> {
   }
 
   /// Makes the warp's barriers, and begins with the block's first part: nobody else needs to know of them.
-  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part, bool is_there) const {
+  __device__ __forceinline__ void begin(const FusedArguments& a, const Part& part, bool is_there) {
     if (static_cast<int>(threadIdx.x % 32) < kBarriers) barrier_begin(barriers + 8 * (threadIdx.x % 32), 1);
     fence_copies();
     __syncwarp();
     if (is_there) {
       for (int turn = 0; turn < kBarriers; ++turn) ask_after_fence(a, part, turn, turn);
+      if (kMixed) load_second(a, part);
     }
   }
   /// All of the warp's rows at once, where their slots are as many as its turns: what waits is the exchanges between
@@ -252,6 +257,71 @@ struct RowsCopied : RowsOfWarp<4> {
         *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
       }
     }
+  }
+  /// Numbers of 32 bits: there is room for slots of half of the warp's rows alone, so the other half is loaded into
+  /// registers. Both are under way while the part before is normed.
+  static constexpr bool kMixed = CLEBSCH_MIXED && CLEBSCH_X == 1 && kSlots == 1 && kTurns == 2;
+  Eight ahead[kMixed ? kUnits : 1];
+  /// Where the lane's units of a row begin, those of even numbers and the others, in units: chunk_of(). From a lane's
+  /// number that the compiler does not know, or all that follows from it would be kept in registers from part to part.
+  struct Lane {
+    unsigned row, even, odd;
+    __device__ __forceinline__ Lane() {
+      unsigned lane = threadIdx.x % 32;
+      asm volatile("" : "+r"(lane));
+      row = lane / 4;
+      even = lane % 4 + row % 2 * 4;
+      odd = even ^ 4;
+    }
+    __device__ __forceinline__ unsigned chunk(int u) const { return (u % 2 == 0 ? even : odd) + 8 * (u / 2); }
+  };
+  static __device__ __forceinline__ void write_turn(int turn, const Lane& lane, const float (&v)[kUnits][8],
+                                                    unsigned char* to) {
+    // place_of_row()
+    const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * turn + lane.row,
+                   place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
+    unsigned char* const of_even = to + place * 128 + (lane.even ^ place % 8) * 16;
+    unsigned char* const of_odd = to + place * 128 + (lane.even ^ place % 8 ^ 4) * 16;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                 pack(v[u][6], v[u][7])};
+      *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
+    }
+  }
+  /// Not before a fence, which waits for loads.
+  __device__ __forceinline__ void load_second(const FusedArguments& a, const Part& part) {
+    const Lane lane;
+    const long long row = row_of_x(a, part.batch, part.first + first_row() + kAtOnce + static_cast<int>(lane.row));
+    const float* const from = static_cast<const float*>(a.x) + row * kD;
+    const float *const of_even = from + 8 * lane.even, *const of_odd = from + 8 * lane.odd;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) ahead[u].load(u % 2 == 0 ? of_even : of_odd, 64 * (u / 2));
+  }
+  __device__ __forceinline__ void write_mixed(const FusedArguments& a, const Part& next, bool has_next,
+                                              unsigned char* to) {
+    float v[kUnits][8];
+    {
+      const Lane lane;
+      const unsigned char* const row = slots + lane.row * kRowBytes;
+      const unsigned char *const of_even = row + 8 * kXBytes * lane.even, *const of_odd = row + 8 * kXBytes * lane.odd;
+      barrier_wait(barriers, ring.parity);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        Eight eight;
+        eight.take((u % 2 == 0 ? of_even : of_odd) + 64 * kXBytes * (u / 2));
+        eight.get(v[u]);
+      }
+      normalise<kUnits, 4>(v, kUnits, a.eps);
+      __syncwarp();
+      if (has_next) ask(a, next, 0, 0);
+      ring.parity ^= 1;
+    }
+    write_turn(0, Lane(), v, to);
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) ahead[u].get(v[u]);
+    normalise<kUnits, 4>(v, kUnits, a.eps);
+    write_turn(1, Lane(), v, to);
   }
   __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
                                              unsigned char* to) {
