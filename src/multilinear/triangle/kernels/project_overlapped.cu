@@ -57,8 +57,8 @@ struct Target {
   int rows = 0;
 };
 
-/// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on to the next unit.
-__device__ __forceinline__ void store_unit(Target& target, long long next_unit, const MaskOfPart& mask,
+/// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
+__device__ __forceinline__ void store_unit(Target& target, long long on, const MaskOfPart& mask,
                                            const Kept& kept, float projection, float gate, float factor,
                                            const float (&sums)[64]) {
   const int t = static_cast<int>(threadIdx.x % 4);
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_unit(Target& target, long long next_unit, 
     }
     store_where(32 * q < target.rows, target.to + 32 * q, pairs);
   }
-  target.to += next_unit;
+  target.to += on;
 }
 
 /// Sums of a unit's channels and 128 rows, from the low words of descriptors of the first 16 columns of both.
@@ -203,12 +203,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     stamps.of_kernel(1);
     await_kernel_before();
     stamps.of_kernel(2);
+    // Units are taken from another one on in each block: all would read the same weights at the same time.
+    const int first_of_block = static_cast<int>(blockIdx.x) % kUnits;
+    const auto unit_at = [&](int i) { return (first_of_block + i) % kUnits; };
     if (threadIdx.x % 128 == 0) {
       for (int i = 0; i < kUnits; ++i) {
-        const int unit = right * kUnits + i;
-        barrier_expect(there + 8 * unit, kUnitBytes);
-        copy_bulk(shared + unit * kUnitBytes, static_cast<const char*>(a.in_fragments) + unit * kUnitBytes, kUnitBytes,
-                  there + 8 * unit);
+        const int at = right * kUnits + i;
+        barrier_expect(there + 8 * at, kUnitBytes);
+        copy_bulk(shared + at * kUnitBytes,
+                  static_cast<const char*>(a.in_fragments) + (right * kUnits + unit_at(i)) * kUnitBytes, kUnitBytes,
+                  there + 8 * at);
       }
     }
     __syncwarp();
@@ -217,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const float* const bias =
-          a.in_bias + 2 * kUnitChannels * (right * kUnits + unit) + channel / 8 * 16 + channel % 8;
+          a.in_bias + 2 * kUnitChannels * (right * kUnits + unit_at(unit)) + channel / 8 * 16 + channel % 8;
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
@@ -228,9 +232,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       of_last[1] = gates[kUnits - 1];
     }
     __syncwarp();
-    unsigned short* const channels =
-        static_cast<unsigned short*>(right != 0 ? a.right : a.left) + channel * a.plane + 8 * t;
-    const long long next_unit = kUnitChannels * a.plane;
+    unsigned short* const channels = static_cast<unsigned short*>(right != 0 ? a.right : a.left) +
+                                     (kUnitChannels * first_of_block + channel) * a.plane + 8 * t;
+    // From the unit at i to the next one.
+    const auto on = [&](int i) {
+      return (first_of_block + i == kUnits - 1 ? 1 - kUnits : 1) * kUnitChannels * a.plane;
+    };
     const float factor = right != 0 ? 1.0f : a.left_factor;  // 0.5 is in the weights (prepare.cu)
     float even[64], odd[64];
 #pragma unroll
@@ -271,10 +278,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         sums_of_before(odd);
         stamps.of_part(4 + 3 * unit);
         if (unit > 0) {
-          store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
+          store_unit(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
         } else {  // of the part before
           const volatile float* const biases = of_last;
-          store_unit(target, next_unit, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
+          store_unit(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
         }
         stamps.of_part(5 + 3 * unit);
@@ -289,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         stamps.of_part(6 + 3 * unit);
         sums_of_before(even);
         stamps.of_part(7 + 3 * unit);
-        store_unit(target, next_unit, mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
+        store_unit(target, on(unit), mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
         stamps.of_part(8 + 3 * unit);
       }
       first = false;
@@ -297,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       ring.next();
     }
     sums_of_all(odd);
-    store_unit(target, next_unit, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
+    store_unit(target, 0, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
     stamps.of_kernel(4);
     stamps.timer(10);
   }
