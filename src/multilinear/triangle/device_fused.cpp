@@ -33,12 +33,19 @@ cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared)
   return kernel;
 }
 
-/// For measurements alone (stamps.cuh).
+/// For measurements alone: CLEBSCH_TRIANGLE_STAMPS (stamps.cuh), _BIAS (biases by products), _ABLATE (bits of what is
+/// left out), _LIGHT (the norm with fewer instructions).
 std::string stamps() {
-  const char* const at = std::getenv("CLEBSCH_TRIANGLE_STAMPS");
-  const char* const mixed = std::getenv("CLEBSCH_TRIANGLE_MIXED");
-  return (at == nullptr ? "" : fmt::format("#define CLEBSCH_STAMPS {}ull\n", at)) +
-         (mixed == nullptr ? "" : fmt::format("#define CLEBSCH_MIXED {}\n", mixed));
+  std::string text;
+  const auto define = [&](const char* name, const char* suffix) {
+    const char* const value = std::getenv(fmt::format("CLEBSCH_TRIANGLE_{}", name).c_str());
+    if (value != nullptr) text += fmt::format("#define CLEBSCH_{} {}{}\n", name, value, suffix);
+  };
+  define("STAMPS", "ull");
+  define("BIAS", "");
+  define("ABLATE", "");
+  define("LIGHT", "");
+  return text;
 }
 
 Kernels* load(const FusedPlan& plan) {
@@ -315,13 +322,9 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
   f.g_bias = reinterpret_cast<float*>(at(g_bias));
   f.norm = reinterpret_cast<float*>(at(norm));
 
-  // The first kernel, launched early, has room where no block of this one is; so those are few where it takes a whole
-  // multiprocessor.
   const int64_t vectors = in_vectors(plan) + p_vectors(plan) + g_vectors(plan);
   const int64_t biases = groups_of(plan) * 32 + plan.out + (plan.wide ? 0 : gate_width(plan));
-  const int64_t warps = vectors / 32 + (biases + 7) / 8 + 1, of_block = std::getenv("CLEBSCH_TRIANGLE_PREPARE") != nullptr ? std::atoi(std::getenv("CLEBSCH_TRIANGLE_PREPARE"))
-                                                                     : plan.overlapped ? 32 : 8;
-  kernels->prepare.launch((warps + of_block - 1) / of_block, static_cast<int>(32 * of_block), stream, f);
+  kernels->prepare.launch((vectors + 255) / 256 + (biases + 1 + 7) / 8, 256, stream, f);
 
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int64_t multiprocessors = limits.multiprocessors;

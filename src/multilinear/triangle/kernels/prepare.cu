@@ -28,63 +28,6 @@ __device__ __forceinline__ float number_or(const void* tensor, long long at, flo
   return tensor == nullptr ? other : number_of(tensor, at);
 }
 
-/// kCount adjacent numbers of a tensor of weights, 2, 4 or 8. kWhole: in as few loads as can be, where all tensors begin
-/// at multiples of 16 bytes.
-template <bool kWhole, int kCount>
-__device__ __forceinline__ void numbers_of(const void* tensor, long long at, float* to) {
-  if (!kWhole) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) to[i] = number_of(tensor, at + i);
-    return;
-  }
-#if CLEBSCH_WEIGHTS == 0
-#pragma unroll
-  for (int i = 0; i < kCount; i += 2) {
-    const double2 two = __ldg(reinterpret_cast<const double2*>(static_cast<const double*>(tensor) + at + i));
-    to[i] = static_cast<float>(two.x);
-    to[i + 1] = static_cast<float>(two.y);
-  }
-#elif CLEBSCH_WEIGHTS == 1
-  const float* const from = static_cast<const float*>(tensor) + at;
-  if (kCount == 2) {
-    const float2 two = __ldg(reinterpret_cast<const float2*>(from));
-    to[0] = two.x;
-    to[1] = two.y;
-  } else {
-#pragma unroll
-    for (int i = 0; i + 3 < kCount; i += 4) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(from + i));
-      to[i] = four.x;
-      to[i + 1] = four.y;
-      to[i + 2] = four.z;
-      to[i + 3] = four.w;
-    }
-  }
-#else
-  const unsigned short* const from = static_cast<const unsigned short*>(tensor) + at;
-  unsigned words[4] = {0u, 0u, 0u, 0u};
-  if (kCount == 2) {
-    words[0] = __ldg(reinterpret_cast<const unsigned*>(from));
-  } else if (kCount == 4) {
-    const uint2 four = __ldg(reinterpret_cast<const uint2*>(from));
-    words[0] = four.x;
-    words[1] = four.y;
-  } else {
-    const uint4 eight = __ldg(reinterpret_cast<const uint4*>(from));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = part_of(eight, i);
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const unsigned bits = words[i / 2] >> 16 * (i % 2) & 0xffffu;
-    to[i] = CLEBSCH_WEIGHTS == 2 ? half_to_float(bits) : __uint_as_float(bits << 16);
-  }
-#endif
-}
-__device__ __forceinline__ unsigned long long address_of(const void* tensor) {
-  return reinterpret_cast<unsigned long long>(tensor);
-}
-
 /// A row of one of the matrices, and what its numbers are multiplied by besides the norm's weights.
 struct Row {
   const void *matrix = nullptr, *bias = nullptr, *norm_weight = nullptr, *norm_bias = nullptr;
@@ -93,29 +36,29 @@ struct Row {
 
   /// Pairs of neighbouring numbers in 16 bits, the first at `column`, the others kStep columns from each other. All
   /// loads are on their way at the same time.
-  template <bool kWhole, int kStep, int kPairs>
+  template <int kStep, int kPairs>
   __device__ __forceinline__ void get(unsigned (&pairs)[kPairs], int column) const {
-    constexpr int kCount = 2 * kPairs, kRun = kStep == 2 ? kCount : 2;  // adjacent ones
+    constexpr int kCount = 2 * kPairs;
     float numbers[kCount], norm[kCount];
     const long long first = static_cast<long long>(row) * columns;
-    // Without a branch where there are no norm's weights: something is loaded.
-    const void* const from = norm_weight != nullptr ? norm_weight : matrix;
+    const auto at = [&](int i) { return column + i / 2 * kStep + i % 2; };
 #pragma unroll
-    for (int i = 0; i < kCount; i += kRun) {
-      numbers_of<kWhole, kRun>(matrix, first + column + i / 2 * kStep, numbers + i);
-      numbers_of<kWhole, kRun>(from, column + i / 2 * kStep, norm + i);
+    for (int i = 0; i < kCount; ++i) numbers[i] = number_of(matrix, first + at(i));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) norm[i] = 1.0f;
+    if (norm_weight != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) norm[i] = number_of(norm_weight, at(i));
     }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) norm[i] = norm_weight != nullptr ? norm[i] : 1.0f;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) numbers[i] = factor == 0.0f ? 0.0f : factor * numbers[i] * norm[i];
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) pairs[i] = pack(numbers[2 * i], numbers[2 * i + 1]);
   }
-  template <bool kWhole, int kStep>
+  template <int kStep>
   __device__ __forceinline__ uint4 get(int column) const {
     unsigned pairs[4];
-    get<kWhole, kStep>(pairs, column);
+    get<kStep>(pairs, column);
     return vector_of(pairs);
   }
 };
@@ -165,70 +108,85 @@ __device__ __forceinline__ Row p_row(const FusedArguments& a, int row) {
 }
 
 /// First operand: rows g and g + 8 of 16 channels.
-template <bool kWhole>
 __device__ __forceinline__ uint4 in_vector(const FusedArguments& a, int at) {
   const int lane = at % 32, g = lane / 4, t = lane % 4, half = at / 32 % 2, q = at / 64 % kGroupsOfSet;
   const int s = at / (64 * kGroupsOfSet) % kSteps, group = at / (64 * kGroupsOfSet) / kSteps * kGroupsOfSet + q;
   const int column = 32 * (s / 2) + 8 * t + 4 * (s % 2);
   const Row low = in_row(a, group, half, g), high = in_row(a, group, half, g + 8);
   unsigned of_low[2], of_high[2];
-  low.get<kWhole, 2>(of_low, column);
-  high.get<kWhole, 2>(of_high, column);
+  low.get<2>(of_low, column);
+  high.get<2>(of_high, column);
   const unsigned pairs[4] = {of_low[0], of_high[0], of_low[1], of_high[1]};
   return vector_of(pairs);
 }
 
 /// Eight numbers of a row, from `column` on: of a second operand, 32 c + 8 t.
-template <bool kWhole>
 __device__ __forceinline__ uint4 out_vector(const FusedArguments&, const Row& row, int column) {
-  return row.get<kWhole, 2>(column);
+  return row.get<2>(column);
 }
 
 /// The same of a second operand for warpgroups, whose rows lie as those of matrices below: `at` counts vectors of
 /// a matrix of `rows` rows and 64 places of the inner index, which are columns as of fused.cuh.
-template <bool kWhole, bool kWide, typename RowOf>
+template <bool kWide, typename RowOf>
 __device__ __forceinline__ uint4 place_vector(const FusedArguments& a, int at, int rows, const RowOf& row_of) {
   const int block = at / (8 * rows), place = at % (8 * rows) / 8, chunk = at % 8 ^ place % 8;
   const Row row = row_of(a, column_of_out<kWide>(place / 8, place % 8));
   const int step = 4 * block + chunk / 2, column = 32 * (step / 2) + 4 * (step % 2) + 2 * (chunk % 2);
-  return row.get<kWhole, 8>(column);
+  return row.get<8>(column);
 }
 
 /// Matrices of 64 rows and columns, rows of 128 bytes whose 16-byte parts are exchanged (warpgroup.cuh).
-template <bool kWhole>
 __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) {
   constexpr int kOfMatrix = kSetChannels * 8, kBlocks = kD / 64 > 0 ? kD / 64 : 1;
   const int matrix = at / kOfMatrix, row = at % kOfMatrix / 8, columns = 8 * (at % 8 ^ row % 8);
-  if (kOverlapped) return out_vector<kWhole>(a, unit_row(a, matrix / kBlocks, row), 64 * (matrix % kBlocks) + columns);
-  return out_vector<kWhole>(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row), 64 * (matrix / 2 % kBlocks) + columns);
+  if (kOverlapped) return out_vector(a, unit_row(a, matrix / kBlocks, row), 64 * (matrix % kBlocks) + columns);
+  return out_vector(a, set_row(a, matrix / (2 * kBlocks), matrix % 2, row), 64 * (matrix / 2 % kBlocks) + columns);
 }
 
-/// Vector `at` of them all.
-template <bool kWhole>
-__device__ __forceinline__ void prepare_vector(const FusedArguments& a, int at) {
-  const int lane = at % 32, g = lane / 4, t = lane % 4;
-  if (at < kInVectors) {
-    static_cast<uint4*>(a.in_fragments)[at] = kWarpgroups ? matrix_vector<kWhole>(a, at) : in_vector<kWhole>(a, at);
+/// The vectors, a thread each, then the biases and the norm of o, a warp each. Grid: as many threads, 256 a block,
+/// vectors in whole blocks.
+extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
+  constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
+#ifdef CLEBSCH_STAMPS
+  unsigned long long began;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began)::"memory");
+#endif
+  let_next_begin();
+  if (blockIdx.x < kBlocks) {
+    int at = blockIdx.x * 256 + threadIdx.x;
+    const int lane = at % 32, g = lane / 4, t = lane % 4;
+    if (at < kInVectors) {
+      static_cast<uint4*>(a.in_fragments)[at] = kWarpgroups ? matrix_vector(a, at) : in_vector(a, at);
+#ifdef CLEBSCH_STAMPS
+      if (threadIdx.x == 0) {
+        unsigned long long* const to = reinterpret_cast<unsigned long long*>(CLEBSCH_STAMPS) + 512 * 256 + 2 * blockIdx.x;
+        unsigned long long ended;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ended)::"memory");
+        to[0] = began;
+        to[1] = ended;
+      }
+#endif
+      return;
+    }
+    at -= kInVectors;
+    if (at < kPVectors) {
+      const int c = at / 32 % (kH / 32), tile = at / 32 / (kH / 32);
+      static_cast<uint4*>(a.p_fragments)[at] =
+          kOutWarpgroups ? place_vector<kWideOut>(a, at, kOut, p_row)
+                         : out_vector(a, p_row(a, column_of_out<kWideOut>(tile, g)), 32 * c + 8 * t);
+      return;
+    }
+    at -= kPVectors;
+    if (at < kGVectors) {
+      const int c = at / 32 % (kD / 32), tile = at / 32 / (kD / 32);
+      static_cast<uint4*>(a.g_fragments)[at] =
+          kOutWarpgroups ? place_vector<kWideGates>(a, at, kGate, gate_row)
+                         : out_vector(a, gate_row(a, column_of_out<kWideGates>(tile, g)), 32 * c + 8 * t);
+    }
     return;
   }
-  at -= kInVectors;
-  if (at < kPVectors) {
-    const int c = at / 32 % (kH / 32), tile = at / 32 / (kH / 32);
-    static_cast<uint4*>(a.p_fragments)[at] =
-        kOutWarpgroups ? place_vector<kWhole, kWideOut>(a, at, kOut, p_row)
-                       : out_vector<kWhole>(a, p_row(a, column_of_out<kWideOut>(tile, g)), 32 * c + 8 * t);
-    return;
-  }
-  at -= kPVectors;
-  const int c = at / 32 % (kD / 32), tile = at / 32 / (kD / 32);
-  static_cast<uint4*>(a.g_fragments)[at] =
-      kOutWarpgroups ? place_vector<kWhole, kWideGates>(a, at, kGate, gate_row)
-                     : out_vector<kWhole>(a, gate_row(a, column_of_out<kWideGates>(tile, g)), 32 * c + 8 * t);
-}
-
-/// Bias `at` of them all, by four lanes.
-template <bool kWhole>
-__device__ __forceinline__ void prepare_bias(const FusedArguments& a, int at) {
+  int at = (blockIdx.x - kBlocks) * 8 + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
   Row row;
   float* to = nullptr;
   if (at < kInBiases) {
@@ -242,67 +200,27 @@ __device__ __forceinline__ void prepare_bias(const FusedArguments& a, int at) {
   } else if ((at -= kOut) < kGBiases) {
     row = gate_row(a, at);
     to = a.g_bias + at;
-  }
-  const float bias = to != nullptr ? number_or(row.bias, row.row, 0.0f) : 0.0f;
-  float sum = 0.0f;
-  if (to != nullptr && row.norm_bias != nullptr && row.factor != 0.0f) {
-#pragma unroll 4
-    for (int k = 8 * static_cast<int>(threadIdx.x % 4); k < row.columns; k += 32) {
-      float numbers[8], biases[8];
-      numbers_of<kWhole, 8>(row.matrix, static_cast<long long>(row.row) * row.columns + k, numbers);
-      numbers_of<kWhole, 8>(row.norm_bias, k, biases);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum += numbers[i] * biases[i];
-    }
-  }
-#pragma unroll
-  for (int bits = 2; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
-  if (to != nullptr && threadIdx.x % 4 == 0) {
-    *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + bias);
-  }
-}
-
-/// A thread a vector, four lanes a bias, a warp for the norm of o.
-template <bool kWhole>
-__device__ __forceinline__ void prepare_all(const FusedArguments& a) {
-  constexpr int kVectorWarps = (kInVectors + kPVectors + kGVectors) / 32,
-                kBiasWarps = (kInBiases + kOut + kGBiases + 7) / 8;
-  static_assert((kInVectors + kPVectors + kGVectors) % 32 == 0, "vectors in whole warps");
-  const int lane = static_cast<int>(threadIdx.x % 32), warps = static_cast<int>(gridDim.x * blockDim.x / 32);
-#pragma unroll 1
-  for (int warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32); warp <= kVectorWarps + kBiasWarps;
-       warp += warps) {
-    if (warp < kVectorWarps) {
-      prepare_vector<kWhole>(a, 32 * warp + lane);
-    } else if (warp < kVectorWarps + kBiasWarps) {
-      prepare_bias<kWhole>(a, 8 * (warp - kVectorWarps) + lane / 4);
-    } else {
+  } else {
+    if (at == kGBiases) {
 #pragma unroll 4
       for (int h = lane; h < kH; h += 32) {
         a.norm[h] = number_or(a.weights.norm_out_weight, h, 1.0f);
         a.norm[kH + h] = number_or(a.weights.norm_out_bias, h, 0.0f);
       }
     }
+    return;
   }
-}
-
-/// Any grid of whole warps.
-extern "C" __global__ void __launch_bounds__(1024, 1) prepare(FusedArguments a) {
-#ifdef CLEBSCH_STAMPS
-  unsigned long long began;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began)::"memory");
-#endif
-  let_next_begin();
-  const Weights& w = a.weights;
-  const unsigned long long addresses = address_of(w.p_in_weight) | address_of(w.g_in_weight) |
-                                       address_of(w.p_out_weight) | address_of(w.g_out_weight) |
-                                       address_of(w.norm_in_weight) | address_of(w.norm_in_bias) |
-                                       address_of(w.norm_out_weight) | address_of(w.norm_out_bias);
-  if (addresses % 16 == 0) {
-    prepare_all<true>(a);
-  } else {
-    prepare_all<false>(a);
+  const float bias = number_or(row.bias, row.row, 0.0f);
+  float sum = 0.0f;
+  if (row.norm_bias != nullptr && row.factor != 0.0f) {
+#pragma unroll 4
+    for (int k = lane; k < row.columns; k += 32) {
+      sum += number_of(row.matrix, static_cast<long long>(row.row) * row.columns + k) * number_of(row.norm_bias, k);
+    }
   }
+#pragma unroll
+  for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+  if (lane == 0) *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + bias);
 #ifdef CLEBSCH_STAMPS
   if (threadIdx.x == 0) {
     unsigned long long* const to = reinterpret_cast<unsigned long long*>(CLEBSCH_STAMPS) + 512 * 256 + 2 * blockIdx.x;

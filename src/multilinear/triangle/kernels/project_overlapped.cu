@@ -19,11 +19,30 @@ static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in 
 constexpr int kTelling = kKeeps ? 32 : 1;
 constexpr int kProducerRegisters = 88, kConsumerRegisters = 168;
 // What lies where in shared memory. Barriers: rows there, rows used, units of weights there, slots filled.
-constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
+#ifndef CLEBSCH_BIAS
+#define CLEBSCH_BIAS 0
+#endif
+constexpr bool kBiasProducts = CLEBSCH_BIAS;
+/// Zeros, ones at the first two of eight columns, zeros: eight lines of 16 bytes each, as second operands whose rows
+/// are all the same eight. Before much else: memcheck takes them for 4,096 bytes.
+constexpr int kOnesBytes = kBiasProducts ? 3 * 128 : 0;
+constexpr int kRowsAt = kStages * kMatrix, kOnesAt = kRowsAt + kBuffers * kRowsBytes, kSlotsAt = kOnesAt + kOnesBytes,
               kBarriersAt = kSlotsAt + kNormers * kSlots * RowsCopied::kSlotBytes;
 constexpr int kPlacesAt = kBarriersAt + 16 * kBuffers + 16 * kUnits + 8 * kNormers * kSlots;
 constexpr int kMasksAt = kPlacesAt + 16 * kBuffers;
 constexpr int kBiasesAt = kMasksAt + kBuffers * kMaskBytes;  ///< of each warpgroup's last unit: projection, gate
+
+__device__ __forceinline__ void write_ones(unsigned char* ones, int word) {
+  constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
+  if (word < kOnesBytes / 4) {
+    reinterpret_cast<unsigned*>(ones)[word] = word / 32 == 1 && word % 4 == 0 ? kOnes : 0;
+  }
+}
+/// A bias as two numbers of 16 bits, whose sum is near it to 2^-16.
+__device__ __forceinline__ unsigned two_parts(float bias) {
+  const float upper = low_of(pack(bias, 0.0f));
+  return pack(upper, bias - upper);
+}
 
 /// As barrier_arrive, without a branch.
 __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
@@ -57,7 +76,10 @@ struct Target {
   int rows = 0;
 };
 
-/// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
+__device__ __forceinline__ float turned(float x) { return CLEBSCH_ABLATE & 4 ? x : tanh_near(x); }
+
+/// kBiased: the biases are in the sums. Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
+template <bool kBiased>
 __device__ __forceinline__ void store_unit(Target& target, long long on, const MaskOfPart& mask,
                                            const Kept& kept, float projection, float gate, float factor,
                                            const float (&sums)[64]) {
@@ -68,37 +90,43 @@ __device__ __forceinline__ void store_unit(Target& target, long long on, const M
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const int at = 16 * q + 4 * n;
-      float x = sums[at] + projection, y = sums[at + 1] + projection;
+      float x = kBiased ? sums[at] : sums[at] + projection, y = kBiased ? sums[at + 1] : sums[at + 1] + projection;
       if (CLEBSCH_NUMBER == 2) {
         x *= factor;
         y *= factor;
       }
-      x += x * tanh_near(sums[at + 2] + gate);
-      y += y * tanh_near(sums[at + 3] + gate);
+      x += x * turned(kBiased ? sums[at + 2] : sums[at + 2] + gate);
+      y += y * turned(kBiased ? sums[at + 3] : sums[at + 3] + gate);
       if (kMask == kNumberMask) {
         const float2 by = *reinterpret_cast<const float2*>(mask.numbers + 8 * t + 32 * q + 2 * n);
         x *= by.x;
         y *= by.y;
       }
       pairs[n] = pack(x, y);
-      if (kKeeps) pairs[n] &= part_of(kept.rows[q], n);
+      if (kKeeps && !(CLEBSCH_ABLATE & 128)) pairs[n] &= part_of(kept.rows[q], n);
     }
-    store_where(32 * q < target.rows, target.to + 32 * q, pairs);
+    store_where(32 * q < target.rows - (CLEBSCH_ABLATE & 1 ? 1 << 30 : 0), target.to + 32 * q, pairs);
   }
   target.to += on;
 }
 
 /// Sums of a unit's channels and 128 rows, from the low words of descriptors of the first 16 columns of both.
-__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows) {
+template <bool kBiased>
+__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows,
+                                              const unsigned (&biases)[4], unsigned long long ones) {
   begin_products();
+  if (kBiased) multiply_group<0>(sums, biases, ones, 0);
 #pragma unroll
-  for (int step = 0; step < 4 * kBlocks; ++step) {
+  for (int step = 0; step < (CLEBSCH_ABLATE & 8 ? 2 : 4) * kBlocks; ++step) {
     const unsigned of_unit = unit + (step / 4 * kMatrix + step % 4 * 32) / 16,
                    of_rows = rows + (step / 4 * kRowsBlock + step % 4 * 32) / 16;
-    multiply_scores(sums, described(of_unit), described(of_rows), step > 0 ? 1 : 0);
+    multiply_scores(sums, described(of_unit), described(of_rows), kBiased || step > 0 ? 1 : 0);
   }
   end_products();
 }
+
+/// Units are taken from another one on in each block: all would read the same weights at the same time.
+__device__ __forceinline__ int unit_of_block(int at) { return (static_cast<int>(blockIdx.x) + at) % kUnits; }
 
 /// Parts that this block takes.
 __device__ __forceinline__ int parts_of_block(const FusedArguments& a) {
@@ -142,6 +170,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     const int arrivals = lane < kBuffers ? kTelling * kNormers : lane < kOfRows ? 4 * kConsumers : 1;
     if (lane < kCount) barrier_begin(rows_there + 8 * lane, arrivals);
     fence_copies();
+    __syncwarp();
+    if (lane == 0) {
+      await_kernel_before();
+      for (int i = 0; i < 2 * kUnits; ++i) {
+        const int right = i % 2, at = right * kUnits + i / 2;
+        barrier_expect(there + 8 * at, kUnitBytes);
+        copy_bulk(shared + at * kUnitBytes,
+                  static_cast<const char*>(a.in_fragments) + (right * kUnits + unit_of_block(i / 2)) * kUnitBytes,
+                  kUnitBytes, there + 8 * at);
+      }
+    }
+    __syncwarp();
+  } else if (kBiasProducts) {
+    write_ones(base + kOnesAt, static_cast<int>(threadIdx.x) - 128 * kOthers - 32);
+    fence_copies();
   }
   __syncthreads();
   // Of the parts in the buffers: those who multiply have no registers to count them.
@@ -166,10 +209,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.of_part(1);
       if (threadIdx.x == 0) places[ring.at] = {part.batch * kH * a.plane + part.first, a.rows - part.first};
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
-      if (RowsCopied::kWhole) {
+      if (RowsCopied::kWhole && CLEBSCH_LIGHT) {
+        rows.write_light(a, next, has_next, to, stamps);
+      } else if (RowsCopied::kWhole) {
         rows.write_whole(a, next, has_next, to, stamps);
-      } else if (RowsCopied::kMixed) {
-        rows.write_mixed(a, next, has_next, to);
       } else {
         rows.write_part(a, part, next, has_next, to);
       }
@@ -182,7 +225,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.next_part();
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
-      if (RowsCopied::kMixed && has_next) rows.load_second(a, next);
       // The first rows are normed: each warp but the first waits for weights of a unit.
       if (parts.is_second()) {
         const int unit = static_cast<int>(threadIdx.x / 32);
@@ -203,28 +245,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     stamps.of_kernel(1);
     await_kernel_before();
     stamps.of_kernel(2);
-    // Units are taken from another one on in each block: all would read the same weights at the same time.
-    const int first_of_block = static_cast<int>(blockIdx.x) % kUnits;
-    const auto unit_at = [&](int i) { return (first_of_block + i) % kUnits; };
-    if (threadIdx.x % 128 == 0) {
-      for (int i = 0; i < kUnits; ++i) {
-        const int at = right * kUnits + i;
-        barrier_expect(there + 8 * at, kUnitBytes);
-        copy_bulk(shared + at * kUnitBytes,
-                  static_cast<const char*>(a.in_fragments) + (right * kUnits + unit_at(i)) * kUnitBytes, kUnitBytes,
-                  there + 8 * at);
-      }
-    }
-    __syncwarp();
     stamps.of_kernel(3);
     float projections[kUnits], gates[kUnits];  // biases of the lane's channels
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const float* const bias =
-          a.in_bias + 2 * kUnitChannels * (right * kUnits + unit_at(unit)) + channel / 8 * 16 + channel % 8;
+          a.in_bias + 2 * kUnitChannels * (right * kUnits + unit_of_block(unit)) + channel / 8 * 16 + channel % 8;
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
+    unsigned of_products[kUnits / 2][4];  // first operands: rows g and g + 8 of two units, but not of the last one
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const bool is_there = t == 0 && unit < kUnits - 1;
+      of_products[unit / 2][unit % 2 * 2] = is_there ? two_parts(projections[unit]) : 0;
+      of_products[unit / 2][unit % 2 * 2 + 1] = is_there ? two_parts(gates[unit]) : 0;
+    }
+    // Lines of eight rows, the same for all rows, and 128 bytes on the other eight columns.
+    const unsigned long long ones_first = describe(shared + kOnesAt + 128, 128, 0, 0),
+                             ones_last = describe(shared + kOnesAt, 128, 0, 0);
     // Those of the last unit are loaded where they are used, after the products before which ptxas would put their use.
     float* const of_last = reinterpret_cast<float*>(base + kBiasesAt) + 2 * (kUnitChannels * right + channel);
     if (t == 0) {
@@ -233,10 +272,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     }
     __syncwarp();
     unsigned short* const channels = static_cast<unsigned short*>(right != 0 ? a.right : a.left) +
-                                     (kUnitChannels * first_of_block + channel) * a.plane + 8 * t;
+                                     (kUnitChannels * unit_of_block(0) + channel) * a.plane + 8 * t;
     // From the unit at i to the next one.
     const auto on = [&](int i) {
-      return (first_of_block + i == kUnits - 1 ? 1 - kUnits : 1) * kUnitChannels * a.plane;
+      return (unit_of_block(0) + i == kUnits - 1 ? 1 - kUnits : 1) * kUnitChannels * a.plane;
     };
     const float factor = right != 0 ? 1.0f : a.left_factor;  // 0.5 is in the weights (prepare.cu)
     float even[64], odd[64];
@@ -272,16 +311,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
 #pragma unroll
       for (int unit = 0; unit < kUnits; unit += 2) {
         if (unit > 0) await_unit_where(first, barriers + unit);
-        multiply_unit(even, of_units + unit * (kUnitBytes / 16), rows);
+        multiply_unit<kBiasProducts>(even, of_units + unit * (kUnitBytes / 16), rows, of_products[unit / 2],
+                                     ones_first);
         stamps.of_part(3 + 3 * unit);
         if (unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
         sums_of_before(odd);
         stamps.of_part(4 + 3 * unit);
         if (unit > 0) {
-          store_unit(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
+          store_unit<kBiasProducts || (CLEBSCH_ABLATE & 64)>(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
         } else {  // of the part before
           const volatile float* const biases = of_last;
-          store_unit(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
+          store_unit<false>(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
         }
         stamps.of_part(5 + 3 * unit);
@@ -292,11 +332,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
           target.rows = place.rows - 8 * t;
           kept.read(mask_at(ring.at));
         }
-        multiply_unit(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows);
+        if (unit + 2 < kUnits) {
+          multiply_unit<kBiasProducts>(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows, of_products[unit / 2],
+                                       ones_last);
+        } else {
+          multiply_unit<false>(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows, of_products[unit / 2], ones_last);
+        }
         stamps.of_part(6 + 3 * unit);
         sums_of_before(even);
         stamps.of_part(7 + 3 * unit);
-        store_unit(target, on(unit), mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
+        store_unit<kBiasProducts || (CLEBSCH_ABLATE & 64)>(target, on(unit), mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
         stamps.of_part(8 + 3 * unit);
       }
       first = false;
@@ -304,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       ring.next();
     }
     sums_of_all(odd);
-    store_unit(target, 0, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
+    store_unit<false>(target, 0, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
     stamps.of_kernel(4);
     stamps.timer(10);
   }

@@ -4,8 +4,11 @@
 #include "multilinear/triangle/kernels/rows_of_x.cuh"
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
-#ifndef CLEBSCH_MIXED
-#define CLEBSCH_MIXED 1
+#ifndef CLEBSCH_ABLATE
+#define CLEBSCH_ABLATE 0
+#endif
+#ifndef CLEBSCH_LIGHT
+#define CLEBSCH_LIGHT 0
 #endif
 
 constexpr int kXBytes = CLEBSCH_X == 1 ? 4 : 2;
@@ -131,6 +134,11 @@ struct RowsCopied : RowsOfWarp<4> {
   }
   __device__ __forceinline__ void ask_after_fence(const FusedArguments& a, const Part& part, int turn, int slot) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
+    if (CLEBSCH_ABLATE & 16) {
+      if (lane == 0) barrier_arrive(barriers + 8 * slot);
+      __syncwarp();
+      return;
+    }
     if (lane == 0) barrier_expect(barriers + 8 * slot, kAsked * kRowBytes);
     __syncwarp();
     if (lane < kAsked / kOfCopy) {
@@ -171,7 +179,6 @@ struct RowsCopied : RowsOfWarp<4> {
     __syncwarp();
     if (is_there) {
       for (int turn = 0; turn < kBarriers; ++turn) ask_after_fence(a, part, turn, turn);
-      if (kMixed) load_second(a, part);
     }
   }
   /// All of the warp's rows at once, where their slots are as many as its turns: what waits is the exchanges between
@@ -201,7 +208,7 @@ struct RowsCopied : RowsOfWarp<4> {
       }
     }
 #pragma unroll
-    for (int slot = 0; slot < kRows; ++slot) {
+    for (int slot = 0; slot < (CLEBSCH_ABLATE & 2 ? 0 : kRows); ++slot) {
       float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
@@ -212,6 +219,85 @@ struct RowsCopied : RowsOfWarp<4> {
           v[e] -= firsts[slot];
           two_sums[e % 2] += v[e];
           two_squares[e % 2] += v[e] * v[e];
+        }
+      }
+      sums[slot] = two_sums[0] + two_sums[1];
+      squares[slot] = two_squares[0] + two_squares[1];
+    }
+#pragma unroll
+    for (int bits = 2; bits > 0; bits /= 2) {
+#pragma unroll
+      for (int slot = 0; slot < (CLEBSCH_ABLATE & 2 ? 0 : kRows); ++slot) {
+        sums[slot] += __shfl_xor_sync(0xffffffffu, sums[slot], bits);
+        squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
+      }
+    }
+    stamps.of_part(3);
+    if (has_next) {
+      fence_copies();
+      __syncwarp();
+      ask_after_fence(a, next, 0, 0);
+    }
+    ring.parity ^= 1;
+    stamps.of_part(4);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      const float mean = sums[slot] * (1.0f / kD), of_squares = squares[slot] * (1.0f / kD) - mean * mean,
+                  variance = of_squares < 0.0f ? 0.0f : of_squares,  // NaN stays: numbers that overflow
+                  scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
+      float v[kUnits][8];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        if (CLEBSCH_ABLATE & 2) continue;
+        eights[slot][u].get_again(v[u], selectors);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
+      }
+      // place_of_row()
+      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
+                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
+      unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
+      unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
+                                   pack(v[u][6], v[u][7])};
+#if CLEBSCH_ABLATE & 2
+        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = eights[slot][u].all;
+#else
+        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
+#endif
+      }
+    }
+  }
+  /// The same with fewer instructions: numbers stay unpacked, sums and squares are of them as they are. Where the mean
+  /// is so large that this cancels, the variance is computed again.
+  __device__ __forceinline__ void write_light(const FusedArguments& a, const Part& next, bool has_next,
+                                              unsigned char* to, const Stamps& stamps) {
+    constexpr int kRows = kSlots == 0 ? 1 : kSlots;
+    float v[kRows][kUnits][8], sums[kRows], squares[kRows];
+    unsigned lane = threadIdx.x % 32;
+    asm volatile("" : "+r"(lane));
+    const unsigned odd = lane / 4 % 2, t = lane % 4;
+    const unsigned char* const row = slots + lane / 4 * kRowBytes;
+    const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
+    barrier_wait(barriers, ring.parity);
+    stamps.of_part(2);
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        Eight eight;
+        eight.take((u % 2 == 0 ? even_units : odd_units) + slot * kSlotBytes + 128 * (u / 2));
+        eight.get(v[slot][u]);
+      }
+      float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          two_sums[e % 2] += v[slot][u][e];
+          two_squares[e % 2] += v[slot][u][e] * v[slot][u][e];
         }
       }
       sums[slot] = two_sums[0] + two_sums[1];
@@ -233,18 +319,41 @@ struct RowsCopied : RowsOfWarp<4> {
     }
     ring.parity ^= 1;
     stamps.of_part(4);
+    float variances[kRows];
+    bool cancels = false;
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
-      const float mean = sums[slot] * (1.0f / kD), of_squares = squares[slot] * (1.0f / kD) - mean * mean,
-                  variance = of_squares < 0.0f ? 0.0f : of_squares,  // NaN stays: numbers that overflow
-                  scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
-      float v[kUnits][8];
+      sums[slot] *= 1.0f / kD;  // the mean
+      variances[slot] = squares[slot] * (1.0f / kD) - sums[slot] * sums[slot];
+      cancels = cancels || variances[slot] < sums[slot] * sums[slot] * (1.0f / 1024);
+    }
+    if (__any_sync(0xffffffffu, cancels)) {
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        eights[slot][u].get_again(v[u], selectors);
+      for (int slot = 0; slot < kRows; ++slot) {
+        float rest = 0.0f, square = 0.0f;
 #pragma unroll
-        for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
+        for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+          for (int e = 0; e < 8; ++e) {
+            const float difference = v[slot][u][e] - sums[slot];
+            rest += difference;
+            square += difference * difference;
+          }
+        }
+#pragma unroll
+        for (int bits = 2; bits > 0; bits /= 2) {
+          rest += __shfl_xor_sync(0xffffffffu, rest, bits);
+          square += __shfl_xor_sync(0xffffffffu, square, bits);
+        }
+        rest *= 1.0f / kD;
+        sums[slot] += rest;
+        variances[slot] = square * (1.0f / kD) - rest * rest;
       }
+    }
+#pragma unroll
+    for (int slot = 0; slot < kRows; ++slot) {
+      const float variance = variances[slot] < 0.0f ? 0.0f : variances[slot],  // NaN stays: numbers that overflow
+                  scale = inverse_root(variance + a.eps), shift = -sums[slot] * scale;
       // place_of_row()
       const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
                      place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
@@ -252,76 +361,14 @@ struct RowsCopied : RowsOfWarp<4> {
       unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
-        const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
-                                   pack(v[u][6], v[u][7])};
+        unsigned pairs[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          pairs[e] = pack(v[slot][u][2 * e] * scale + shift, v[slot][u][2 * e + 1] * scale + shift);
+        }
         *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
       }
     }
-  }
-  /// Numbers of 32 bits: there is room for slots of half of the warp's rows alone, so the other half is loaded into
-  /// registers. Both are under way while the part before is normed.
-  static constexpr bool kMixed = CLEBSCH_MIXED && CLEBSCH_X == 1 && kSlots == 1 && kTurns == 2;
-  Eight ahead[kMixed ? kUnits : 1];
-  /// Where the lane's units of a row begin, those of even numbers and the others, in units: chunk_of(). From a lane's
-  /// number that the compiler does not know, or all that follows from it would be kept in registers from part to part.
-  struct Lane {
-    unsigned row, even, odd;
-    __device__ __forceinline__ Lane() {
-      unsigned lane = threadIdx.x % 32;
-      asm volatile("" : "+r"(lane));
-      row = lane / 4;
-      even = lane % 4 + row % 2 * 4;
-      odd = even ^ 4;
-    }
-    __device__ __forceinline__ unsigned chunk(int u) const { return (u % 2 == 0 ? even : odd) + 8 * (u / 2); }
-  };
-  static __device__ __forceinline__ void write_turn(int turn, const Lane& lane, const float (&v)[kUnits][8],
-                                                    unsigned char* to) {
-    // place_of_row()
-    const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * turn + lane.row,
-                   place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
-    unsigned char* const of_even = to + place * 128 + (lane.even ^ place % 8) * 16;
-    unsigned char* const of_odd = to + place * 128 + (lane.even ^ place % 8 ^ 4) * 16;
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
-                                 pack(v[u][6], v[u][7])};
-      *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
-    }
-  }
-  /// Not before a fence, which waits for loads.
-  __device__ __forceinline__ void load_second(const FusedArguments& a, const Part& part) {
-    const Lane lane;
-    const long long row = row_of_x(a, part.batch, part.first + first_row() + kAtOnce + static_cast<int>(lane.row));
-    const float* const from = static_cast<const float*>(a.x) + row * kD;
-    const float *const of_even = from + 8 * lane.even, *const of_odd = from + 8 * lane.odd;
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) ahead[u].load(u % 2 == 0 ? of_even : of_odd, 64 * (u / 2));
-  }
-  __device__ __forceinline__ void write_mixed(const FusedArguments& a, const Part& next, bool has_next,
-                                              unsigned char* to) {
-    float v[kUnits][8];
-    {
-      const Lane lane;
-      const unsigned char* const row = slots + lane.row * kRowBytes;
-      const unsigned char *const of_even = row + 8 * kXBytes * lane.even, *const of_odd = row + 8 * kXBytes * lane.odd;
-      barrier_wait(barriers, ring.parity);
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        Eight eight;
-        eight.take((u % 2 == 0 ? of_even : of_odd) + 64 * kXBytes * (u / 2));
-        eight.get(v[u]);
-      }
-      normalise<kUnits, 4>(v, kUnits, a.eps);
-      __syncwarp();
-      if (has_next) ask(a, next, 0, 0);
-      ring.parity ^= 1;
-    }
-    write_turn(0, Lane(), v, to);
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) ahead[u].get(v[u]);
-    normalise<kUnits, 4>(v, kUnits, a.eps);
-    write_turn(1, Lane(), v, to);
   }
   __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
                                              unsigned char* to) {
