@@ -101,6 +101,12 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     take(all, 2);
     plan.normers = kWarps;
     plan.slots = static_cast<int>(std::min<int64_t>(kRowsOfWarp / kRowsAtOnce, (room - plan.in_shared) / slot));
+    // One buffer of rows where there is room for one slot beside two.
+    const int turns = kRowsOfWarp / kRowsAtOnce;
+    if (plan.slots < turns && bytes(all, 1) + turns * slot <= room && std::getenv("CLEBSCH_TRIANGLE_TWO") == nullptr) {
+      take(all, 1);
+      plan.slots = turns;
+    }
     plan.in_shared += static_cast<int>(plan.slots * slot);
     return true;
   }

@@ -13,7 +13,7 @@ constexpr int kThreads = 128 * (kOthers + kConsumers);
 constexpr int kUnits = kH / kUnitChannels;  ///< of left, and of right
 constexpr int kUnitBytes = kBlocks * kMatrix;
 static_assert(kUnits <= kNormers, "a warp tells of a unit's weights, and there are 15 named barriers");
-static_assert(kUnits % 2 == 0 && kBuffers == 2 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
+static_assert(kUnits % 2 == 0 && kBuffers <= 2 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
 static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
 /// Lanes that tell of rows: see project_warpgroups.cu.
 constexpr int kTelling = kKeeps ? 32 : 1;
@@ -205,11 +205,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       const bool has_next = parts.is_there(a);
       const Part next = has_next ? parts.get() : part;
       stamps.of_part(0);
+      if (kBuffers == 1) {
+        rows.norm_all(a, next, has_next);
+        stamps.of_part(3);
+      }
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
       stamps.of_part(1);
       if (threadIdx.x == 0) places[ring.at] = {part.batch * kH * a.plane + part.first, a.rows - part.first};
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
-      if (RowsCopied::kWhole && CLEBSCH_LIGHT) {
+      if (kBuffers == 1) {
+        rows.write_all(to);
+      } else if (RowsCopied::kWhole && CLEBSCH_LIGHT) {
         rows.write_light(a, next, has_next, to, stamps);
       } else if (RowsCopied::kWhole) {
         rows.write_whole(a, next, has_next, to, stamps);
@@ -280,7 +286,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     const float factor = right != 0 ? 1.0f : a.left_factor;  // 0.5 is in the weights (prepare.cu)
     float even[64], odd[64];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) even[i] = odd[i] = 0.0f;
+    for (int i = 0; i < 64; ++i) even[i] = 0.0f;
+    if (kBuffers == 2) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) odd[i] = 0.0f;
+    }
     Ring<kBuffers> ring;
     Target target;
     Kept kept{};
@@ -294,6 +304,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     };
     bool first = true;
     for (int left = parts_of_block(a); left > 0; --left) {
+      if (kBuffers == 1) {  // before the first part nothing is stored
+        sums_of_all(odd);
+        if (kMask != kNumberMask) give_back(0, !first);
+        store_unit<false>(target, 0, mask_at(0), kept, of_last[0], of_last[1], factor, odd);
+        if (kMask == kNumberMask) give_back(0, !first);
+      }
       stamps.of_part(0);
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
       stamps.of_part(1);
@@ -302,7 +318,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       stamps.of_part(2);
       // The last unit of the part before: here, where no branches follow, or ptxas would wait for it within the
       // epilogue before.
-      sums_of_all(odd);
+      if (kBuffers == 2) {
+        sums_of_all(odd);
+      }
       // Unknown in each part, or all that is added to them would be kept in registers.
       unsigned of_units = first_unit;
       int barriers = right * (kUnits - 1);
@@ -314,12 +332,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         multiply_unit<kBiasProducts>(even, of_units + unit * (kUnitBytes / 16), rows, of_products[unit / 2],
                                      ones_first);
         stamps.of_part(3 + 3 * unit);
-        if (unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
-        sums_of_before(odd);
+        if (kBuffers == 2 && unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
+        if (kBuffers == 2 || unit > 0) sums_of_before(odd);
         stamps.of_part(4 + 3 * unit);
         if (unit > 0) {
           store_unit<kBiasProducts || (CLEBSCH_ABLATE & 64)>(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
-        } else {  // of the part before
+        } else if (kBuffers == 2) {  // of the part before
           const volatile float* const biases = of_last;
           store_unit<false>(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
@@ -349,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       ring.next();
     }
     sums_of_all(odd);
-    store_unit<false>(target, 0, mask_at(ring.at ^ 1), kept, of_last[0], of_last[1], factor, odd);
+    store_unit<false>(target, 0, mask_at(kBuffers == 2 ? ring.at ^ 1 : 0), kept, of_last[0], of_last[1], factor, odd);
     stamps.of_kernel(4);
     stamps.timer(10);
   }

@@ -370,6 +370,55 @@ struct RowsCopied : RowsOfWarp<4> {
       }
     }
   }
+  /// Where there is one buffer of rows: all of the warp's rows are normed before it is free, and kept.
+  static constexpr bool kKept = CLEBSCH_BUFFERS == 1 && kSlots == kTurns;
+  unsigned normed[kKept ? kTurns : 1][kKept ? kUnits : 1][4];
+  __device__ __forceinline__ void norm_all(const FusedArguments& a, const Part& next, bool has_next) {
+    if (!kKept) return;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      unsigned lane = threadIdx.x % 32;
+      asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
+      const unsigned odd = lane / 4 % 2, t = lane % 4;
+      const unsigned char* const row = slots + turn * kSlotBytes + lane / 4 * kRowBytes;
+      const unsigned char *const even_units = row + 8 * kXBytes * (t + 4 * odd),
+                                 *const odd_units = row + 8 * kXBytes * (t + 4 - 4 * odd);
+      float v[kUnits][8];
+      barrier_wait(barriers + 8 * turn, ring.parity);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        Eight eight;
+        eight.take((u % 2 == 0 ? even_units : odd_units) + 64 * kXBytes * (u / 2));
+        eight.get(v[u]);
+      }
+      normalise<kUnits, 4>(v, kUnits, a.eps);
+      if (has_next) ask(a, next, turn, turn);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) normed[turn][u][e] = pack(v[u][2 * e], v[u][2 * e + 1]);
+      }
+    }
+    ring.parity ^= 1;
+  }
+  __device__ __forceinline__ void write_all(unsigned char* to) const {
+    if (!kKept) return;
+    unsigned lane = threadIdx.x % 32;
+    asm volatile("" : "+r"(lane));
+    const unsigned odd = lane / 4 % 2, t = lane % 4;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      // place_of_row()
+      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * turn + lane / 4,
+                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
+      unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
+      unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(normed[turn][u]);
+      }
+    }
+  }
   __device__ __forceinline__ void write_part(const FusedArguments& a, const Part& part, const Part& next, bool has_next,
                                              unsigned char* to) {
 #pragma unroll 1
