@@ -320,7 +320,7 @@ TEST(EmulatedTriangle, RowsThatOverflow) {
   for (double& value : x) value = normal(random);
   for (size_t k = 0; k < kWidth; ++k) {
     x[5 * kWidth + k] *= 3e19;
-    x[9 * kWidth + k] = 3e19 * (1 + 0.1 * x[9 * kWidth + k]);
+    x[9 * kWidth + k] = (k == 0 ? -3e19 : 3e19) * (1 + 0.1 * x[9 * kWidth + k]);
     x[70 * kWidth + k] = -2e38 * (1 + 0.1 * x[70 * kWidth + k]);
   }
   const Memory x_memory = written(kBfloat16, x);
