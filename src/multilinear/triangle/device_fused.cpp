@@ -33,21 +33,6 @@ cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared)
   return kernel;
 }
 
-/// For measurements alone: CLEBSCH_TRIANGLE_STAMPS (stamps.cuh), _BIAS (biases by products), _ABLATE (bits of what is
-/// left out), _LIGHT (the norm with fewer instructions).
-std::string stamps() {
-  std::string text;
-  const auto define = [&](const char* name, const char* suffix) {
-    const char* const value = std::getenv(fmt::format("CLEBSCH_TRIANGLE_{}", name).c_str());
-    if (value != nullptr) text += fmt::format("#define CLEBSCH_{} {}{}\n", name, value, suffix);
-  };
-  define("STAMPS", "ull");
-  define("BIAS", "");
-  define("ABLATE", "");
-  define("LIGHT", "");
-  return text;
-}
-
 Kernels* load(const FusedPlan& plan) {
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   const std::vector<cuda::CompileRequest> requests = fused_sources(plan);
@@ -78,13 +63,15 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
   return 0;
 }
 
-/// Memory for project_overlapped.cu: all weights, two parts of rows, and slots for copies of rows. Else for
-/// project_warpgroups.cu: a ring of matrices of weights with two parts of rows, or with one. False where none fits.
+/// Memory for project_overlapped.cu: all weights, two parts of rows, and slots for copies of rows; or one part and as
+/// many slots as a warp has turns. Else for project_warpgroups.cu: a ring of matrices of weights with two parts of rows,
+/// or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   constexpr int kMatrix = kSetChannels * 128, kMostStages = 16, kFewestStages = 4;
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;
   const int all = static_cast<int>(in_vectors(plan) * kVectorBytes / kMatrix);
   const auto bytes = [&](int64_t stages, int64_t buffers) {
+    // To begin at a multiple of 1,024 bytes; project_overlapped.cu, which does, has biases there instead.
     constexpr int kAlignment = 1024, kBarriers = 16, kMask = 6 * kGroupRows;
     return kAlignment + stages * (kMatrix + kBarriers) + buffers * (part + kBarriers + kMask) + kBarriers;
   };
@@ -93,19 +80,17 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
     plan.buffers = buffers;
     plan.in_shared = static_cast<int>(bytes(stages, buffers));
   };
-  constexpr int kWarps = 8, kRowsAtOnce = 8, kRowsOfWarp = kGroupRows / kWarps, kBarrier = 8;
+  constexpr int kWarps = 8, kRowsAtOnce = 8, kTurns = kGroupRows / kWarps / kRowsAtOnce, kBarrier = 8;
   const int64_t slot = kWarps * (int64_t{kRowsAtOnce} * plan.d * (plan.number == kFloat32 ? 4 : 2) + kBarrier);
   plan.overlapped = !plan.wide && plan.hidden % kSetChannels == 0 && bytes(all, 2) + slot <= room;
   if (plan.overlapped) {
     plan.in_resident = true;
     take(all, 2);
     plan.normers = kWarps;
-    plan.slots = static_cast<int>(std::min<int64_t>(kRowsOfWarp / kRowsAtOnce, (room - plan.in_shared) / slot));
-    // One buffer of rows where there is room for one slot beside two.
-    const int turns = kRowsOfWarp / kRowsAtOnce;
-    if (plan.slots < turns && bytes(all, 1) + turns * slot <= room && std::getenv("CLEBSCH_TRIANGLE_TWO") == nullptr) {
+    plan.slots = static_cast<int>(std::min<int64_t>(kTurns, (room - plan.in_shared) / slot));
+    if (plan.slots < kTurns && bytes(all, 1) + kTurns * slot <= room) {
       take(all, 1);
-      plan.slots = turns;
+      plan.slots = kTurns;
     }
     plan.in_shared += static_cast<int>(plan.slots * slot);
     return true;
@@ -259,7 +244,7 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
                     plan.normers, plan.overlapped ? 1 : 0) +
-            stamps() + embedded()[name]};
+            embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1);
   prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;

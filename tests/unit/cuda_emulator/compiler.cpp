@@ -109,8 +109,6 @@ std::string without_assembly(std::string text) {
         {statement(R"(ex2\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = std::exp2(x);"},
         {statement(R"(rcp\.approx\.ftz\.f32 %0, %1;"[^;]*;)"), "y = 1.0f / x;"},
         {statement(R"(prmt\.b32 %0, %1, 0, %2;"[^;]*;)"), "word = emulated::permute(pair, selector);"},
-        {statement(R"(mov\.u64 %0, %%globaltimer;"[^;]*;)"), ";"},
-        {statement(R"(\{\\n\.reg \.pred p;\\n\.reg \.u(32|64) c;[\s\S]*?"memory"\);)"), ";"},
         {statement(R"(prefetch\.global\.L2 \[%0\];"[^;]*;)"), ";"},
         {statement(R"(createpolicy\.fractional\.L2::evict_first\.b64 %0, 1\.0;"[^;]*;)"), ";"},
         {statement(R"(" : "[+=][rlfd]"[^;]*;)"), ";"},

@@ -75,12 +75,10 @@ double of_16bit(unsigned number, bool brain) {
 /// Number (outer, inner) of an operand in shared memory.
 double operand(unsigned long long matrix, bool turned, int outer, int inner, Operand kind) {
   const auto field = [&](int bit) { return static_cast<unsigned>(matrix >> bit & 0x3fffu) << 4; };
-  const auto mode = static_cast<unsigned>(matrix >> 62);
-  if (mode > 1 || (mode == 0 && turned)) emulated_fail("an operand whose lines the emulator does not know", 0);
+  if (matrix >> 62 != 1) emulated_fail("an operand whose lines the emulator does not know", 0);
   const auto x = static_cast<unsigned>(outer), k = static_cast<unsigned>(inner);
   const unsigned begin = field(0), across = field(16), down = field(32);
   if (kind == Operand::tf32) {
-    if (mode != 1) emulated_fail("an operand whose lines the emulator does not know", 0);
     const unsigned at = begin + x / 8 * down + x % 8 * 128 + k * 4;
     const char* const place = shared_begin + (at ^ (at >> 7 & 7u) << 4);
     check_product(place, 4);
@@ -88,14 +86,9 @@ double operand(unsigned long long matrix, bool turned, int outer, int inner, Ope
     std::memcpy(&number, place, 4);
     return of_tf32(number);
   }
-  unsigned at;
-  if (mode == 0) {  // eight lines of 16 bytes, one after the other
-    at = begin + k / 8 * across + x / 8 * down + x % 8 * 16 + k % 8 * 2;
-  } else {
-    at = turned ? begin + x / 64 * across + k / 8 * down + k % 8 * 128 + x % 64 * 2
-                : begin + x / 8 * down + x % 8 * 128 + k * 2;
-    at ^= (at >> 7 & 7u) << 4;  // parts of lines of 128 bytes are exchanged
-  }
+  unsigned at = turned ? begin + x / 64 * across + k / 8 * down + k % 8 * 128 + x % 64 * 2
+                       : begin + x / 8 * down + x % 8 * 128 + k * 2;
+  at ^= (at >> 7 & 7u) << 4;  // parts of lines of 128 bytes are exchanged
   unsigned short number;
   const char* const place = shared_begin + at;
   check_product(place, 2);

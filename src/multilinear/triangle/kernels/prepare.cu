@@ -147,25 +147,12 @@ __device__ __forceinline__ uint4 matrix_vector(const FusedArguments& a, int at) 
 /// vectors in whole blocks.
 extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
   constexpr int kVectors = kInVectors + kPVectors + kGVectors, kBlocks = (kVectors + 255) / 256;
-#ifdef CLEBSCH_STAMPS
-  unsigned long long began;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began)::"memory");
-#endif
   let_next_begin();
   if (blockIdx.x < kBlocks) {
     int at = blockIdx.x * 256 + threadIdx.x;
     const int lane = at % 32, g = lane / 4, t = lane % 4;
     if (at < kInVectors) {
       static_cast<uint4*>(a.in_fragments)[at] = kWarpgroups ? matrix_vector(a, at) : in_vector(a, at);
-#ifdef CLEBSCH_STAMPS
-      if (threadIdx.x == 0) {
-        unsigned long long* const to = reinterpret_cast<unsigned long long*>(CLEBSCH_STAMPS) + 512 * 256 + 2 * blockIdx.x;
-        unsigned long long ended;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ended)::"memory");
-        to[0] = began;
-        to[1] = ended;
-      }
-#endif
       return;
     }
     at -= kInVectors;
@@ -221,13 +208,4 @@ extern "C" __global__ void __launch_bounds__(256) prepare(FusedArguments a) {
 #pragma unroll
   for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
   if (lane == 0) *to = row.factor == 0.0f ? 0.0f : row.factor * (sum + bias);
-#ifdef CLEBSCH_STAMPS
-  if (threadIdx.x == 0) {
-    unsigned long long* const to = reinterpret_cast<unsigned long long*>(CLEBSCH_STAMPS) + 512 * 256 + 2 * blockIdx.x;
-    unsigned long long ended;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ended)::"memory");
-    to[0] = began;
-    to[1] = ended;
-  }
-#endif
 }

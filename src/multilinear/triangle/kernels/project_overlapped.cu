@@ -2,7 +2,8 @@
 // Two warpgroups norm rows, as in project_warpgroups.cu. Two others, one for left and one for right, each have the sums
 // of two units of 32 channels: products of one run while the other turns into left or right. So a warpgroup's way from
 // sums to stores lies behind its own products and those of the other, and nobody waits for turns. warpgroups.cuh says
-// what this is compiled for.
+// what this is compiled for. With one part of rows in shared memory instead of two, products of a part begin when the
+// part before is stored: numbers of 32 bits, of which more has to be on its way.
 //
 // A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
 // same. So a lane has both of one channel, and 64 sums are a whole piece of work.
@@ -12,37 +13,21 @@ constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4
 constexpr int kThreads = 128 * (kOthers + kConsumers);
 constexpr int kUnits = kH / kUnitChannels;  ///< of left, and of right
 constexpr int kUnitBytes = kBlocks * kMatrix;
+constexpr bool kTwo = kBuffers == 2;
 static_assert(kUnits <= kNormers, "a warp tells of a unit's weights, and there are 15 named barriers");
-static_assert(kUnits % 2 == 0 && kBuffers <= 2 && kSlots > 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
+static_assert(kUnits % 2 == 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
+static_assert(kTwo ? kSlots > 0 : kBuffers == 1 && RowsCopied::kKept, "what the plan gives it");
 static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
 /// Lanes that tell of rows: see project_warpgroups.cu.
 constexpr int kTelling = kKeeps ? 32 : 1;
 constexpr int kProducerRegisters = 88, kConsumerRegisters = 168;
 // What lies where in shared memory. Barriers: rows there, rows used, units of weights there, slots filled.
-#ifndef CLEBSCH_BIAS
-#define CLEBSCH_BIAS 0
-#endif
-constexpr bool kBiasProducts = CLEBSCH_BIAS;
-/// Zeros, ones at the first two of eight columns, zeros: eight lines of 16 bytes each, as second operands whose rows
-/// are all the same eight. Before much else: memcheck takes them for 4,096 bytes.
-constexpr int kOnesBytes = kBiasProducts ? 3 * 128 : 0;
-constexpr int kRowsAt = kStages * kMatrix, kOnesAt = kRowsAt + kBuffers * kRowsBytes, kSlotsAt = kOnesAt + kOnesBytes,
+constexpr int kRowsAt = kStages * kMatrix, kSlotsAt = kRowsAt + kBuffers * kRowsBytes,
               kBarriersAt = kSlotsAt + kNormers * kSlots * RowsCopied::kSlotBytes;
 constexpr int kPlacesAt = kBarriersAt + 16 * kBuffers + 16 * kUnits + 8 * kNormers * kSlots;
 constexpr int kMasksAt = kPlacesAt + 16 * kBuffers;
 constexpr int kBiasesAt = kMasksAt + kBuffers * kMaskBytes;  ///< of each warpgroup's last unit: projection, gate
-
-__device__ __forceinline__ void write_ones(unsigned char* ones, int word) {
-  constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
-  if (word < kOnesBytes / 4) {
-    reinterpret_cast<unsigned*>(ones)[word] = word / 32 == 1 && word % 4 == 0 ? kOnes : 0;
-  }
-}
-/// A bias as two numbers of 16 bits, whose sum is near it to 2^-16.
-__device__ __forceinline__ unsigned two_parts(float bias) {
-  const float upper = low_of(pack(bias, 0.0f));
-  return pack(upper, bias - upper);
-}
+static_assert(kBiasesAt + kConsumers * kUnitChannels * 8 <= 227 * 1024, "a block's shared memory");
 
 /// As barrier_arrive, without a branch.
 __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
@@ -76,10 +61,7 @@ struct Target {
   int rows = 0;
 };
 
-__device__ __forceinline__ float turned(float x) { return CLEBSCH_ABLATE & 4 ? x : tanh_near(x); }
-
-/// kBiased: the biases are in the sums. Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
-template <bool kBiased>
+/// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
 __device__ __forceinline__ void store_unit(Target& target, long long on, const MaskOfPart& mask,
                                            const Kept& kept, float projection, float gate, float factor,
                                            const float (&sums)[64]) {
@@ -90,43 +72,53 @@ __device__ __forceinline__ void store_unit(Target& target, long long on, const M
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const int at = 16 * q + 4 * n;
-      float x = kBiased ? sums[at] : sums[at] + projection, y = kBiased ? sums[at + 1] : sums[at + 1] + projection;
+      float x = sums[at] + projection, y = sums[at + 1] + projection;
       if (CLEBSCH_NUMBER == 2) {
         x *= factor;
         y *= factor;
       }
-      x += x * turned(kBiased ? sums[at + 2] : sums[at + 2] + gate);
-      y += y * turned(kBiased ? sums[at + 3] : sums[at + 3] + gate);
+      x += x * tanh_near(sums[at + 2] + gate);
+      y += y * tanh_near(sums[at + 3] + gate);
       if (kMask == kNumberMask) {
         const float2 by = *reinterpret_cast<const float2*>(mask.numbers + 8 * t + 32 * q + 2 * n);
         x *= by.x;
         y *= by.y;
       }
       pairs[n] = pack(x, y);
-      if (kKeeps && !(CLEBSCH_ABLATE & 128)) pairs[n] &= part_of(kept.rows[q], n);
+      if (kKeeps) pairs[n] &= part_of(kept.rows[q], n);
     }
-    store_where(32 * q < target.rows - (CLEBSCH_ABLATE & 1 ? 1 << 30 : 0), target.to + 32 * q, pairs);
+    store_where(32 * q < target.rows, target.to + 32 * q, pairs);
   }
   target.to += on;
 }
 
 /// Sums of a unit's channels and 128 rows, from the low words of descriptors of the first 16 columns of both.
-template <bool kBiased>
-__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows,
-                                              const unsigned (&biases)[4], unsigned long long ones) {
+__device__ __forceinline__ void multiply_unit(float (&sums)[64], unsigned unit, unsigned rows) {
   begin_products();
-  if (kBiased) multiply_group<0>(sums, biases, ones, 0);
 #pragma unroll
-  for (int step = 0; step < (CLEBSCH_ABLATE & 8 ? 2 : 4) * kBlocks; ++step) {
+  for (int step = 0; step < 4 * kBlocks; ++step) {
     const unsigned of_unit = unit + (step / 4 * kMatrix + step % 4 * 32) / 16,
                    of_rows = rows + (step / 4 * kRowsBlock + step % 4 * 32) / 16;
-    multiply_scores(sums, described(of_unit), described(of_rows), kBiased || step > 0 ? 1 : 0);
+    multiply_scores(sums, described(of_unit), described(of_rows), step > 0 ? 1 : 0);
   }
   end_products();
 }
 
 /// Units are taken from another one on in each block: all would read the same weights at the same time.
 __device__ __forceinline__ int unit_of_block(int at) { return (static_cast<int>(blockIdx.x) + at) % kUnits; }
+
+/// Asks for all units of weights, when they are made; of left and right in turn.
+__device__ __forceinline__ void ask_for_weights(const FusedArguments& a, unsigned shared, unsigned there) {
+  await_kernel_before();
+  const char* const units = static_cast<const char*>(a.in_fragments);
+#pragma unroll 1
+  for (int i = 0; i < 2 * kUnits; ++i) {
+    const int first = i % 2 * kUnits, at = first + i / 2;
+    barrier_expect(there + 8 * at, kUnitBytes);
+    copy_bulk(shared + at * kUnitBytes, units + (first + unit_of_block(i / 2)) * kUnitBytes, kUnitBytes,
+              there + 8 * at);
+  }
+}
 
 /// Parts that this block takes.
 __device__ __forceinline__ int parts_of_block(const FusedArguments& a) {
@@ -154,10 +146,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   // registers.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int role = group < kOthers ? 0 : group - kOthers + 1;
-  Stamps stamps(role, role == 0 ? threadIdx.x == 0 : threadIdx.x % 128 == 0);
-  stamps.timer(8);
-  stamps.of_kernel(0);
   PartsInTurn parts(a);
   RowsCopied rows(base + kSlotsAt, filled);
   if (group < kOthers) {
@@ -171,20 +159,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     if (lane < kCount) barrier_begin(rows_there + 8 * lane, arrivals);
     fence_copies();
     __syncwarp();
-    if (lane == 0) {
-      await_kernel_before();
-      for (int i = 0; i < 2 * kUnits; ++i) {
-        const int right = i % 2, at = right * kUnits + i / 2;
-        barrier_expect(there + 8 * at, kUnitBytes);
-        copy_bulk(shared + at * kUnitBytes,
-                  static_cast<const char*>(a.in_fragments) + (right * kUnits + unit_of_block(i / 2)) * kUnitBytes,
-                  kUnitBytes, there + 8 * at);
-      }
-    }
+    if (lane == 0) ask_for_weights(a, shared, there);
     __syncwarp();
-  } else if (kBiasProducts) {
-    write_ones(base + kOnesAt, static_cast<int>(threadIdx.x) - 128 * kOthers - 32);
-    fence_copies();
   }
   __syncthreads();
   // Of the parts in the buffers: those who multiply have no registers to count them.
@@ -192,7 +168,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   if (group < kOthers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
     Ring<kBuffers> ring;
-    stamps.of_kernel(1);
     const bool has_mask = kKeeps && threadIdx.x < kGroupRows;
     const auto read_mask = [&](const Part& part) -> unsigned {
       return has_mask ? bits_of_mask(a, part.batch, part.first + static_cast<int>(threadIdx.x)) : 0;
@@ -204,34 +179,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       parts.next();
       const bool has_next = parts.is_there(a);
       const Part next = has_next ? parts.get() : part;
-      stamps.of_part(0);
-      if (kBuffers == 1) {
-        rows.norm_all(a, next, has_next);
-        stamps.of_part(3);
-      }
+      if (!kTwo) rows.norm_all(a, next, has_next);
       barrier_wait(rows_used + 8 * ring.at, ring.parity ^ 1);
-      stamps.of_part(1);
       if (threadIdx.x == 0) places[ring.at] = {part.batch * kH * a.plane + part.first, a.rows - part.first};
       unsigned char* const to = base + kRowsAt + ring.at * kRowsBytes;
-      if (kBuffers == 1) {
+      if (!kTwo) {
         rows.write_all(to);
-      } else if (RowsCopied::kWhole && CLEBSCH_LIGHT) {
-        rows.write_light(a, next, has_next, to, stamps);
       } else if (RowsCopied::kWhole) {
-        rows.write_whole(a, next, has_next, to, stamps);
+        rows.write_whole(a, next, has_next, to);
       } else {
         rows.write_part(a, part, next, has_next, to);
       }
-      stamps.of_part(5);
       if (has_mask) reinterpret_cast<MaskOfPart*>(base + kMasksAt + ring.at * kMaskBytes)->write(mask_of_bits(of_mask));
       fence_copies();
       __syncwarp();
       if (lane < kTelling) barrier_arrive(rows_there + 8 * ring.at);
-      stamps.of_part(6);
-      stamps.next_part();
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
-      // The first rows are normed: each warp but the first waits for weights of a unit.
+      // The first rows are normed: each warp but the first waits for weights of a unit and tells of them.
       if (parts.is_second()) {
         const int unit = static_cast<int>(threadIdx.x / 32);
         for (int right = 0; right < 2 && 0 < unit && unit < kUnits; ++right) {
@@ -241,17 +206,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         }
       }
     }
-    stamps.of_kernel(4);
-    stamps.timer(10);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int right = group - kOthers, g = lane / 4, t = lane % 4;
     const int channel = 8 * static_cast<int>(threadIdx.x % 128 / 32) + g;  // of a unit
     const unsigned first_unit = low_of_description(shared + right * kUnits * kUnitBytes);
-    stamps.of_kernel(1);
     await_kernel_before();
-    stamps.of_kernel(2);
-    stamps.of_kernel(3);
     float projections[kUnits], gates[kUnits];  // biases of the lane's channels
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
@@ -260,16 +220,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       projections[unit] = __ldg(bias);
       gates[unit] = __ldg(bias + 8);
     }
-    unsigned of_products[kUnits / 2][4];  // first operands: rows g and g + 8 of two units, but not of the last one
-#pragma unroll
-    for (int unit = 0; unit < kUnits; ++unit) {
-      const bool is_there = t == 0 && unit < kUnits - 1;
-      of_products[unit / 2][unit % 2 * 2] = is_there ? two_parts(projections[unit]) : 0;
-      of_products[unit / 2][unit % 2 * 2 + 1] = is_there ? two_parts(gates[unit]) : 0;
-    }
-    // Lines of eight rows, the same for all rows, and 128 bytes on the other eight columns.
-    const unsigned long long ones_first = describe(shared + kOnesAt + 128, 128, 0, 0),
-                             ones_last = describe(shared + kOnesAt, 128, 0, 0);
     // Those of the last unit are loaded where they are used, after the products before which ptxas would put their use.
     float* const of_last = reinterpret_cast<float*>(base + kBiasesAt) + 2 * (kUnitChannels * right + channel);
     if (t == 0) {
@@ -286,10 +236,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     const float factor = right != 0 ? 1.0f : a.left_factor;  // 0.5 is in the weights (prepare.cu)
     float even[64], odd[64];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) even[i] = 0.0f;
-    if (kBuffers == 2) {
-#pragma unroll
-      for (int i = 0; i < 64; ++i) odd[i] = 0.0f;
+    for (int i = 0; i < 64; ++i) {
+      even[i] = 0.0f;
+      // Else undefined: ptxas would take zeros for numbers that are written while products are under way (C7515).
+      if (kTwo) odd[i] = 0.0f;
     }
     Ring<kBuffers> ring;
     Target target;
@@ -304,23 +254,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     };
     bool first = true;
     for (int left = parts_of_block(a); left > 0; --left) {
-      if (kBuffers == 1) {  // before the first part nothing is stored
+      if (!kTwo) {  // the last unit of the part before; at the first part nothing is stored
         sums_of_all(odd);
         if (kMask != kNumberMask) give_back(0, !first);
-        store_unit<false>(target, 0, mask_at(0), kept, of_last[0], of_last[1], factor, odd);
+        store_unit(target, 0, mask_at(0), kept, of_last[0], of_last[1], factor, odd);
         if (kMask == kNumberMask) give_back(0, !first);
       }
-      stamps.of_part(0);
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
-      stamps.of_part(1);
       const unsigned rows = low_of_description(shared + kRowsAt + ring.at * kRowsBytes);
       if (first) barrier_wait(there + 8 * right * kUnits, 0);
-      stamps.of_part(2);
-      // The last unit of the part before: here, where no branches follow, or ptxas would wait for it within the
-      // epilogue before.
-      if (kBuffers == 2) {
-        sums_of_all(odd);
-      }
+      // The last unit of the part before: behind branches, or ptxas would wait for it within the epilogue before.
+      if (kTwo) sums_of_all(odd);
       // Unknown in each part, or all that is added to them would be kept in registers.
       unsigned of_units = first_unit;
       int barriers = right * (kUnits - 1);
@@ -329,20 +273,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
 #pragma unroll
       for (int unit = 0; unit < kUnits; unit += 2) {
         if (unit > 0) await_unit_where(first, barriers + unit);
-        multiply_unit<kBiasProducts>(even, of_units + unit * (kUnitBytes / 16), rows, of_products[unit / 2],
-                                     ones_first);
-        stamps.of_part(3 + 3 * unit);
-        if (kBuffers == 2 && unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
-        if (kBuffers == 2 || unit > 0) sums_of_before(odd);
-        stamps.of_part(4 + 3 * unit);
+        multiply_unit(even, of_units + unit * (kUnitBytes / 16), rows);
+        if (kTwo && unit == 0 && kMask != kNumberMask) give_back(ring.at ^ 1, !first);
+        if (kTwo || unit > 0) sums_of_before(odd);
         if (unit > 0) {
-          store_unit<kBiasProducts || (CLEBSCH_ABLATE & 64)>(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
-        } else if (kBuffers == 2) {  // of the part before
+          store_unit(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
+        } else if (kTwo) {  // of the part before
           const volatile float* const biases = of_last;
-          store_unit<false>(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
+          store_unit(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
         }
-        stamps.of_part(5 + 3 * unit);
         await_unit_where(first, barriers + unit + 1);
         if (unit == 0) {  // no sooner, or registers would have what is of both parts
           const Place place = places[ring.at];
@@ -350,25 +290,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
           target.rows = place.rows - 8 * t;
           kept.read(mask_at(ring.at));
         }
-        if (unit + 2 < kUnits) {
-          multiply_unit<kBiasProducts>(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows, of_products[unit / 2],
-                                       ones_last);
-        } else {
-          multiply_unit<false>(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows, of_products[unit / 2], ones_last);
-        }
-        stamps.of_part(6 + 3 * unit);
+        multiply_unit(odd, of_units + (unit + 1) * (kUnitBytes / 16), rows);
         sums_of_before(even);
-        stamps.of_part(7 + 3 * unit);
-        store_unit<kBiasProducts || (CLEBSCH_ABLATE & 64)>(target, on(unit), mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
-        stamps.of_part(8 + 3 * unit);
+        store_unit(target, on(unit), mask_at(ring.at), kept, projections[unit], gates[unit], factor, even);
       }
       first = false;
-      stamps.next_part();
       ring.next();
     }
     sums_of_all(odd);
-    store_unit<false>(target, 0, mask_at(kBuffers == 2 ? ring.at ^ 1 : 0), kept, of_last[0], of_last[1], factor, odd);
-    stamps.of_kernel(4);
-    stamps.timer(10);
+    store_unit(target, 0, mask_at(kTwo ? ring.at ^ 1 : 0), kept, of_last[0], of_last[1], factor, odd);
   }
 }

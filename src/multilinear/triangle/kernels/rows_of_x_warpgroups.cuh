@@ -4,13 +4,6 @@
 #include "multilinear/triangle/kernels/rows_of_x.cuh"
 #include "multilinear/triangle/kernels/warpgroups.cuh"
 
-#ifndef CLEBSCH_ABLATE
-#define CLEBSCH_ABLATE 0
-#endif
-#ifndef CLEBSCH_LIGHT
-#define CLEBSCH_LIGHT 0
-#endif
-
 constexpr int kXBytes = CLEBSCH_X == 1 ? 4 : 2;
 
 /// Normed rows as second operands: kLanes lanes a row, of which a lane has kUnits times eight adjacent columns.
@@ -134,11 +127,6 @@ struct RowsCopied : RowsOfWarp<4> {
   }
   __device__ __forceinline__ void ask_after_fence(const FusedArguments& a, const Part& part, int turn, int slot) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if (CLEBSCH_ABLATE & 16) {
-      if (lane == 0) barrier_arrive(barriers + 8 * slot);
-      __syncwarp();
-      return;
-    }
     if (lane == 0) barrier_expect(barriers + 8 * slot, kAsked * kRowBytes);
     __syncwarp();
     if (lane < kAsked / kOfCopy) {
@@ -186,7 +174,7 @@ struct RowsCopied : RowsOfWarp<4> {
   /// squares go together: of numbers less the row's first one, of which the variance loses a factor of kD in accuracy
   /// at most, since no number is further from the mean than sqrt(kD) deviations.
   __device__ __forceinline__ void write_whole(const FusedArguments& a, const Part& next, bool has_next,
-                                              unsigned char* to, const Stamps& stamps) {
+                                              unsigned char* to) {
     constexpr int kRows = kSlots == 0 ? 1 : kSlots;
     Eight eights[kRows][kUnits];  // stay as they are read: registers are few
     const uint2 selectors = Eight::selectors(a);
@@ -198,7 +186,6 @@ struct RowsCopied : RowsOfWarp<4> {
     const unsigned char* const row = slots + lane / 4 * kRowBytes;
     const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
     barrier_wait(barriers, ring.parity);
-    stamps.of_part(2);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
       firsts[slot] = low_of_x(*reinterpret_cast<const unsigned short*>(row + slot * kSlotBytes));
@@ -208,7 +195,7 @@ struct RowsCopied : RowsOfWarp<4> {
       }
     }
 #pragma unroll
-    for (int slot = 0; slot < (CLEBSCH_ABLATE & 2 ? 0 : kRows); ++slot) {
+    for (int slot = 0; slot < kRows; ++slot) {
       float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
@@ -227,19 +214,17 @@ struct RowsCopied : RowsOfWarp<4> {
 #pragma unroll
     for (int bits = 2; bits > 0; bits /= 2) {
 #pragma unroll
-      for (int slot = 0; slot < (CLEBSCH_ABLATE & 2 ? 0 : kRows); ++slot) {
+      for (int slot = 0; slot < kRows; ++slot) {
         sums[slot] += __shfl_xor_sync(0xffffffffu, sums[slot], bits);
         squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
       }
     }
-    stamps.of_part(3);
     if (has_next) {
       fence_copies();
       __syncwarp();
       ask_after_fence(a, next, 0, 0);
     }
     ring.parity ^= 1;
-    stamps.of_part(4);
 #pragma unroll
     for (int slot = 0; slot < kRows; ++slot) {
       const float mean = sums[slot] * (1.0f / kD), of_squares = squares[slot] * (1.0f / kD) - mean * mean,
@@ -248,7 +233,6 @@ struct RowsCopied : RowsOfWarp<4> {
       float v[kUnits][8];
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
-        if (CLEBSCH_ABLATE & 2) continue;
         eights[slot][u].get_again(v[u], selectors);
 #pragma unroll
         for (int e = 0; e < 8; ++e) v[u][e] = v[u][e] * scale + shift;
@@ -262,110 +246,6 @@ struct RowsCopied : RowsOfWarp<4> {
       for (int u = 0; u < kUnits; ++u) {
         const unsigned pairs[4] = {pack(v[u][0], v[u][1]), pack(v[u][2], v[u][3]), pack(v[u][4], v[u][5]),
                                    pack(v[u][6], v[u][7])};
-#if CLEBSCH_ABLATE & 2
-        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = eights[slot][u].all;
-#else
-        *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
-#endif
-      }
-    }
-  }
-  /// The same with fewer instructions: numbers stay unpacked, sums and squares are of them as they are. Where the mean
-  /// is so large that this cancels, the variance is computed again.
-  __device__ __forceinline__ void write_light(const FusedArguments& a, const Part& next, bool has_next,
-                                              unsigned char* to, const Stamps& stamps) {
-    constexpr int kRows = kSlots == 0 ? 1 : kSlots;
-    float v[kRows][kUnits][8], sums[kRows], squares[kRows];
-    unsigned lane = threadIdx.x % 32;
-    asm volatile("" : "+r"(lane));
-    const unsigned odd = lane / 4 % 2, t = lane % 4;
-    const unsigned char* const row = slots + lane / 4 * kRowBytes;
-    const unsigned char *const even_units = row + 16 * (t + 4 * odd), *const odd_units = row + 16 * (t + 4 - 4 * odd);
-    barrier_wait(barriers, ring.parity);
-    stamps.of_part(2);
-#pragma unroll
-    for (int slot = 0; slot < kRows; ++slot) {
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        Eight eight;
-        eight.take((u % 2 == 0 ? even_units : odd_units) + slot * kSlotBytes + 128 * (u / 2));
-        eight.get(v[slot][u]);
-      }
-      float two_sums[2] = {0.0f, 0.0f}, two_squares[2] = {0.0f, 0.0f};
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          two_sums[e % 2] += v[slot][u][e];
-          two_squares[e % 2] += v[slot][u][e] * v[slot][u][e];
-        }
-      }
-      sums[slot] = two_sums[0] + two_sums[1];
-      squares[slot] = two_squares[0] + two_squares[1];
-    }
-#pragma unroll
-    for (int bits = 2; bits > 0; bits /= 2) {
-#pragma unroll
-      for (int slot = 0; slot < kRows; ++slot) {
-        sums[slot] += __shfl_xor_sync(0xffffffffu, sums[slot], bits);
-        squares[slot] += __shfl_xor_sync(0xffffffffu, squares[slot], bits);
-      }
-    }
-    stamps.of_part(3);
-    if (has_next) {
-      fence_copies();
-      __syncwarp();
-      ask_after_fence(a, next, 0, 0);
-    }
-    ring.parity ^= 1;
-    stamps.of_part(4);
-    float variances[kRows];
-    bool cancels = false;
-#pragma unroll
-    for (int slot = 0; slot < kRows; ++slot) {
-      sums[slot] *= 1.0f / kD;  // the mean
-      variances[slot] = squares[slot] * (1.0f / kD) - sums[slot] * sums[slot];
-      cancels = cancels || variances[slot] < sums[slot] * sums[slot] * (1.0f / 1024);
-    }
-    if (__any_sync(0xffffffffu, cancels)) {
-#pragma unroll
-      for (int slot = 0; slot < kRows; ++slot) {
-        float rest = 0.0f, square = 0.0f;
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u) {
-#pragma unroll
-          for (int e = 0; e < 8; ++e) {
-            const float difference = v[slot][u][e] - sums[slot];
-            rest += difference;
-            square += difference * difference;
-          }
-        }
-#pragma unroll
-        for (int bits = 2; bits > 0; bits /= 2) {
-          rest += __shfl_xor_sync(0xffffffffu, rest, bits);
-          square += __shfl_xor_sync(0xffffffffu, square, bits);
-        }
-        rest *= 1.0f / kD;
-        sums[slot] += rest;
-        variances[slot] = square * (1.0f / kD) - rest * rest;
-      }
-    }
-#pragma unroll
-    for (int slot = 0; slot < kRows; ++slot) {
-      const float variance = variances[slot] < 0.0f ? 0.0f : variances[slot],  // NaN stays: numbers that overflow
-                  scale = inverse_root(variance + a.eps), shift = -sums[slot] * scale;
-      // place_of_row()
-      const unsigned at = static_cast<unsigned>(first_row()) + kAtOnce * slot + lane / 4,
-                     place = at / 32 * 32 + 8 * (at % 8 / 2) + 2 * (at % 32 / 8) + at % 2;
-      unsigned char* const of_even = to + place * 128 + (t + 4 * odd ^ place % 8) * 16;
-      unsigned char* const of_odd = to + place * 128 + (t + 4 * odd ^ place % 8 ^ 4) * 16;
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        unsigned pairs[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          pairs[e] = pack(v[slot][u][2 * e] * scale + shift, v[slot][u][2 * e + 1] * scale + shift);
-        }
         *reinterpret_cast<uint4*>((u % 2 == 0 ? of_even : of_odd) + u / 2 * kRowsBlock) = vector_of(pairs);
       }
     }

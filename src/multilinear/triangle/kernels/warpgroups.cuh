@@ -11,7 +11,6 @@
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/fused.cuh"
-#include "multilinear/triangle/kernels/stamps.cuh"
 
 static_assert(kD % 64 == 0 && kH % 32 == 0, "matrices of 64 columns, sets of 64 channels of left and right together");
 constexpr int kBlocks = kD / 64, kStages = CLEBSCH_STAGES, kSlots = CLEBSCH_SLOTS, kNormers = CLEBSCH_NORMERS;
@@ -65,10 +64,9 @@ struct Part {
 
 /// The parts of a block, which blocks take in turn: to go on needs no division.
 struct PartsInTurn {
-  int of_batch, batches_on, parts_on, batch, part, batches;
+  int of_batch, batches_on, parts_on, batch, part;
   __device__ __forceinline__ explicit PartsInTurn(const FusedArguments& a) {
     of_batch = (a.rows + kGroupRows - 1) / kGroupRows;
-    batches = static_cast<int>(a.shape.batch);
     const int step = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
     // Nobody waits for a division where a batch has parts for all blocks.
     batches_on = batch = 0;
@@ -82,13 +80,7 @@ struct PartsInTurn {
   __device__ __forceinline__ bool is_there(const FusedArguments& a) const {
     return batch < static_cast<int>(a.shape.batch);
   }
-  __device__ __forceinline__ Part get() const {
-#if defined(CLEBSCH_ABLATE) && (CLEBSCH_ABLATE & 32)
-    return {batches - 1 - batch, (of_batch - 1 - part) * kGroupRows};
-#else
-    return {batch, part * kGroupRows};
-#endif
-  }
+  __device__ __forceinline__ Part get() const { return {batch, part * kGroupRows}; }
   /// Whether it is the second that the block takes, or would take.
   __device__ __forceinline__ bool is_second() const {
     return batch * of_batch + part == static_cast<int>(blockIdx.x + gridDim.x);
