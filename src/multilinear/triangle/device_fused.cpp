@@ -108,9 +108,13 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   constexpr int kAlignment = 1024, kBarriers = 16;
   const int64_t fixed = kAlignment + kBarriers + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
                         int64_t{plan.out + gate + 2 * plan.hidden} * 4;
-  const int64_t of_x = plan.wide ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
+  const char* const ways = std::getenv("CLEBSCH_TRIANGLE_OUT_WAYS");
+  plan.out_ways = ways == nullptr ? 0 : std::atoi(ways);
+  const bool direct = (plan.out_ways & 32) != 0 && plan.number == kFloat32;
+  const int64_t of_x = plan.wide || direct ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
                 lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
-  for (const int groups : {3, 2}) {
+  for (const int groups : {4, 3, 2}) {
+    if (groups == 4 && (plan.out_ways & 64) == 0) continue;
     if (fixed + groups * lines > room) continue;
     plan.out_resident = true;
     plan.out_warps = 4 * groups;
@@ -233,11 +237,11 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
                     "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n"
-                    "#define CLEBSCH_OVERLAPPED {}\n",
+                    "#define CLEBSCH_OVERLAPPED {}\n#define CLEBSCH_OUT_WAYS {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.normers, plan.overlapped ? 1 : 0) +
+                    plan.normers, plan.overlapped ? 1 : 0, plan.out_ways) +
             embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1);
