@@ -8,15 +8,17 @@
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 // Ways to be measured, bits of CLEBSCH_OUT_WAYS: 1 copies past the L1 cache; 2 stores of out, 4 reads of x, 8 reads of o
 // that leave the L2 cache first; 16 weights in pieces, each block in another order; 32 rows of x of 32 bits straight into
-// registers; 64 four warpgroups.
+// registers; 64 four warpgroups; 128 with 32: those of the next part behind the last products.
 #ifndef CLEBSCH_OUT_WAYS
 #define CLEBSCH_OUT_WAYS 0
 #endif
 constexpr int kWays = CLEBSCH_OUT_WAYS;
-constexpr bool kXDirect = (kWays & 32) != 0 && CLEBSCH_X == 1;
+constexpr bool kXDirect = (kWays & 32) != 0 && CLEBSCH_X == 1, kXAhead = kXDirect && (kWays & 128) != 0;
 // With four warpgroups a thread has 128 registers: products of 64 columns.
 constexpr int kColumns = kOut % 128 == 0 && kWarps < 16 ? 128 : 64,
               kGateColumns = kGate % 128 == 0 && kWarps < 16 ? 128 : 64;
+/// Where 8 divides n, 64 divides n^2: all rows of a part are there.
+constexpr bool kWhole = !kPadded;
 constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
@@ -56,10 +58,10 @@ template <int kChannels>
 __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* channels, int batch, int m,
                                             const FusedArguments& a, long long stride, bool all_there) {
   const int thread = threadIdx.x % 128, chunk = thread % 8;
-  const bool there = all_there && m + 8 * chunk < a.rows;
+  const bool there = all_there && (kWhole || m + 8 * chunk < a.rows);
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(batch) * kChannels + thread / 8) * stride +
-                               (there ? m + 8 * chunk : 0);
+                               (kWhole || there ? m + 8 * chunk : 0);
   // What of a line is exchanged (place_of_chunk) differs in one bit from 16 lines to the next.
   uint4* const to = lines + 8 * (line + thread / 8) + (chunk ^ (thread / 64 << 1 | thread / 8 & 1));
   uint4* const to_odd = lines + 8 * (line + thread / 8) + (chunk ^ (thread / 64 << 1 | thread / 8 & 1) ^ 4);
@@ -90,7 +92,7 @@ __device__ __forceinline__ int place_in_row(int row, int chunk) {
   return row * kXRowBytes + 16 * (chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
 }
 
-/// Starts to copy a warp's 16 rows of x, from `m` of the batch on; zeros for those that are none of the batch's.
+/// Starts to copy a warp's 16 rows of x, from `m` of the batch on.
 __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments& a, int batch, int m, bool all_there) {
   constexpr int kChunks = kXRowBytes / 16;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -103,7 +105,7 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
     const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
     copy_past<(kWays & 4) != 0>(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
                 kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
-                all_there && (kPadded || m + row < a.rows));
+                all_there);
   }
 }
 
@@ -191,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   uint4* const lines = reinterpret_cast<uint4*>(base + kLinesAt + group * kLinesBytes);
   const uint4* const own_lines = place_of_step(lines, warp);
   float* const numbers = reinterpret_cast<float*>(base + kNumbersAt);
-  const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm = g_bias + kGate;
+  const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm [[maybe_unused]] = g_bias + kGate;
   const unsigned shared = shared_address(base), g_there = shared + kBarriersAt, p_there = g_there + 8;
   if (threadIdx.x == 0) {  // what prepare.cu made is older than the kernel before
     barrier_begin(g_there, 1);
@@ -228,7 +230,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored && !kXDirect) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  RowsOfX rows;
+  const auto read_x = [&](const Place& at, bool is_there) {
+    const int row = (is_there ? at.first() : 0) + 16 * warp + g, of = is_there ? at.batch : 0;
+    rows.read(a, row_of_x(a, of, row), row_of_x(a, of, row + 8), t);
+  };
   const bool any = place.batch < batches;
+  if (!kStored && kXAhead) read_x(place, any);
   begin_x(place, any);    // x is older than the kernel before
   await_kernel_before();  // weights are older
   begin_o(place, any);
@@ -247,9 +255,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) {
       unsigned x[kSteps][4];
       float scales[2] = {1.0f, 1.0f};
-      RowsOfX rows;
       if (kXDirect) {
-        rows.read(a, row_of_x(a, batch, own), row_of_x(a, batch, own + 8), t);
+        if (!kXAhead) read_x(place, true);
       } else {
         asm volatile("cp.async.wait_group 1;" ::: "memory");
         __syncwarp();
@@ -291,18 +298,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
     float scales_of_o[2] = {1.0f, 1.0f};
-    if (!kBefore) {
-      normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
-    } else {
-      normalise_steps(o, a.eps_of_o);
-    }
-    if (kBefore) {
+#if CLEBSCH_BEFORE && !CLEBSCH_STORED
+    normalise_gated(o, gates, norm, a.eps_of_o, t);
+#elif CLEBSCH_BEFORE
+    normalise_steps(o, a.eps_of_o);
 #pragma unroll
-      for (int s = 0; s < kHSteps; ++s) {
-        if (kStored) load_step<kRows / 8>(gates[0], lines, kH, s, warp);
-        gate_step(o[s], gates[kStored ? 0 : s], norm, s, t);
-      }
+    for (int s = 0; s < kHSteps; ++s) {
+      load_step<kRows / 8>(gates[0], lines, kH, s, warp);
+      gate_step(o[s], gates[0], norm, s, t);
     }
+#else
+    normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
+#endif
 #pragma unroll(kStored ? 1 : kOut / kColumns)
     for (int c = 0; c < kOut / kColumns; ++c) {
       float sums[kColumns / 2];
@@ -313,15 +320,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
         begin_o(next, has_next);
       }
+      if (!kStored && kXAhead && c == kOut / kColumns - 1) read_x(next, has_next);
       await_products<0>();
       hold(sums);
       bool is_there[2];
       unsigned char* rows_of_out[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        is_there[h] = is_row(a, own + 8 * h);
-        rows_of_out[h] =
-            static_cast<unsigned char*>(a.out) + row_of_x(a, batch, own + 8 * h) * (kOut * (CLEBSCH_X == 1 ? 4 : 2));
+        constexpr int kRowBytes = kOut * (CLEBSCH_X == 1 ? 4 : 2);
+        is_there[h] = kWhole || is_row(a, own + 8 * h);
+        const long long row = kWhole ? static_cast<long long>(batch) * a.square + own : row_of_x(a, batch, own + 8 * h);
+        rows_of_out[h] = static_cast<unsigned char*>(a.out) + row * kRowBytes + (kWhole ? 8 * h * kRowBytes : 0);
       }
 #pragma unroll
       for (int tile = 0; tile < kColumns / 8; tile += 4) {
