@@ -110,11 +110,9 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
                         int64_t{plan.out + gate + 2 * plan.hidden} * 4;
   const char* const ways = std::getenv("CLEBSCH_TRIANGLE_OUT_WAYS");
   plan.out_ways = ways == nullptr ? 0 : std::atoi(ways);
-  const bool direct = (plan.out_ways & 32) != 0 && plan.number == kFloat32;
-  const int64_t of_x = plan.wide || direct ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
+  const int64_t of_x = plan.wide ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
                 lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
-  for (const int groups : {4, 3, 2}) {
-    if (groups == 4 && (plan.out_ways & 64) == 0) continue;
+  for (const int groups : {3, 2}) {
     if (fixed + groups * lines > room) continue;
     plan.out_resident = true;
     plan.out_warps = 4 * groups;

@@ -66,7 +66,7 @@ std::string without_assembly(std::string text) {
         {statement(R"(bar\.arrive (\d+), (\d+);"[^;]*;)"), "emulated_meet_named($1, $2, 0, __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p mbarrier\.arrive[^;]*;[^;]*;)"),
          "if (where) emulated_barrier_arrive(barrier, 0);"},
-        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global(?:\.cs)?\.v4\.b32[^;]*;[^;]*;)"),
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global\.v4\.b32[^;]*;[^;]*;)"),
          "if (where) std::memcpy(to, pairs, 16);"},
         {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),
          "emulated::copy_bulk(to, from, bytes, barrier, __LINE__);"},
@@ -78,8 +78,6 @@ std::string without_assembly(std::string text) {
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
-         "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
-        {statement(R"(cp\.async\.cg\.shared\.global\.L2::cache_hint \[%0\], \[%1\], %2, %3, %4;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
         // Kernels run one after the other here.

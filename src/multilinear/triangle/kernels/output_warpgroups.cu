@@ -6,17 +6,7 @@
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
-// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 1 copies past the L1 cache; 2 stores of out, 4 reads of x, 8 reads of o
-// that leave the L2 cache first; 16 weights in pieces, each block in another order; 32 rows of x of 32 bits straight into
-// registers; 64 four warpgroups; 128 with 32: those of the next part behind the last products.
-#ifndef CLEBSCH_OUT_WAYS
-#define CLEBSCH_OUT_WAYS 0
-#endif
-constexpr int kWays = CLEBSCH_OUT_WAYS;
-constexpr bool kXDirect = (kWays & 32) != 0 && CLEBSCH_X == 1, kXAhead = kXDirect && (kWays & 128) != 0;
-// With four warpgroups a thread has 128 registers: products of 64 columns.
-constexpr int kColumns = kOut % 128 == 0 && kWarps < 16 ? 128 : 64,
-              kGateColumns = kGate % 128 == 0 && kWarps < 16 ? 128 : 64;
+constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
 /// Where 8 divides n, 64 divides n^2: all rows of a part are there.
 constexpr bool kWhole = !kPadded;
 constexpr int kLines = kH + (kStored ? kGate : 0);
@@ -24,33 +14,20 @@ constexpr int kLines = kH + (kStored ? kGate : 0);
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
 constexpr int kPBytes = 2 * kOut * kH, kGBytes = kStored ? 0 : 2 * kGate * kD;
 constexpr int kLinesAt = kPBytes + kGBytes, kLinesBytes = kLines * 2 * kRows;
-constexpr int kXRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2), kXBytes = kStored || kXDirect ? 0 : 16 * kXRowBytes;
+constexpr int kXRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2), kXBytes = kStored ? 0 : 16 * kXRowBytes;
 constexpr int kXAt = kLinesAt + kGroups4 * kLinesBytes, kNumbersAt = kXAt + kWarps * kXBytes;
 // Barriers of what copies bring: g_out and all numbers; p_out.
 constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 
-/// As copy_vector, but for the L1 cache, which would hold as much of what is under way as it has room beside shared
-/// memory; `first_out`: the L2 cache need not keep it.
-template <bool kFirstOut>
+/// Sixteen bytes to shared memory, asynchronously; zeros unless `there`. Past the L1 cache: copies under way would have
+/// places in it, and beside shared memory there are few.
 __device__ __forceinline__ void copy_past(void* to, const void* from, bool there) {
   constexpr int kBytes = 16;
   const int bytes = there ? kBytes : 0;
-  if (kFirstOut) {
-    unsigned long long policy = 0;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(
-            static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "l"(from), "n"(kBytes), "r"(bytes), "l"(policy)
-        : "memory");
-  } else if ((kWays & 1) != 0) {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "l"(from), "n"(kBytes), "r"(bytes)
-        : "memory");
-  } else {
-    copy_vector(to, from, there);
-  }
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from), "n"(kBytes), "r"(bytes)
+      : "memory");
 }
 
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
@@ -68,7 +45,7 @@ __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* 
   static_assert(kH % 32 == 0, "`line` begins an even step");
 #pragma unroll
   for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
-    copy_past<(kWays & 8) != 0>((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
+    copy_past((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
   }
 }
 
@@ -103,7 +80,7 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
     const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
-    copy_past<(kWays & 4) != 0>(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
+    copy_past(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
                 kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
                 all_there);
   }
@@ -169,12 +146,8 @@ __device__ __forceinline__ void add_biases(float (&to)[4][4], const float (&sums
   }
 }
 
-/// Copies matrices; or in pieces, blocks from another one on each: all read the same at the same time.
-__device__ __forceinline__ void copy_matrices(unsigned to, const void* from, int bytes, unsigned barrier) {
-  if ((kWays & 16) == 0) {
-    copy_bulk(to, from, bytes, barrier);
-    return;
-  }
+/// Copies a matrix in pieces, blocks from another one on each: all of them read the same at the same time.
+__device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int bytes, unsigned barrier) {
   constexpr int kPieces = 8;
 #pragma unroll 1
   for (int i = 0; i < kPieces; ++i) {
@@ -202,13 +175,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const unsigned of_numbers = shared + kNumbersAt;
     barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
     if (!kStored) {
-      copy_matrices(shared + kPBytes, a.g_fragments, kGBytes, g_there);
+      copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
       copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
     }
     copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
     copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
     barrier_expect(p_there, kPBytes);
-    copy_matrices(shared, a.p_fragments, kPBytes, p_there);
+    copy_matrix(shared, a.p_fragments, kPBytes, p_there);
   }
   const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
@@ -227,16 +200,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   };
   unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
   const auto begin_x = [&](const Place& at, bool is_there) {
-    if (!kStored && !kXDirect) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
+    if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
-  RowsOfX rows;
-  const auto read_x = [&](const Place& at, bool is_there) {
-    const int row = (is_there ? at.first() : 0) + 16 * warp + g, of = is_there ? at.batch : 0;
-    rows.read(a, row_of_x(a, of, row), row_of_x(a, of, row + 8), t);
-  };
   const bool any = place.batch < batches;
-  if (!kStored && kXAhead) read_x(place, any);
   begin_x(place, any);    // x is older than the kernel before
   await_kernel_before();  // weights are older
   begin_o(place, any);
@@ -255,13 +222,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) {
       unsigned x[kSteps][4];
       float scales[2] = {1.0f, 1.0f};
-      if (kXDirect) {
-        if (!kXAhead) read_x(place, true);
-      } else {
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-        __syncwarp();
-        take_x(rows, own_x);
-      }
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+      __syncwarp();
+      RowsOfX rows;
+      take_x(rows, own_x);
       rows.get_by_sums(x, a.eps, scales);
       __syncwarp();
 #pragma unroll
@@ -320,7 +284,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
         begin_o(next, has_next);
       }
-      if (!kStored && kXAhead && c == kOut / kColumns - 1) read_x(next, has_next);
       await_products<0>();
       hold(sums);
       bool is_there[2];

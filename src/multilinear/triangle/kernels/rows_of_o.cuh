@@ -257,13 +257,6 @@ __device__ __forceinline__ void store_columns(const FusedArguments& a, long long
 
 /// Sixteen bytes where a condition holds, without a branch.
 __device__ __forceinline__ void store_where(bool where, void* to, const unsigned (&pairs)[4]) {
-#if defined(CLEBSCH_OUT_WAYS) && (CLEBSCH_OUT_WAYS & 2)
-  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.cs.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
-                   static_cast<int>(where)),
-               "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-               : "memory");
-  return;
-#endif
   asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
                    static_cast<int>(where)),
                "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
