@@ -33,6 +33,12 @@ cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared)
   return kernel;
 }
 
+/// For measurements alone (stamps.cuh).
+std::string stamps() {
+  const char* const at = std::getenv("CLEBSCH_TRIANGLE_STAMPS");
+  return at == nullptr ? "" : fmt::format("#define CLEBSCH_STAMPS {}ull\n", at);
+}
+
 Kernels* load(const FusedPlan& plan) {
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   const std::vector<cuda::CompileRequest> requests = fused_sources(plan);
@@ -240,7 +246,7 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
                     plan.normers, plan.overlapped ? 1 : 0, plan.out_ways) +
-            embedded()[name]};
+            (name == "output_warpgroups" ? stamps() : "") + embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1);
   prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;

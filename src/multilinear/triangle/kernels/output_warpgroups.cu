@@ -4,6 +4,7 @@
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
+#include "multilinear/triangle/kernels/stamps.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
@@ -163,6 +164,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   // The same in all lanes of a warp, which the compiler does not see of threadIdx.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
   const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  Stamps stamps(group, threadIdx.x % 128 == 0);
+  stamps.timer(8);
+  stamps.of_kernel(0);
   uint4* const lines = reinterpret_cast<uint4*>(base + kLinesAt + group * kLinesBytes);
   const uint4* const own_lines = place_of_step(lines, warp);
   float* const numbers = reinterpret_cast<float*>(base + kNumbersAt);
@@ -205,12 +209,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   };
   const bool any = place.batch < batches;
   begin_x(place, any);    // x is older than the kernel before
+  stamps.of_kernel(1);
   await_kernel_before();  // weights are older
+  stamps.of_kernel(2);
   begin_o(place, any);
+  stamps.of_kernel(3);
   __syncthreads();  // barriers are there
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {
+    stamps.of_part(0);
     const int batch = place.batch, part_first = place.first(), own = part_first + 16 * warp + g;
     const Place next = place.after(step_parts, step_batches, parts_of_batch);
     const bool has_next = next.batch < batches;
@@ -224,20 +232,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       float scales[2] = {1.0f, 1.0f};
       asm volatile("cp.async.wait_group 1;" ::: "memory");
       __syncwarp();
+      stamps.of_part(1);
       RowsOfX rows;
       take_x(rows, own_x);
       rows.get_by_sums(x, a.eps, scales);
       __syncwarp();
+      stamps.of_part(2);
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
         float z[kGateColumns / 2];
 #pragma unroll
         for (int i = 0; i < kGateColumns / 2; ++i) z[i] = 0.0f;
         if (c == 0) barrier_wait(g_there, 0);  // of the first part alone it waits
+        stamps.of_part(3);
         multiply_rows<kD, kGate>(z, x, of_g, c * kGateColumns);
         if (c == 0) begin_x(next, has_next);
         await_products<0>();
         hold(z);
+        stamps.of_part(4);
 #pragma unroll
         for (int tile = 0; tile < kGateColumns / 8; tile += 4) {
           float four[4][4];
@@ -254,10 +266,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         }
       }
     }
+    stamps.of_part(5);
     asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
+    stamps.of_part(6);
     if (kStored) barrier_wait(g_there, 0);
     barrier_wait(p_there, 0);
+    stamps.of_part(7);
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // all lines are there
+    stamps.of_part(8);
     unsigned o[kHSteps][4];
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
@@ -274,18 +290,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #else
     normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
 #endif
+    stamps.of_part(9);
 #pragma unroll(kStored ? 1 : kOut / kColumns)
     for (int c = 0; c < kOut / kColumns; ++c) {
       float sums[kColumns / 2];
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
       multiply_rows<kH, kOut>(sums, o, of_p, c * kColumns);
+      stamps.of_part(10);
       if (c == 0) {
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
         begin_o(next, has_next);
       }
+      stamps.of_part(11);
       await_products<0>();
       hold(sums);
+      stamps.of_part(12);
       bool is_there[2];
       unsigned char* rows_of_out[2];
 #pragma unroll
@@ -323,6 +343,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       }
     }
     if (kStored) asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // the gate's lines are read
+    stamps.of_part(13);
+    stamps.next_part();
     place = next;
   }
+  stamps.of_kernel(4);
+  stamps.timer(10);
 }
