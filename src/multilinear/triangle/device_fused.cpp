@@ -111,14 +111,13 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   const int gate = gate_width(plan);
   if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
   if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
-  constexpr int kAlignment = 1024, kBarriers = 16 + 3 * 48;
+  constexpr int kAlignment = 1024, kBarriers = 16;
   const int64_t fixed = kAlignment + kBarriers + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
                         int64_t{plan.out + gate + 2 * plan.hidden} * 4;
   const char* const ways = std::getenv("CLEBSCH_TRIANGLE_OUT_WAYS");
   plan.out_ways = ways == nullptr ? 0 : std::atoi(ways);
   const int64_t of_x = plan.wide ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
-                of_o = plan.wide || plan.number == kFloat32 || (plan.out_ways & 3) != 3 ? 1 : 2,
-                lines = of_o * int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
+                lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
   for (const int groups : {3, 2}) {
     if (fixed + groups * lines > room) continue;
     plan.out_resident = true;
@@ -351,12 +350,8 @@ void fused_forward(const FusedPlan& given_plan, const DeviceArguments& a, const 
   }
   const int64_t out_parts = plan.out_warpgroups ? parts_of(kOutputRows) : tiles,
                 at_once = plan.out_warpgroups ? plan.out_warps / 4 : plan.out_warps;
-  kernels->output.launch(std::min(multiprocessors, (out_parts + at_once - 1) / at_once),
-                         32 * (plan.out_warps + (plan.out_warpgroups && (plan.out_ways & 1) != 0 && !plan.wide &&
-                                                         plan.out_warps == 12
-                                                     ? 4
-                                                     : 0)),
-                         stream, f);
+  kernels->output.launch(std::min(multiprocessors, (out_parts + at_once - 1) / at_once), 32 * plan.out_warps, stream,
+                         f);
 }
 
 }  // namespace clebsch::triangle

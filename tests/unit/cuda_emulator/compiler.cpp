@@ -79,7 +79,6 @@ std::string without_assembly(std::string text) {
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
-        {statement(R"(\{\\n\.reg \.pred p;\\n\.reg \.u(?:32|64) c;[\s\S]*?"memory"\);)"), ";"},  // stamps.cuh
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
         // Kernels run one after the other here.
         {statement(R"(griddepcontrol\.(wait|launch_dependents);"[^;]*;)"), ""},

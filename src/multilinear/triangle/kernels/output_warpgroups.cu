@@ -6,15 +6,7 @@
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
 #include "multilinear/triangle/kernels/stamps.cuh"
 
-// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 1 a warp of its own copies for each warpgroup; 2 with it, two parts of o.
-#ifndef CLEBSCH_OUT_WAYS
-#define CLEBSCH_OUT_WAYS 0
-#endif
-constexpr int kWays = CLEBSCH_OUT_WAYS;
-constexpr int kWarps = CLEBSCH_WARPS, kGroups4 = kWarps / 4, kRows = kOutputRows;
-constexpr bool kFed = (kWays & 1) != 0 && !kStored && kGroups4 == 3;
-constexpr int kThreads = 32 * (kWarps + (kFed ? 4 : 0));
-constexpr int kFeederRegisters = 32, kFedRegisters = 160;
+constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
 /// Where 8 divides n, 64 divides n^2: all rows of a part are there.
 constexpr bool kWhole = !kPadded;
@@ -22,12 +14,10 @@ constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
 constexpr int kPBytes = 2 * kOut * kH, kGBytes = kStored ? 0 : 2 * kGate * kD;
-constexpr int kOBuffers = kFed && (kWays & 2) != 0 && CLEBSCH_X != 1 ? 2 : 1;
-constexpr int kLinesAt = kPBytes + kGBytes, kPartBytes = kLines * 2 * kRows, kLinesBytes = kOBuffers * kPartBytes;
+constexpr int kLinesAt = kPBytes + kGBytes, kLinesBytes = kLines * 2 * kRows;
 constexpr int kXRowBytes = kD * (CLEBSCH_X == 1 ? 4 : 2), kXBytes = kStored ? 0 : 16 * kXRowBytes;
 constexpr int kXAt = kLinesAt + kGroups4 * kLinesBytes, kNumbersAt = kXAt + kWarps * kXBytes;
-// Barriers of what copies bring: g_out and all numbers; p_out. Then those of a fed warpgroup: x there, x read; o there,
-// o read for each buffer.
+// Barriers of what copies bring: g_out and all numbers; p_out.
 constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 
 /// Sixteen bytes to shared memory, asynchronously; zeros unless `there`. Past the L1 cache: copies under way would have
@@ -39,24 +29,6 @@ __device__ __forceinline__ void copy_past(void* to, const void* from, bool there
       "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
       "l"(from), "n"(kBytes), "r"(bytes)
       : "memory");
-}
-
-/// The same of kH channels, by a warp.
-__device__ __forceinline__ void feed_lines(unsigned char* lines, const FusedArguments& a, int batch, int m) {
-  const int lane = static_cast<int>(threadIdx.x % 32), chunk = lane % 8, line = lane / 8;
-  const bool there = kWhole || m + 8 * chunk < a.rows;
-  const unsigned short* from = static_cast<const unsigned short*>(a.o) +
-                               (static_cast<long long>(batch) * kH + line) * a.plane_of_o + (there ? m + 8 * chunk : 0);
-  unsigned char* const to = lines + 128 * line + 16 * (chunk ^ line % 2);
-  const int further = 16 * (chunk ^ line % 2);
-  // What of a line is exchanged besides (place_of_chunk) changes from eight lines to the next.
-#pragma unroll 1
-  for (int lines_on = 0; lines_on < kH; lines_on += 32) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i, from += 4 * a.plane_of_o) {
-      copy_past(to + 128 * (lines_on + 4 * i) - further + (further ^ 32 * (i / 2)), from, there);
-    }
-  }
 }
 
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
@@ -98,8 +70,7 @@ __device__ __forceinline__ int place_in_row(int row, int chunk) {
   return row * kXRowBytes + 16 * (chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
 }
 
-/// Starts to copy kCount rows of x, from `m` of the batch on, by a warp.
-template <int kCount>
+/// Starts to copy a warp's 16 rows of x, from `m` of the batch on.
 __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments& a, int batch, int m, bool all_there) {
   constexpr int kChunks = kXRowBytes / 16;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -107,8 +78,8 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
   const char* const first = all + (static_cast<long long>(batch) * a.square + m) * kXRowBytes + 16 * lane;
   static_assert(kStored || 32 % kChunks == 0, "32 lanes have whole rows");
   unsigned char* const first_place = to + place_in_row(lane / kChunks, lane % kChunks);
-#pragma unroll(kCount > 16 ? 8 : 16 * kChunks / 32)
-  for (int i = 0; i < kCount * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
+#pragma unroll
+  for (int i = 0; i < 16 * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
     const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
     copy_past(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
                 kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
@@ -186,33 +157,6 @@ __device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int b
   }
 }
 
-/// Arrives without a branch.
-__device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(
-                   static_cast<int>(where)),
-               "r"(barrier)
-               : "memory");
-}
-
-constexpr int kGroupBarriers = 8 * (2 + 2 * 2);
-
-/// What a warp does for a warpgroup: copies of all its parts, x and o in turn. Only o is younger than the kernel before.
-__device__ __forceinline__ void feed(const FusedArguments& a, Place place, int batches, int parts_of_batch, int step_parts,
-                                     int step_batches, unsigned char* x, unsigned char* lines, unsigned barriers) {
-  for (int i = 0; place.batch < batches; ++i) {
-    barrier_wait(barriers + 8, (i & 1) ^ 1);
-    fetch_x<kRows>(x, a, place.batch, place.first(), true);
-    barrier_arrive_with_copies(barriers);
-    if (i == 0) await_kernel_before();
-    const int buffer = i % kOBuffers;
-    barrier_wait(barriers + 24 + 16 * buffer, (i / kOBuffers & 1) ^ 1);
-    feed_lines(lines + buffer * kPartBytes, a, place.batch, place.first());
-    barrier_arrive_with_copies(barriers + 16 + 16 * buffer);
-    place = place.after(step_parts, step_batches, parts_of_batch);
-  }
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-}
-
 /// Warpgroups take 64 rows in turn, each for itself. Any grid.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
@@ -231,15 +175,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   if (threadIdx.x == 0) {  // what prepare.cu made is older than the kernel before
     barrier_begin(g_there, 1);
     barrier_begin(p_there, 1);
-    for (int i = 0; kFed && i < kGroups4; ++i) {
-      const unsigned own = g_there + 16 + i * kGroupBarriers;
-      barrier_begin(own, 32);
-      barrier_begin(own + 8, 4);
-      for (int buffer = 0; buffer < kOBuffers; ++buffer) {
-        barrier_begin(own + 16 + 16 * buffer, 32);
-        barrier_begin(own + 24 + 16 * buffer, 4);
-      }
-    }
     fence_copies();
     const unsigned of_numbers = shared + kNumbersAt;
     barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
@@ -258,9 +193,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
             step_parts = step - step_batches * parts_of_batch;
   Place place;
-  const int fed = kFed && group == kGroups4 ? __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x % 128 / 32), 0) : group;
   // Groups of all blocks first: rounds end with as many parts for one multiprocessor as for another.
-  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * fed;
+  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
   place.batch = first_part / parts_of_batch;
   place.of_batch = first_part - place.batch * parts_of_batch;
   // Without branches, zeros where there is no part: they stand between products and the wait for them.
@@ -270,32 +204,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   };
   unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
   const auto begin_x = [&](const Place& at, bool is_there) {
-    if (!kStored) fetch_x<16>(own_x, a, at.batch, at.first() + 16 * warp, is_there);
+    if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   const bool any = place.batch < batches;
-  const unsigned barriers = g_there + 16 + fed * kGroupBarriers;
-  if (kFed) {
-    __syncthreads();  // barriers are there
-    if (group == kGroups4) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFeederRegisters));
-      if (fed < kGroups4) {
-        feed(a, place, batches, parts_of_batch, step_parts, step_batches, base + kXAt + 4 * fed * kXBytes,
-             base + kLinesAt + fed * kLinesBytes, barriers);
-      }
-      return;
-    }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kFedRegisters));
-  } else {
-    begin_x(place, any);  // x is older than the kernel before
-    stamps.of_kernel(1);
-    await_kernel_before();  // weights are older
-    stamps.of_kernel(2);
-    begin_o(place, any);
-    stamps.of_kernel(3);
-    __syncthreads();  // barriers are there
-  }
-  int turn = 0;  // of the parts of a fed warpgroup
+  begin_x(place, any);    // x is older than the kernel before
+  stamps.of_kernel(1);
+  await_kernel_before();  // weights are older
+  stamps.of_kernel(2);
+  begin_o(place, any);
+  stamps.of_kernel(3);
+  __syncthreads();  // barriers are there
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {
@@ -311,18 +230,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) {
       unsigned x[kSteps][4];
       float scales[2] = {1.0f, 1.0f};
-      if (kFed) {
-        barrier_wait(barriers, turn & 1);
-      } else {
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-        __syncwarp();
-      }
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+      __syncwarp();
       stamps.of_part(1);
       RowsOfX rows;
       take_x(rows, own_x);
       rows.get_by_sums(x, a.eps, scales);
       __syncwarp();
-      if (kFed) arrive_where(lane == 0, barriers + 8);
       stamps.of_part(2);
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
@@ -332,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         if (c == 0) barrier_wait(g_there, 0);  // of the first part alone it waits
         stamps.of_part(3);
         multiply_rows<kD, kGate>(z, x, of_g, c * kGateColumns);
-        if (c == 0 && !kFed) begin_x(next, has_next);
+        if (c == 0) begin_x(next, has_next);
         await_products<0>();
         hold(z);
         stamps.of_part(4);
@@ -353,21 +267,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       }
     }
     stamps.of_part(5);
-    if (!kFed) asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
     stamps.of_part(6);
     if (kStored) barrier_wait(g_there, 0);
     barrier_wait(p_there, 0);
     stamps.of_part(7);
-    const int buffer = turn % kOBuffers;
-    if (kFed) {
-      barrier_wait(barriers + 16 + 16 * buffer, turn / kOBuffers & 1);
-    } else {
-      asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // all lines are there
-    }
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // all lines are there
     stamps.of_part(8);
     unsigned o[kHSteps][4];
 #pragma unroll
-    for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines + buffer * (kPartBytes / 16), s);
+    for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
     float scales_of_o[2] = {1.0f, 1.0f};
 #if CLEBSCH_BEFORE && !CLEBSCH_STORED
     normalise_gated(o, gates, norm, a.eps_of_o, t);
@@ -389,10 +298,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
       multiply_rows<kH, kOut>(sums, o, of_p, c * kColumns);
       stamps.of_part(10);
-      if (c == 0 && kFed) {
-        __syncwarp();
-        arrive_where(lane == 0, barriers + 24 + 16 * buffer);
-      } else if (c == 0) {
+      if (c == 0) {
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
         begin_o(next, has_next);
       }
@@ -440,7 +346,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     stamps.of_part(13);
     stamps.next_part();
     place = next;
-    ++turn;
   }
   stamps.of_kernel(4);
   stamps.timer(10);
