@@ -79,6 +79,7 @@ std::string without_assembly(std::string text) {
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\n\.reg \.u(?:32|64) c;[\s\S]*?"memory"\);)"), ";"},  // stamps.cuh
         {statement(R"(cp\.async\.commit_group;"[^;]*;)"), "emulated::end_group();"},
         // Kernels run one after the other here.
         {statement(R"(griddepcontrol\.(wait|launch_dependents);"[^;]*;)"), ""},
@@ -100,6 +101,9 @@ std::string without_assembly(std::string text) {
          "emulated::load_matrices(to, from, __LINE__);"},
         {statement(R"(cvt\.rn\.f16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_half(x) | float_to_half(y) << 16;"},
         {statement(R"(cvt\.rn\.bf16x2\.f32 [^;]*;"[^;]*;)"), "pair = float_to_bfloat(x) | float_to_bfloat(y) << 16;"},
+        {statement(R"(sub\.rn\.bf16x2 [^;]*;"[^;]*;)"), "pair = emulated::pairs_of_bfloats(x, 0x3f803f80u, y ^ 0x80008000u);"},
+        {statement(R"(mul\.rn\.bf16x2 [^;]*;"[^;]*;)"), "pair = emulated::pairs_of_bfloats(x, y, 0x80008000u);"},
+        {statement(R"(fma\.rn\.bf16x2 [^;]*;"[^;]*;)"), "pair = emulated::pairs_of_bfloats(x, y, z);"},
         {statement(R"(cvt\.f32\.f16 [^;]*;"[^;]*;)"), "value = half_to_float(bits);"},
         {statement(R"(mov\.u32 %0, %%laneid;"[^;]*;)"), "lane = emulated::lane();"},
         {statement(R"(mov\.u32 %0, %%tid\.x;"[^;]*;)"), "thread = threadIdx.x;"},

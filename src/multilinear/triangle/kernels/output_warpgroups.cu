@@ -147,9 +147,15 @@ __device__ __forceinline__ void add_biases(float (&to)[4][4], const float (&sums
   }
 }
 
+constexpr int kPieces = 8;
+/// Copies a piece of a matrix, blocks from another one on each: all of them read the same at the same time.
+__device__ __forceinline__ void copy_piece(int piece, unsigned to, const void* from, int bytes, unsigned barrier) {
+  const int at = (piece + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
+  copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
+}
+
 /// Copies a matrix in pieces, blocks from another one on each: all of them read the same at the same time.
 __device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int bytes, unsigned barrier) {
-  constexpr int kPieces = 8;
 #pragma unroll 1
   for (int i = 0; i < kPieces; ++i) {
     const int at = (i + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
@@ -178,14 +184,29 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     fence_copies();
     const unsigned of_numbers = shared + kNumbersAt;
     barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
-    if (!kStored) {
-      copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
-      copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
-    }
-    copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
-    copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
     barrier_expect(p_there, kPBytes);
-    copy_matrix(shared, a.p_fragments, kPBytes, p_there);
+    if ((kWays & 1) == 0) {
+      if (!kStored) {
+        copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
+        copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
+      }
+      copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
+      copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
+      copy_matrix(shared, a.p_fragments, kPBytes, p_there);
+    }
+  }
+  // Each warp asks for a piece of g_out or for numbers, and later for one of p_out: a bulk copy takes 100 cycles to begin.
+  const int warp_of_block = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  if ((kWays & 1) != 0) {
+    __syncthreads();  // barriers are there
+    for (int i = warp_of_block; lane == 0 && i < kPieces + 3; i += kWarps) {
+      const unsigned to = shared + kNumbersAt;
+      if (i < kPieces && !kStored) copy_piece(i, shared + kPBytes, a.g_fragments, kGBytes, g_there);
+      if (i == kPieces) copy_bulk(to, a.p_bias, 4 * kOut, g_there);
+      if (i == kPieces + 1) copy_bulk(to + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
+      if (i == kPieces + 2 && !kStored) copy_bulk(to + 4 * kOut, a.g_bias, 4 * kGate, g_there);
+    }
+    __syncwarp();
   }
   const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
@@ -214,7 +235,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   stamps.of_kernel(2);
   begin_o(place, any);
   stamps.of_kernel(3);
-  __syncthreads();  // barriers are there
+  if ((kWays & 1) != 0) {
+    for (int i = warp_of_block; lane == 0 && i < kPieces; i += kWarps) copy_piece(i, shared, a.p_fragments, kPBytes, p_there);
+    __syncwarp();
+  } else {
+    __syncthreads();  // barriers are there
+  }
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {
@@ -319,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       for (int tile = 0; tile < kColumns / 8; tile += 4) {
         float four[4][4];
         add_biases<kWideOut, !kScaledLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
-        if (!kBefore) {
+        if (!kBefore && !kPairsOut) {
 #pragma unroll
           for (int n = 0; n < 4; ++n) {
 #pragma unroll
@@ -338,7 +364,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          store_columns_where(is_there[h], rows_of_out[h], c * kColumns / 32 + tile / 4, t, four, h);
+          if (kPairsOut) {
+            unsigned pairs[4];
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+              const unsigned pair = pack(four[n][2 * h], four[n][2 * h + 1]);
+              const int step = kStored ? 0 : c * kColumns / 16 + tile / 2 + n / 2;
+              pairs[n] = product_and_sum_of(pair, gates[step][2 * (n % 2) + h], pair);
+            }
+            store_where(is_there[h], static_cast<unsigned short*>(static_cast<void*>(rows_of_out[h])) +
+                                         32 * (c * kColumns / 32 + tile / 4) + 8 * t, pairs);
+          } else {
+            store_columns_where(is_there[h], rows_of_out[h], c * kColumns / 32 + tile / 4, t, four, h);
+          }
         }
       }
     }

@@ -82,9 +82,76 @@ __device__ __forceinline__ float scale_of(const float (&squares)[4], int columns
   return inverse_root(square * (1.0f / static_cast<float>(columns)) + eps);
 }
 
+// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 1 weights asked for by all warps, p_out's last; 2 norms of bfloat16 in
+// pairs; 4 gates times sums in pairs.
+#ifndef CLEBSCH_OUT_WAYS
+#define CLEBSCH_OUT_WAYS 0
+#endif
+constexpr int kWays = CLEBSCH_OUT_WAYS;
+
+/// Pairs of bfloat16, each rounded once.
+__device__ __forceinline__ unsigned difference_of(unsigned x, unsigned y) {
+  unsigned pair;
+  asm volatile("sub.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+}
+__device__ __forceinline__ unsigned product_of(unsigned x, unsigned y) {
+  unsigned pair;
+  asm volatile("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+}
+/// x y + z
+__device__ __forceinline__ unsigned product_and_sum_of(unsigned x, unsigned y, unsigned z) {
+  unsigned pair;
+  asm volatile("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
+  return pair;
+}
+
+/// Rows of a first operand in bfloat16 to x - mean, and 1 / deviation. Numbers stay in pairs, half the instructions: the
+/// mean is taken off in two parts, of which the second changes a number only where its rounding did (notebook), and
+/// rounding squares changes their sum by less than rounding the numbers does.
+template <int kCount>
+__device__ __forceinline__ void normalise_pairs(unsigned (&rows)[kCount][4], float eps, float (&scales)[2]) {
+  constexpr unsigned kOnes = 0x3f803f80u;
+  const unsigned ones[2] = {kOnes, kOnes};
+  float sums[2][4] = {}, squares[2][4] = {};
+#pragma unroll
+  for (int s = 0; s < kCount; ++s) multiply_half(sums[s % 2], rows[s], ones);
+  unsigned upper[2], lower[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float mean = (sums[0][2 * h] + sums[1][2 * h]) * (1.0f / (16 * kCount));
+    upper[h] = pack(mean, mean);
+    const float rest = mean - high_of(upper[h]);
+    lower[h] = pack(rest, rest);
+  }
+#pragma unroll
+  for (int s = 0; s < kCount; ++s) {
+    unsigned of_step[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      rows[s][r] = difference_of(difference_of(rows[s][r], upper[r % 2]), lower[r % 2]);
+      of_step[r] = product_of(rows[s][r], rows[s][r]);
+    }
+    multiply_half(squares[s % 2], of_step, ones);
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    scales[h] = inverse_root((squares[0][2 * h] + squares[1][2 * h]) * (1.0f / (16 * kCount)) + eps);
+  }
+}
+/// Numbers of o and of x that are normed so.
+constexpr bool kPairsOfO = kScaledLate && (kWays & 2) != 0, kPairsOfX = kPairsOfO && CLEBSCH_X == 3;
+/// Sums become bfloat16 before they are multiplied with gates, and again after it.
+constexpr bool kPairsOut = kHalved && CLEBSCH_NUMBER == 3 && CLEBSCH_X == 3 && (kWays & 4) != 0;
+
 /// As normalise_steps, sums of rows by the tensor cores, and numbers unpacked once. Where they are scaled late, to o -
 /// mean, and `scales` are what is left.
 __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4], float eps, float (&scales)[2]) {
+  if (kPairsOfO) {
+    normalise_pairs(o, eps, scales);
+    return;
+  }
   constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
   const unsigned ones[2] = {kOnes, kOnes};
   float sums[2][4] = {};
@@ -170,6 +237,17 @@ struct RowsOfX {
   /// As get(), sums of rows of 16-bit numbers by the tensor cores. Where they are scaled late, x - mean, and `scales`
   /// are what is left.
   __device__ __forceinline__ void get_by_sums(unsigned (&x)[kSteps][4], float eps, float (&scales)[2]) const {
+#if CLEBSCH_X != 1
+    if (kPairsOfX) {
+#pragma unroll
+      for (int i = 0; i < 2 * kSteps * 2; ++i) {  // eight columns are a row's of two steps
+        const int h = i / (2 * kSteps), u = i / 4 % (kD / 32), r = i % 4;
+        x[2 * u + r / 2][h + 2 * (r % 2)] = part_of(eights[h][u].all, r);
+      }
+      normalise_pairs(x, eps, scales);
+      return;
+    }
+#endif
     float sums[2] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
