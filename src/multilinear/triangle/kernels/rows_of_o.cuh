@@ -107,24 +107,23 @@ __device__ __forceinline__ unsigned product_and_sum_of(unsigned x, unsigned y, u
   return pair;
 }
 
-/// Rows of a first operand in bfloat16 to x - mean, and 1 / deviation. Numbers stay in pairs, half the instructions: the
-/// mean is taken off in two parts, of which the second changes a number only where its rounding did (notebook), and
-/// rounding squares changes their sum by less than rounding the numbers does.
+/// A first operand in bfloat16, of whose rows g and g + 8 the sums are known, to x - mean, and 1 / deviation. Numbers stay
+/// in pairs, half the instructions: the mean is taken off in two parts, of which the second changes a number only where
+/// its rounding did (notebook), and rounding squares changes their sum by less than rounding the numbers does.
 template <int kCount>
-__device__ __forceinline__ void normalise_pairs(unsigned (&rows)[kCount][4], float eps, float (&scales)[2]) {
+__device__ __forceinline__ void normalise_pairs(unsigned (&rows)[kCount][4], const float (&sums)[2], float eps,
+                                                float (&scales)[2]) {
   constexpr unsigned kOnes = 0x3f803f80u;
   const unsigned ones[2] = {kOnes, kOnes};
-  float sums[2][4] = {}, squares[2][4] = {};
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) multiply_half(sums[s % 2], rows[s], ones);
   unsigned upper[2], lower[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float mean = (sums[0][2 * h] + sums[1][2 * h]) * (1.0f / (16 * kCount));
+    const float mean = sums[h] * (1.0f / (16 * kCount));
     upper[h] = pack(mean, mean);
     const float rest = mean - high_of(upper[h]);
     lower[h] = pack(rest, rest);
   }
+  float squares[2][4] = {};
 #pragma unroll
   for (int s = 0; s < kCount; ++s) {
     unsigned of_step[4];
@@ -148,15 +147,16 @@ constexpr bool kPairsOut = kHalved && CLEBSCH_NUMBER == 3 && CLEBSCH_X == 3 && (
 /// As normalise_steps, sums of rows by the tensor cores, and numbers unpacked once. Where they are scaled late, to o -
 /// mean, and `scales` are what is left.
 __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4], float eps, float (&scales)[2]) {
-  if (kPairsOfO) {
-    normalise_pairs(o, eps, scales);
-    return;
-  }
   constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
   const unsigned ones[2] = {kOnes, kOnes};
   float sums[2][4] = {};
 #pragma unroll
   for (int s = 0; s < kHSteps; ++s) multiply_half(sums[s % 2], o[s], ones);
+  if (kPairsOfO) {
+    const float both[2] = {sums[0][0] + sums[1][0], sums[0][2] + sums[1][2]};
+    normalise_pairs(o, both, eps, scales);
+    return;
+  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float mean = (sums[0][2 * h] + sums[1][2 * h]) * (1.0f / kH);
@@ -237,17 +237,6 @@ struct RowsOfX {
   /// As get(), sums of rows of 16-bit numbers by the tensor cores. Where they are scaled late, x - mean, and `scales`
   /// are what is left.
   __device__ __forceinline__ void get_by_sums(unsigned (&x)[kSteps][4], float eps, float (&scales)[2]) const {
-#if CLEBSCH_X != 1
-    if (kPairsOfX) {
-#pragma unroll
-      for (int i = 0; i < 2 * kSteps * 2; ++i) {  // eight columns are a row's of two steps
-        const int h = i / (2 * kSteps), u = i / 4 % (kD / 32), r = i % 4;
-        x[2 * u + r / 2][h + 2 * (r % 2)] = part_of(eights[h][u].all, r);
-      }
-      normalise_pairs(x, eps, scales);
-      return;
-    }
-#endif
     float sums[2] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -270,6 +259,17 @@ struct RowsOfX {
       sums[h] = parts[0] + parts[2];
 #endif
     }
+#if CLEBSCH_X != 1
+    if (kPairsOfX) {
+#pragma unroll
+      for (int i = 0; i < 2 * kSteps * 2; ++i) {  // eight columns are a row's of two steps
+        const int h = i / (2 * kSteps), u = i / 4 % (kD / 32), r = i % 4;
+        x[2 * u + r / 2][h + 2 * (r % 2)] = part_of(eights[h][u].all, r);
+      }
+      normalise_pairs(x, sums, eps, scales);
+      return;
+    }
+#endif
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float mean = sums[h] * (1.0f / kD);
