@@ -154,12 +154,20 @@ __device__ __forceinline__ void copy_piece(int piece, unsigned to, const void* f
   copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
 }
 
-/// Copies a matrix in pieces, blocks from another one on each: all of them read the same at the same time.
-__device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int bytes, unsigned barrier) {
+/// A warp's share of g_out's pieces and of numbers: for one thread to start all copies would take 2,000 cycles.
+__device__ __forceinline__ void copy_first(const FusedArguments& a, unsigned shared, int warp, unsigned barrier) {
+  const unsigned numbers = shared + kNumbersAt;
 #pragma unroll 1
-  for (int i = 0; i < kPieces; ++i) {
-    const int at = (i + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
-    copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
+  for (int i = warp; i < kPieces + 3; i += kWarps) {
+    if (i < kPieces) {
+      if (!kStored) copy_piece(i, shared + kPBytes, a.g_fragments, kGBytes, barrier);
+    } else if (i == kPieces) {
+      if (!kStored) copy_bulk(numbers + 4 * kOut, a.g_bias, 4 * kGate, barrier);
+    } else if (i == kPieces + 1) {
+      copy_bulk(numbers, a.p_bias, 4 * kOut, barrier);
+    } else {
+      copy_bulk(numbers + 4 * (kOut + kGate), a.norm, 8 * kH, barrier);
+    }
   }
 }
 
@@ -178,46 +186,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   float* const numbers = reinterpret_cast<float*>(base + kNumbersAt);
   const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm [[maybe_unused]] = g_bias + kGate;
   const unsigned shared = shared_address(base), g_there = shared + kBarriersAt, p_there = g_there + 8;
-  if (threadIdx.x == 0) {  // what prepare.cu made is older than the kernel before
-    barrier_begin(g_there, 1);
-    barrier_begin(p_there, 1);
-    fence_copies();
-    const unsigned of_numbers = shared + kNumbersAt;
-    barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
-    barrier_expect(p_there, kPBytes);
-    if ((kWays & 1) == 0) {
-      if (!kStored) {
-        copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
-        copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
-      }
-      copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
-      copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
-      copy_matrix(shared, a.p_fragments, kPBytes, p_there);
-    }
-  }
-  // Each warp asks for a piece of g_out or for numbers, and later for one of p_out: a bulk copy takes 100 cycles to begin.
-  const int warp_of_block = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-  if ((kWays & 1) != 0) {
-    __syncthreads();  // barriers are there
-    for (int i = warp_of_block; lane == 0 && i < kPieces + 3; i += kWarps) {
-      const unsigned to = shared + kNumbersAt;
-      if (i < kPieces && !kStored) copy_piece(i, shared + kPBytes, a.g_fragments, kGBytes, g_there);
-      if (i == kPieces) copy_bulk(to, a.p_bias, 4 * kOut, g_there);
-      if (i == kPieces + 1) copy_bulk(to + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
-      if (i == kPieces + 2 && !kStored) copy_bulk(to + 4 * kOut, a.g_bias, 4 * kGate, g_there);
-    }
-    __syncwarp();
-  }
-  const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
   const int batches = static_cast<int>(a.shape.batch);
-  const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
-            step_parts = step - step_batches * parts_of_batch;
-  Place place;
-  // Groups of all blocks first: rounds end with as many parts for one multiprocessor as for another.
-  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
-  place.batch = first_part / parts_of_batch;
-  place.of_batch = first_part - place.batch * parts_of_batch;
   // Without branches, zeros where there is no part: they stand between products and the wait for them.
   const auto begin_o = [&](const Place& at, bool is_there) {
     fetch_lines<kH>(lines, 0, a.o, at.batch, at.first(), a, a.plane_of_o, is_there);
@@ -228,19 +198,38 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  // What is needed first is asked for first. x and what prepare.cu made are older than the kernel before.
+  Place place;
+  // Groups of all blocks first: rounds end with as many parts for one multiprocessor as for another.
+  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
+  place.batch = batches > 1 ? first_part / parts_of_batch : first_part < parts_of_batch ? 0 : 1;
+  place.of_batch = first_part - place.batch * parts_of_batch;
   const bool any = place.batch < batches;
-  begin_x(place, any);    // x is older than the kernel before
+  begin_x(place, any);
   stamps.of_kernel(1);
-  await_kernel_before();  // weights are older
+  if (threadIdx.x == kThreads - 1) {
+    barrier_begin(g_there, 1);
+    barrier_begin(p_there, 1);
+    fence_copies();
+    barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
+    barrier_expect(p_there, kPBytes);
+  }
+  __syncthreads();  // barriers are there
+  const int warp_of_block = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  if (lane == 0) copy_first(a, shared, warp_of_block, g_there);
+  __syncwarp();
+  await_kernel_before();
   stamps.of_kernel(2);
   begin_o(place, any);
   stamps.of_kernel(3);
-  if ((kWays & 1) != 0) {
-    for (int i = warp_of_block; lane == 0 && i < kPieces; i += kWarps) copy_piece(i, shared, a.p_fragments, kPBytes, p_there);
-    __syncwarp();
-  } else {
-    __syncthreads();  // barriers are there
+  if (lane == 0) {
+#pragma unroll 1
+    for (int i = warp_of_block; i < kPieces; i += kWarps) copy_piece(i, shared, a.p_fragments, kPBytes, p_there);
   }
+  __syncwarp();
+  const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
+  const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
+            step_parts = step - step_batches * parts_of_batch;
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {

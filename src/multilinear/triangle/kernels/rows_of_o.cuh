@@ -82,7 +82,7 @@ __device__ __forceinline__ float scale_of(const float (&squares)[4], int columns
   return inverse_root(square * (1.0f / static_cast<float>(columns)) + eps);
 }
 
-// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 1 weights asked for by all warps, p_out's last; 2 norms of bfloat16 in
+// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 2 norms of bfloat16 in
 // pairs; 4 gates times sums in pairs.
 #ifndef CLEBSCH_OUT_WAYS
 #define CLEBSCH_OUT_WAYS 0
