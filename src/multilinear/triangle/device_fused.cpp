@@ -111,7 +111,7 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   const int gate = gate_width(plan);
   if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
   if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
-  constexpr int kAlignment = 1024, kBarriers = 16;
+  constexpr int kAlignment = 1024, kBarriers = 16 + 8 * 12;
   const int64_t fixed = kAlignment + kBarriers + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
                         int64_t{plan.out + gate + 2 * plan.hidden} * 4;
   const char* const ways = std::getenv("CLEBSCH_TRIANGLE_OUT_WAYS");

@@ -22,9 +22,19 @@ constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 
 /// Sixteen bytes to shared memory, asynchronously; zeros unless `there`. Past the L1 cache: copies under way would have
 /// places in it, and beside shared memory there are few.
+template <bool kFirstOut = false>
 __device__ __forceinline__ void copy_past(void* to, const void* from, bool there) {
   constexpr int kBytes = 16;
   const int bytes = there ? kBytes : 0;
+  if (kFirstOut) {
+    const unsigned long long policy = 0x12f0000000000000ull;  // evict first
+    asm volatile(
+        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(
+            static_cast<unsigned>(__cvta_generic_to_shared(to))),
+        "l"(from), "n"(kBytes), "r"(bytes), "l"(policy)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
       "l"(from), "n"(kBytes), "r"(bytes)
@@ -46,7 +56,7 @@ __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* 
   static_assert(kH % 32 == 0, "`line` begins an even step");
 #pragma unroll
   for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
-    copy_past((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
+    copy_past<(kWays & 16) != 0>((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
   }
 }
 
@@ -65,9 +75,20 @@ struct Place {
   }
 };
 
+/// Rows of x come by bulk copies, one of a warp's 16 rows, where they are adjacent.
+constexpr bool kXBulk = (kWays & 8) != 0 && !kStored && !kPadded;
+__device__ __forceinline__ void copy_bulk_first_out(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  const unsigned long long policy = 0x12f0000000000000ull;  // evict first
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 /// Where sixteen bytes of a row of x lie. Of two rows that a quarter of a warp reads at once each is in other banks.
 __device__ __forceinline__ int place_in_row(int row, int chunk) {
-  return row * kXRowBytes + 16 * (chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
+  return row * kXRowBytes + 16 * (kXBulk ? chunk : chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
 }
 
 /// Starts to copy a warp's 16 rows of x, from `m` of the batch on.
@@ -89,7 +110,8 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
 
 /// Rows g and g + 8 of them. Written so that all addresses are two and constants: registers are what there is least of.
 __device__ __forceinline__ void take_x(RowsOfX& rows, const unsigned char* from) {
-  const int g = static_cast<int>(threadIdx.x % 32 / 4), t = static_cast<int>(threadIdx.x % 4), odd = g % 2;
+  const int g = static_cast<int>(threadIdx.x % 32 / 4), t = static_cast<int>(threadIdx.x % 4),
+            odd = kXBulk ? 0 : g % 2;
   const unsigned char* const row = from + g * kXRowBytes;
 #if CLEBSCH_X == 1
   const unsigned char *const first = row + 16 * (2 * t + odd), *const second = row + 16 * (2 * t + 1 - odd);
@@ -194,7 +216,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
+  const unsigned x_there = p_there + 8 + 8 * static_cast<int>(threadIdx.x / 32);
   const auto begin_x = [&](const Place& at, bool is_there) {
+    if (kXBulk) {
+      if (lane == 0 && is_there) {
+        barrier_expect(x_there, kXBytes);
+        copy_bulk_first_out(shared_address(own_x),
+                            static_cast<const char*>(a.x) +
+                                (static_cast<long long>(at.batch) * a.square + at.first() + 16 * warp) * kXRowBytes,
+                            kXBytes, x_there);
+      }
+      __syncwarp();
+      return;
+    }
     if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -205,6 +239,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   place.batch = batches > 1 ? first_part / parts_of_batch : first_part < parts_of_batch ? 0 : 1;
   place.of_batch = first_part - place.batch * parts_of_batch;
   const bool any = place.batch < batches;
+  if (kXBulk) {
+    if (lane == 0) {
+      barrier_begin(x_there, 1);
+      fence_copies();
+    }
+    __syncwarp();
+  }
   begin_x(place, any);
   stamps.of_kernel(1);
   if (threadIdx.x == kThreads - 1) {
@@ -230,6 +271,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
             step_parts = step - step_batches * parts_of_batch;
+  unsigned turn = 0;
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {
@@ -245,13 +287,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) {
       unsigned x[kSteps][4];
       float scales[2] = {1.0f, 1.0f};
-      asm volatile("cp.async.wait_group 1;" ::: "memory");
-      __syncwarp();
+      if (kXBulk) {
+        barrier_wait(x_there, turn);
+        turn ^= 1;
+      } else {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncwarp();
+      }
       stamps.of_part(1);
       RowsOfX rows;
       take_x(rows, own_x);
       rows.get_by_sums(x, a.eps, scales);
+      if (kXBulk) fence_copies();  // what was read, before it is written
       __syncwarp();
+      if (kXBulk) begin_x(next, has_next);
       stamps.of_part(2);
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
@@ -261,7 +310,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         if (c == 0) barrier_wait(g_there, 0);  // of the first part alone it waits
         stamps.of_part(3);
         multiply_rows<kD, kGate>(z, x, of_g, c * kGateColumns);
-        if (c == 0) begin_x(next, has_next);
+        if (c == 0 && !kXBulk) begin_x(next, has_next);
         await_products<0>();
         hold(z);
         stamps.of_part(4);
@@ -282,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       }
     }
     stamps.of_part(5);
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStored || kXBulk ? 0 : 1) : "memory");  // but for x
     stamps.of_part(6);
     if (kStored) barrier_wait(g_there, 0);
     barrier_wait(p_there, 0);

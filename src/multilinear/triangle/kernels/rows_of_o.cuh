@@ -83,7 +83,8 @@ __device__ __forceinline__ float scale_of(const float (&squares)[4], int columns
 }
 
 // Ways to be measured, bits of CLEBSCH_OUT_WAYS: 2 norms of bfloat16 in
-// pairs; 4 gates times sums in pairs.
+// pairs; 4 gates times sums in pairs; 8 x by bulk copies that leave the L2 cache first; 16 reads of o, 32 stores of out
+// that leave it first.
 #ifndef CLEBSCH_OUT_WAYS
 #define CLEBSCH_OUT_WAYS 0
 #endif
@@ -335,6 +336,13 @@ __device__ __forceinline__ void store_columns(const FusedArguments& a, long long
 
 /// Sixteen bytes where a condition holds, without a branch.
 __device__ __forceinline__ void store_where(bool where, void* to, const unsigned (&pairs)[4]) {
+  if ((kWays & 32) != 0) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.cs.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
+                     static_cast<int>(where)),
+                 "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+    return;
+  }
   asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
                    static_cast<int>(where)),
                "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
