@@ -170,6 +170,9 @@ __device__ __forceinline__ void add_biases(float (&to)[4][4], const float (&sums
 }
 
 constexpr int kPieces = 8;
+/// The first warpgroup asks for its rows of x before the weights, the others after them: all at the same time would wait
+/// for the last of them, and then for the same units.
+constexpr bool kStaggered = (kWays & 64) != 0;
 /// Copies a piece of a matrix, blocks from another one on each: all of them read the same at the same time.
 __device__ __forceinline__ void copy_piece(int piece, unsigned to, const void* from, int bytes, unsigned barrier) {
   const int at = (piece + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
@@ -246,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     }
     __syncwarp();
   }
-  begin_x(place, any);
+  if (!kStaggered || group == 0) begin_x(place, any);
   stamps.of_kernel(1);
   if (threadIdx.x == kThreads - 1) {
     barrier_begin(g_there, 1);
@@ -257,8 +260,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   }
   __syncthreads();  // barriers are there
   const int warp_of_block = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-  if (lane == 0) copy_first(a, shared, warp_of_block, g_there);
+  if (lane == 0) copy_first(a, shared, kStaggered ? (warp_of_block + kPieces) % kWarps : warp_of_block, g_there);
   __syncwarp();
+  if (kStaggered && group != 0) begin_x(place, any);
   await_kernel_before();
   stamps.of_kernel(2);
   begin_o(place, any);

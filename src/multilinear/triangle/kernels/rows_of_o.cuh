@@ -84,7 +84,7 @@ __device__ __forceinline__ float scale_of(const float (&squares)[4], int columns
 
 // Ways to be measured, bits of CLEBSCH_OUT_WAYS: 2 norms of bfloat16 in
 // pairs; 4 gates times sums in pairs; 8 x by bulk copies that leave the L2 cache first; 16 reads of o, 32 stores of out
-// that leave it first.
+// that leave it first; 64 warpgroups begin one after the other.
 #ifndef CLEBSCH_OUT_WAYS
 #define CLEBSCH_OUT_WAYS 0
 #endif
