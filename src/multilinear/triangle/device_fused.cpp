@@ -33,12 +33,6 @@ cuda::Kernel load_one(const cuda::CompileRequest& request, int arch, int shared)
   return kernel;
 }
 
-/// For measurements alone (stamps.cuh).
-std::string stamps() {
-  const char* const at = std::getenv("CLEBSCH_TRIANGLE_STAMPS");
-  return at == nullptr ? "" : fmt::format("#define CLEBSCH_STAMPS {}ull\n", at);
-}
-
 Kernels* load(const FusedPlan& plan) {
   const int arch = cuda::device_limits(cuda::current_device()).arch;
   const std::vector<cuda::CompileRequest> requests = fused_sources(plan);
@@ -111,11 +105,9 @@ bool fit_output_warpgroups(FusedPlan& plan, int64_t room) {
   const int gate = gate_width(plan);
   if (plan.hidden % 64 != 0 || plan.hidden > 128 || plan.out % 64 != 0 || gate % 64 != 0) return false;
   if (!plan.wide && (plan.d % 64 != 0 || gate > 128)) return false;
-  constexpr int kAlignment = 1024, kBarriers = 16 + 8 * 12;
+  constexpr int kAlignment = 1024, kBarriers = 16;
   const int64_t fixed = kAlignment + kBarriers + (p_vectors(plan) + g_vectors(plan)) * kVectorBytes +
                         int64_t{plan.out + gate + 2 * plan.hidden} * 4;
-  const char* const ways = std::getenv("CLEBSCH_TRIANGLE_OUT_WAYS");
-  plan.out_ways = ways == nullptr ? 0 : std::atoi(ways);
   const int64_t of_x = plan.wide ? 0 : int64_t{kOutputRows} * plan.d * (plan.number == kFloat32 ? 4 : 2),
                 lines = int64_t{plan.hidden + (plan.wide ? gate : 0)} * kOutputRows * 2 + of_x;
   for (const int groups : {3, 2}) {
@@ -241,12 +233,12 @@ std::vector<cuda::CompileRequest> fused_sources(const FusedPlan& plan) {
                     "#define CLEBSCH_MASK {}\n#define CLEBSCH_PADDED {}\n#define CLEBSCH_HIGH {}\n"
                     "#define CLEBSCH_WARPGROUPS {}\n#define CLEBSCH_OUT_WARPGROUPS {}\n#define CLEBSCH_STAGES {}\n"
                     "#define CLEBSCH_BUFFERS {}\n#define CLEBSCH_SLOTS {}\n#define CLEBSCH_NORMERS {}\n"
-                    "#define CLEBSCH_OVERLAPPED {}\n#define CLEBSCH_OUT_WAYS {}\n",
+                    "#define CLEBSCH_OVERLAPPED {}\n",
                     plan.operand, plan.number, plan.d, plan.hidden, plan.out, plan.gate_before ? 1 : 0,
                     plan.wide ? 1 : 0, resident ? 1 : 0, warps, plan.row_warps, plan.mask_kind, plan.padded ? 1 : 0,
                     high, plan.warpgroups ? 1 : 0, plan.out_warpgroups ? 1 : 0, plan.stages, plan.buffers, plan.slots,
-                    plan.normers, plan.overlapped ? 1 : 0, plan.out_ways) +
-            (name == "output_warpgroups" ? stamps() : "") + embedded()[name]};
+                    plan.normers, plan.overlapped ? 1 : 0) +
+            embedded()[name]};
   };
   cuda::CompileRequest prepare = source("prepare", false, 8, 1);
   prepare.source = fmt::format("#define CLEBSCH_WEIGHTS {}\n", plan.weights) + prepare.source;

@@ -37,7 +37,6 @@ struct FusedPlan {
   bool wide = false;            ///< rows of x are in shared memory, not in registers, and the gate is stored
   bool in_resident = false;     ///< weights of the first kernel are in shared memory
   bool out_resident = false;
-  int out_ways = 0;  ///< ways of output_warpgroups.cu that are to be measured
   int in_warps = 0, row_warps = 0, out_warps = 0;  ///< of a block; row_warps: of the wide kernel, over rows
   int in_high = 1;                                 ///< tiles of 32 rows that a warp of project has at once
   int out_high = 1;                                ///< half tiles that a warp of output has at once

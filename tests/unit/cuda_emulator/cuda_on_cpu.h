@@ -198,19 +198,6 @@ To bits(From value) {
   return result;
 }
 
-/// fma.rn.bf16x2: x y + z of each of two bfloat16s.
-inline unsigned pairs_of_bfloats(unsigned x, unsigned y, unsigned z) {
-  unsigned result = 0;
-  for (int shift = 0; shift < 32; shift += 16) {
-    const auto number = [&](unsigned pair) { return static_cast<double>(bits<float>(pair >> shift << 16)); };
-    const unsigned word = bits<unsigned>(static_cast<float>(number(x) * number(y) + number(z)));
-    const bool is_number = (word & 0x7fffffffu) <= 0x7f800000u;
-    const unsigned rounded = is_number ? (word + 0x7fffu + (word >> 16 & 1u)) >> 16 : word >> 16 | 0x40u;
-    result |= rounded << shift;
-  }
-  return result;
-}
-
 /// prmt.b32 of a word and zeros: four bits of the selector a byte of the result, 0 to 3 of the word, others zero.
 inline unsigned permute(unsigned word, unsigned selector) {
   unsigned result = 0;

@@ -4,7 +4,6 @@
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/attention/kernels/warpgroup.cuh"
 #include "multilinear/triangle/kernels/rows_of_o.cuh"
-#include "multilinear/triangle/kernels/stamps.cuh"
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
@@ -22,19 +21,9 @@ constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 
 /// Sixteen bytes to shared memory, asynchronously; zeros unless `there`. Past the L1 cache: copies under way would have
 /// places in it, and beside shared memory there are few.
-template <bool kFirstOut = false>
 __device__ __forceinline__ void copy_past(void* to, const void* from, bool there) {
   constexpr int kBytes = 16;
   const int bytes = there ? kBytes : 0;
-  if (kFirstOut) {
-    const unsigned long long policy = 0x12f0000000000000ull;  // evict first
-    asm volatile(
-        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(
-            static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "l"(from), "n"(kBytes), "r"(bytes), "l"(policy)
-        : "memory");
-    return;
-  }
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
       "l"(from), "n"(kBytes), "r"(bytes)
@@ -56,7 +45,7 @@ __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* 
   static_assert(kH % 32 == 0, "`line` begins an even step");
 #pragma unroll
   for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
-    copy_past<(kWays & 16) != 0>((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
+    copy_past((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
   }
 }
 
@@ -75,20 +64,9 @@ struct Place {
   }
 };
 
-/// Rows of x come by bulk copies, one of a warp's 16 rows, where they are adjacent.
-constexpr bool kXBulk = (kWays & 8) != 0 && !kStored && !kPadded;
-__device__ __forceinline__ void copy_bulk_first_out(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  const unsigned long long policy = 0x12f0000000000000ull;  // evict first
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          to),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-      : "memory");
-}
-
 /// Where sixteen bytes of a row of x lie. Of two rows that a quarter of a warp reads at once each is in other banks.
 __device__ __forceinline__ int place_in_row(int row, int chunk) {
-  return row * kXRowBytes + 16 * (kXBulk ? chunk : chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
+  return row * kXRowBytes + 16 * (chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
 }
 
 /// Starts to copy a warp's 16 rows of x, from `m` of the batch on.
@@ -110,8 +88,7 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
 
 /// Rows g and g + 8 of them. Written so that all addresses are two and constants: registers are what there is least of.
 __device__ __forceinline__ void take_x(RowsOfX& rows, const unsigned char* from) {
-  const int g = static_cast<int>(threadIdx.x % 32 / 4), t = static_cast<int>(threadIdx.x % 4),
-            odd = kXBulk ? 0 : g % 2;
+  const int g = static_cast<int>(threadIdx.x % 32 / 4), t = static_cast<int>(threadIdx.x % 4), odd = g % 2;
   const unsigned char* const row = from + g * kXRowBytes;
 #if CLEBSCH_X == 1
   const unsigned char *const first = row + 16 * (2 * t + odd), *const second = row + 16 * (2 * t + 1 - odd);
@@ -169,30 +146,13 @@ __device__ __forceinline__ void add_biases(float (&to)[4][4], const float (&sums
   }
 }
 
-constexpr int kPieces = 8;
-/// The first warpgroup asks for its rows of x before the weights, the others after them: all at the same time would wait
-/// for the last of them, and then for the same units.
-constexpr bool kStaggered = (kWays & 64) != 0;
-/// Copies a piece of a matrix, blocks from another one on each: all of them read the same at the same time.
-__device__ __forceinline__ void copy_piece(int piece, unsigned to, const void* from, int bytes, unsigned barrier) {
-  const int at = (piece + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
-  copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
-}
-
-/// A warp's share of g_out's pieces and of numbers: for one thread to start all copies would take 2,000 cycles.
-__device__ __forceinline__ void copy_first(const FusedArguments& a, unsigned shared, int warp, unsigned barrier) {
-  const unsigned numbers = shared + kNumbersAt;
+/// Copies a matrix in pieces, blocks from another one on each: all of them read the same at the same time.
+__device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int bytes, unsigned barrier) {
+  constexpr int kPieces = 8;
 #pragma unroll 1
-  for (int i = warp; i < kPieces + 3; i += kWarps) {
-    if (i < kPieces) {
-      if (!kStored) copy_piece(i, shared + kPBytes, a.g_fragments, kGBytes, barrier);
-    } else if (i == kPieces) {
-      if (!kStored) copy_bulk(numbers + 4 * kOut, a.g_bias, 4 * kGate, barrier);
-    } else if (i == kPieces + 1) {
-      copy_bulk(numbers, a.p_bias, 4 * kOut, barrier);
-    } else {
-      copy_bulk(numbers + 4 * (kOut + kGate), a.norm, 8 * kH, barrier);
-    }
+  for (int i = 0; i < kPieces; ++i) {
+    const int at = (i + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
+    copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
   }
 }
 
@@ -203,83 +163,54 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   // The same in all lanes of a warp, which the compiler does not see of threadIdx.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
   const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  Stamps stamps(group, threadIdx.x % 128 == 0);
-  stamps.timer(8);
-  stamps.of_kernel(0);
   uint4* const lines = reinterpret_cast<uint4*>(base + kLinesAt + group * kLinesBytes);
   const uint4* const own_lines = place_of_step(lines, warp);
   float* const numbers = reinterpret_cast<float*>(base + kNumbersAt);
   const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm [[maybe_unused]] = g_bias + kGate;
   const unsigned shared = shared_address(base), g_there = shared + kBarriersAt, p_there = g_there + 8;
+  if (threadIdx.x == 0) {  // what prepare.cu made is older than the kernel before
+    barrier_begin(g_there, 1);
+    barrier_begin(p_there, 1);
+    fence_copies();
+    const unsigned of_numbers = shared + kNumbersAt;
+    barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
+    if (!kStored) {
+      copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
+      copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
+    }
+    copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
+    copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
+    barrier_expect(p_there, kPBytes);
+    copy_matrix(shared, a.p_fragments, kPBytes, p_there);
+  }
+  const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
   const int batches = static_cast<int>(a.shape.batch);
+  const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
+            step_parts = step - step_batches * parts_of_batch;
+  Place place;
+  // Groups of all blocks first: rounds end with as many parts for one multiprocessor as for another.
+  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
+  place.batch = first_part / parts_of_batch;
+  place.of_batch = first_part - place.batch * parts_of_batch;
   // Without branches, zeros where there is no part: they stand between products and the wait for them.
   const auto begin_o = [&](const Place& at, bool is_there) {
     fetch_lines<kH>(lines, 0, a.o, at.batch, at.first(), a, a.plane_of_o, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   unsigned char* const own_x = base + kXAt + static_cast<int>(threadIdx.x / 32) * kXBytes;
-  const unsigned x_there = p_there + 8 + 8 * static_cast<int>(threadIdx.x / 32);
   const auto begin_x = [&](const Place& at, bool is_there) {
-    if (kXBulk) {
-      if (lane == 0 && is_there) {
-        barrier_expect(x_there, kXBytes);
-        copy_bulk_first_out(shared_address(own_x),
-                            static_cast<const char*>(a.x) +
-                                (static_cast<long long>(at.batch) * a.square + at.first() + 16 * warp) * kXRowBytes,
-                            kXBytes, x_there);
-      }
-      __syncwarp();
-      return;
-    }
     if (!kStored) fetch_x(own_x, a, at.batch, at.first() + 16 * warp, is_there);
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
-  // What is needed first is asked for first. x and what prepare.cu made are older than the kernel before.
-  Place place;
-  // Groups of all blocks first: rounds end with as many parts for one multiprocessor as for another.
-  const int first_part = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * group;
-  place.batch = batches > 1 ? first_part / parts_of_batch : first_part < parts_of_batch ? 0 : 1;
-  place.of_batch = first_part - place.batch * parts_of_batch;
   const bool any = place.batch < batches;
-  if (kXBulk) {
-    if (lane == 0) {
-      barrier_begin(x_there, 1);
-      fence_copies();
-    }
-    __syncwarp();
-  }
-  if (!kStaggered || group == 0) begin_x(place, any);
-  stamps.of_kernel(1);
-  if (threadIdx.x == kThreads - 1) {
-    barrier_begin(g_there, 1);
-    barrier_begin(p_there, 1);
-    fence_copies();
-    barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
-    barrier_expect(p_there, kPBytes);
-  }
-  __syncthreads();  // barriers are there
-  const int warp_of_block = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-  if (lane == 0) copy_first(a, shared, kStaggered ? (warp_of_block + kPieces) % kWarps : warp_of_block, g_there);
-  __syncwarp();
-  if (kStaggered && group != 0) begin_x(place, any);
-  await_kernel_before();
-  stamps.of_kernel(2);
+  begin_x(place, any);    // x is older than the kernel before
+  await_kernel_before();  // weights are older
   begin_o(place, any);
-  stamps.of_kernel(3);
-  if (lane == 0) {
-#pragma unroll 1
-    for (int i = warp_of_block; i < kPieces; i += kWarps) copy_piece(i, shared, a.p_fragments, kPBytes, p_there);
-  }
-  __syncwarp();
-  const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
-  const int step = static_cast<int>(gridDim.x) * kGroups4, step_batches = step / parts_of_batch,
-            step_parts = step - step_batches * parts_of_batch;
-  unsigned turn = 0;
+  __syncthreads();  // barriers are there
   // A thread's copies are those of x, then those of o (and the gate), in turn.
 #pragma unroll 1
   while (place.batch < batches) {
-    stamps.of_part(0);
     const int batch = place.batch, part_first = place.first(), own = part_first + 16 * warp + g;
     const Place next = place.after(step_parts, step_batches, parts_of_batch);
     const bool has_next = next.batch < batches;
@@ -291,33 +222,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     if (!kStored) {
       unsigned x[kSteps][4];
       float scales[2] = {1.0f, 1.0f};
-      if (kXBulk) {
-        barrier_wait(x_there, turn);
-        turn ^= 1;
-      } else {
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-        __syncwarp();
-      }
-      stamps.of_part(1);
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+      __syncwarp();
       RowsOfX rows;
       take_x(rows, own_x);
       rows.get_by_sums(x, a.eps, scales);
-      if (kXBulk) fence_copies();  // what was read, before it is written
       __syncwarp();
-      if (kXBulk) begin_x(next, has_next);
-      stamps.of_part(2);
 #pragma unroll
       for (int c = 0; c < kGate / kGateColumns; ++c) {
         float z[kGateColumns / 2];
 #pragma unroll
         for (int i = 0; i < kGateColumns / 2; ++i) z[i] = 0.0f;
         if (c == 0) barrier_wait(g_there, 0);  // of the first part alone it waits
-        stamps.of_part(3);
         multiply_rows<kD, kGate>(z, x, of_g, c * kGateColumns);
-        if (c == 0 && !kXBulk) begin_x(next, has_next);
+        if (c == 0) begin_x(next, has_next);
         await_products<0>();
         hold(z);
-        stamps.of_part(4);
 #pragma unroll
         for (int tile = 0; tile < kGateColumns / 8; tile += 4) {
           float four[4][4];
@@ -334,14 +254,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         }
       }
     }
-    stamps.of_part(5);
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStored || kXBulk ? 0 : 1) : "memory");  // but for x
-    stamps.of_part(6);
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStored ? 0 : 1) : "memory");  // but for x
     if (kStored) barrier_wait(g_there, 0);
     barrier_wait(p_there, 0);
-    stamps.of_part(7);
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // all lines are there
-    stamps.of_part(8);
     unsigned o[kHSteps][4];
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
@@ -358,22 +274,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #else
     normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
 #endif
-    stamps.of_part(9);
 #pragma unroll(kStored ? 1 : kOut / kColumns)
     for (int c = 0; c < kOut / kColumns; ++c) {
       float sums[kColumns / 2];
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i) sums[i] = 0.0f;
       multiply_rows<kH, kOut>(sums, o, of_p, c * kColumns);
-      stamps.of_part(10);
       if (c == 0) {
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // what is read of o is in registers
         begin_o(next, has_next);
       }
-      stamps.of_part(11);
       await_products<0>();
       hold(sums);
-      stamps.of_part(12);
       bool is_there[2];
       unsigned char* rows_of_out[2];
 #pragma unroll
@@ -387,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       for (int tile = 0; tile < kColumns / 8; tile += 4) {
         float four[4][4];
         add_biases<kWideOut, !kScaledLate || kBefore>(four, sums, scales_of_o, tile, p_bias, c * kColumns, t);
-        if (!kBefore && !kPairsOut) {
+        if (!kBefore) {
 #pragma unroll
           for (int n = 0; n < 4; ++n) {
 #pragma unroll
@@ -406,27 +318,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if (kPairsOut) {
-            unsigned pairs[4];
-#pragma unroll
-            for (int n = 0; n < 4; ++n) {
-              const unsigned pair = pack(four[n][2 * h], four[n][2 * h + 1]);
-              const int step = kStored ? 0 : c * kColumns / 16 + tile / 2 + n / 2;
-              pairs[n] = product_and_sum_of(pair, gates[step][2 * (n % 2) + h], pair);
-            }
-            store_where(is_there[h], static_cast<unsigned short*>(static_cast<void*>(rows_of_out[h])) +
-                                         32 * (c * kColumns / 32 + tile / 4) + 8 * t, pairs);
-          } else {
-            store_columns_where(is_there[h], rows_of_out[h], c * kColumns / 32 + tile / 4, t, four, h);
-          }
+          store_columns_where(is_there[h], rows_of_out[h], c * kColumns / 32 + tile / 4, t, four, h);
         }
       }
     }
     if (kStored) asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // the gate's lines are read
-    stamps.of_part(13);
-    stamps.next_part();
     place = next;
   }
-  stamps.of_kernel(4);
-  stamps.timer(10);
 }

@@ -82,69 +82,6 @@ __device__ __forceinline__ float scale_of(const float (&squares)[4], int columns
   return inverse_root(square * (1.0f / static_cast<float>(columns)) + eps);
 }
 
-// Ways to be measured, bits of CLEBSCH_OUT_WAYS: 2 norms of bfloat16 in
-// pairs; 4 gates times sums in pairs; 8 x by bulk copies that leave the L2 cache first; 16 reads of o, 32 stores of out
-// that leave it first; 64 warpgroups begin one after the other.
-#ifndef CLEBSCH_OUT_WAYS
-#define CLEBSCH_OUT_WAYS 0
-#endif
-constexpr int kWays = CLEBSCH_OUT_WAYS;
-
-/// Pairs of bfloat16, each rounded once.
-__device__ __forceinline__ unsigned difference_of(unsigned x, unsigned y) {
-  unsigned pair;
-  asm volatile("sub.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
-  return pair;
-}
-__device__ __forceinline__ unsigned product_of(unsigned x, unsigned y) {
-  unsigned pair;
-  asm volatile("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
-  return pair;
-}
-/// x y + z
-__device__ __forceinline__ unsigned product_and_sum_of(unsigned x, unsigned y, unsigned z) {
-  unsigned pair;
-  asm volatile("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
-  return pair;
-}
-
-/// A first operand in bfloat16, of whose rows g and g + 8 the sums are known, to x - mean, and 1 / deviation. Numbers stay
-/// in pairs, half the instructions: the mean is taken off in two parts, of which the second changes a number only where
-/// its rounding did (notebook), and rounding squares changes their sum by less than rounding the numbers does.
-template <int kCount>
-__device__ __forceinline__ void normalise_pairs(unsigned (&rows)[kCount][4], const float (&sums)[2], float eps,
-                                                float (&scales)[2]) {
-  constexpr unsigned kOnes = 0x3f803f80u;
-  const unsigned ones[2] = {kOnes, kOnes};
-  unsigned upper[2], lower[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float mean = sums[h] * (1.0f / (16 * kCount));
-    upper[h] = pack(mean, mean);
-    const float rest = mean - high_of(upper[h]);
-    lower[h] = pack(rest, rest);
-  }
-  float squares[2][4] = {};
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-    unsigned of_step[4];
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      rows[s][r] = difference_of(difference_of(rows[s][r], upper[r % 2]), lower[r % 2]);
-      of_step[r] = product_of(rows[s][r], rows[s][r]);
-    }
-    multiply_half(squares[s % 2], of_step, ones);
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    scales[h] = inverse_root((squares[0][2 * h] + squares[1][2 * h]) * (1.0f / (16 * kCount)) + eps);
-  }
-}
-/// Numbers of o and of x that are normed so.
-constexpr bool kPairsOfO = kScaledLate && (kWays & 2) != 0, kPairsOfX = kPairsOfO && CLEBSCH_X == 3;
-/// Sums become bfloat16 before they are multiplied with gates, and again after it.
-constexpr bool kPairsOut = kHalved && CLEBSCH_NUMBER == 3 && CLEBSCH_X == 3 && (kWays & 4) != 0;
-
 /// As normalise_steps, sums of rows by the tensor cores, and numbers unpacked once. Where they are scaled late, to o -
 /// mean, and `scales` are what is left.
 __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4], float eps, float (&scales)[2]) {
@@ -153,11 +90,6 @@ __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4
   float sums[2][4] = {};
 #pragma unroll
   for (int s = 0; s < kHSteps; ++s) multiply_half(sums[s % 2], o[s], ones);
-  if (kPairsOfO) {
-    const float both[2] = {sums[0][0] + sums[1][0], sums[0][2] + sums[1][2]};
-    normalise_pairs(o, both, eps, scales);
-    return;
-  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float mean = (sums[0][2 * h] + sums[1][2 * h]) * (1.0f / kH);
@@ -260,17 +192,6 @@ struct RowsOfX {
       sums[h] = parts[0] + parts[2];
 #endif
     }
-#if CLEBSCH_X != 1
-    if (kPairsOfX) {
-#pragma unroll
-      for (int i = 0; i < 2 * kSteps * 2; ++i) {  // eight columns are a row's of two steps
-        const int h = i / (2 * kSteps), u = i / 4 % (kD / 32), r = i % 4;
-        x[2 * u + r / 2][h + 2 * (r % 2)] = part_of(eights[h][u].all, r);
-      }
-      normalise_pairs(x, sums, eps, scales);
-      return;
-    }
-#endif
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float mean = sums[h] * (1.0f / kD);
@@ -336,13 +257,6 @@ __device__ __forceinline__ void store_columns(const FusedArguments& a, long long
 
 /// Sixteen bytes where a condition holds, without a branch.
 __device__ __forceinline__ void store_where(bool where, void* to, const unsigned (&pairs)[4]) {
-  if ((kWays & 32) != 0) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.cs.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
-                     static_cast<int>(where)),
-                 "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                 : "memory");
-    return;
-  }
   asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}" ::"r"(
                    static_cast<int>(where)),
                "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
