@@ -149,7 +149,7 @@ int multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, co
   if (plan->algorithm.empty() || plan->workspace > workspace.bytes) return -1;
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   return lt.multiply(handle, plan->description, &alpha, p.b.data, plan->a, p.a.data, plan->b, &beta, p.c, plan->c, p.c,
-                     plan->c, plan->algorithm.data(), workspace.memory, workspace.bytes, stream);
+                     plan->c, plan->algorithm.data(), workspace.memory, plan->workspace, stream);
 }
 
 }  // namespace clebsch::cuda
