@@ -78,7 +78,6 @@ int cublasLtMatmulDescCreate(void** description, int compute_type, int scale_typ
 int cublasLtMatmulDescSetAttribute(void* object, int attribute, const void* value, size_t bytes) {
   return set(object, attribute, value, bytes);
 }
-int cublasLtMatmulDescDestroy(void* object) { return delete of(object), 0; }
 int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {
   *layout = new Object{type, rows, columns, leading, {}};
   return leading < static_cast<int64_t>(rows) ? kInvalidValue : 0;
@@ -86,7 +85,6 @@ int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t 
 int cublasLtMatrixLayoutSetAttribute(void* object, int attribute, const void* value, size_t bytes) {
   return set(object, attribute, value, bytes);
 }
-int cublasLtMatrixLayoutDestroy(void* object) { return delete of(object), 0; }
 int cublasLtMatmulPreferenceCreate(void** preference) { return *preference = new Object, 0; }
 int cublasLtMatmulPreferenceSetAttribute(void* object, int attribute, const void* value, size_t bytes) {
   return set(object, attribute, value, bytes);
