@@ -20,7 +20,7 @@ void device_backward(const DeviceArguments& arguments, const Allocate& allocate,
 /// Which kernels of cuBLAS multiply planes of left, right and o, with operands of 16 bits. Its own choice for compute
 /// capability 9.0 has two warpgroups on one tile of 256 x 128 or so, and a counter that a launch of its own clears.
 /// With tiles of up to 128 x 160, one to a warpgroup, whole calls take 1 to 5% less time at every n from 256 to 2,048
-/// (docs/notebook/triangle.md).
+/// (docs/notebook/triangle_contraction.md).
 inline cuda::BlasTiles tiles_of_planes() {
   cuda::BlasTiles tiles;
   if (cuda::device_limits(cuda::current_device()).arch == 90) {
