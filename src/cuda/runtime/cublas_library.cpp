@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -113,13 +112,7 @@ const char* cublas_path() {
   return path.c_str();
 }
 
-void product(const BlasProduct& given_product, const BlasWorkspace& workspace, Stream stream) {
-  BlasProduct p = given_product;
-  if (const char* given = std::getenv("CLEBSCH_TRIANGLE_TILES"); given && p.batch >= 64) {
-    int most = 0, counted = 1;
-    std::sscanf(given, "%d,%d", &most, &counted);
-    p.tiles = {most, counted != 0};
-  }
+void product(const BlasProduct& p, const BlasWorkspace& workspace, Stream stream) {
   if (p.m == 0 || p.n == 0 || p.batch == 0) return;
   const auto handle = handle_of_device();
   const bool wide = p.operands == BlasNumber::kFloat64;

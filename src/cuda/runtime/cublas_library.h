@@ -24,11 +24,12 @@ struct BlasMatrix {
   bool transposed = false;  ///< what is in memory is the transpose of what is multiplied
 };
 
-/// Which of cuBLAS's kernels multiplies, by its tiles, the parts of the result that a block computes at a time. Counts
-/// for operands of 16 bits, where cuBLAS has such a kernel and says so (cublasLt); else it chooses by itself.
+/// Which of cuBLAS's kernels multiplies, by its tiles, the parts of the result that a block computes at a time: the
+/// first of those that it proposes, best first by its own estimate. Counts for operands of 16 bits where it proposes
+/// such a kernel (cublasLt); else it chooses by itself.
 struct BlasTiles {
-  int64_t most = 0;     ///< numbers of a tile at most; 0: cuBLAS chooses
-  bool counted = true;  ///< blocks may take tiles from a counter, which another launch clears before
+  int64_t most = 0;     ///< numbers of a matrix over its tiles, at most; 0: cuBLAS chooses
+  bool counted = true;  ///< blocks may take tiles from a counter, which a launch of its own clears before
 };
 
 /// c = alpha a b + beta c for every matrix of the batch: a (m, k), b (k, n), c (m, n). c is not read when beta is 0.

@@ -92,8 +92,9 @@ Plan* find_plan(const CublasLt& lt, void* handle, const Problem& p) {
     const Proposal& proposal = proposals[static_cast<std::size_t>(i)];
     const double tiles = std::max(1.0, static_cast<double>(proposal.waves) * multiprocessors);
     if (proposal.state != 0 || proposal.workspace > most_of_workspace) continue;
-    if (static_cast<double>(p.m) * static_cast<double>(p.n) > static_cast<double>(p.most_of_tile) * (tiles + 0.01))
-      continue;
+    // 0.01: waves are rounded. Of a matrix that ends within its tiles what it has on average counts.
+    const double of_tile = static_cast<double>(p.m) * static_cast<double>(p.n) / (tiles + 0.01);
+    if (of_tile > static_cast<double>(p.most_of_tile)) continue;
     plan->algorithm.assign(proposal.algorithm, proposal.algorithm + 8);
     plan->workspace = proposal.workspace;
   }
@@ -110,10 +111,8 @@ CublasLt::CublasLt(const SharedLibrary& cublas) {
   };
   look_up(describe, "cublasLtMatmulDescCreate");
   look_up(set_of_description, "cublasLtMatmulDescSetAttribute");
-  look_up(forget_description, "cublasLtMatmulDescDestroy");
   look_up(lay_out, "cublasLtMatrixLayoutCreate");
   look_up(set_of_layout, "cublasLtMatrixLayoutSetAttribute");
-  look_up(forget_layout, "cublasLtMatrixLayoutDestroy");
   look_up(prefer, "cublasLtMatmulPreferenceCreate");
   look_up(set_of_preference, "cublasLtMatmulPreferenceSetAttribute");
   look_up(forget_preference, "cublasLtMatmulPreferenceDestroy");
@@ -149,7 +148,7 @@ int multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, co
   if (plan->algorithm.empty() || plan->workspace > workspace.bytes) return -1;
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   return lt.multiply(handle, plan->description, &alpha, p.b.data, plan->a, p.a.data, plan->b, &beta, p.c, plan->c, p.c,
-                     plan->c, plan->algorithm.data(), workspace.memory, workspace.bytes, stream);
+                     plan->c, plan->algorithm.data(), workspace.memory, plan->workspace, stream);
 }
 
 }  // namespace clebsch::cuda

@@ -16,10 +16,8 @@ struct CublasLt {
 
   int (*describe)(void** description, int compute_type, int scale_type);
   int (*set_of_description)(void* description, int attribute, const void* value, std::size_t bytes);
-  int (*forget_description)(void* description);
   int (*lay_out)(void** layout, int type, uint64_t rows, uint64_t columns, int64_t leading);
   int (*set_of_layout)(void* layout, int attribute, const void* value, std::size_t bytes);
-  int (*forget_layout)(void* layout);
   int (*prefer)(void** preference);
   int (*set_of_preference)(void* preference, int attribute, const void* value, std::size_t bytes);
   int (*forget_preference)(void* preference);
@@ -32,7 +30,8 @@ struct CublasLt {
 
 /// Multiplies as product() does by the first of the kernels that cuBLAS proposes, best first by its own estimate, that
 /// has tiles as `product.tiles` asks for. `handle`: cuBLAS's. Which kernel it is follows from shapes, strides and
-/// alignments and is found once for them. Returns cuBLAS's status, or -1 when there is no such kernel.
+/// alignments; it is found once for them, and kept with its description as long as the process lives. Returns cuBLAS's
+/// status, or -1 when there is no such kernel.
 int multiply_by_tiles(const CublasLt& library, void* handle, const BlasProduct& product, const BlasWorkspace& workspace,
                       Stream stream);
 
