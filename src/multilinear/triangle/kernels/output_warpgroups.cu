@@ -81,8 +81,7 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
   for (int i = 0; i < 16 * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
     const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
     copy_past(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
-                kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
-                all_there);
+              kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i, all_there);
   }
 }
 

@@ -116,8 +116,8 @@ __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4
   }
 }
 
-/// Two rows of o as steps of operands to (o - mean) / deviation, with the norm's weights, times gates. Sums of rows by the
-/// tensor cores; nothing is rounded to 16 bits before it is an operand.
+/// Two rows of o as steps of operands to (o - mean) / deviation, with the norm's weights, times gates. Sums of rows by
+/// the tensor cores; nothing is rounded to 16 bits before it is an operand.
 __device__ __forceinline__ void normalise_gated(unsigned (&o)[kHSteps][4], const unsigned (&gates)[kHSteps][4],
                                                 const float* norm, float eps, int t) {
   constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
