@@ -10,6 +10,9 @@
 #include "core/errors.h"
 #include "cuda/runtime/cublas_library.h"
 
+/// The kernel of the emulator's cuBLAS that multiplied last, by its tile: rows (cuBLAS's), columns, has a counter.
+extern "C" void emulated_cublas_tile(int64_t tile[3]);
+
 namespace clebsch::testing {
 namespace {
 
@@ -79,6 +82,53 @@ TEST(EmulatedCublas, NumbersOfSixteenBits) {
     p.result = p.operands;
     product(p, workspace(), nullptr);
     EXPECT_EQ(rounded[1], is_half ? 0xc000 : 0xc104);  // -2.00000012 and -8.28125
+  }
+}
+
+TEST(EmulatedCublas, KernelsByTheirTiles) {
+  constexpr int64_t kM = 256, kN = 512, kK = 8, kBatch = 2;
+  const auto brain = [](float x) {
+    uint32_t word = 0;
+    std::memcpy(&word, &x, sizeof word);
+    return static_cast<uint16_t>(word >> 16);
+  };
+  std::vector<uint16_t> a(kBatch * kM * kK), b(kBatch * kN * kK);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = brain(static_cast<float>(i % 13) - 6);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = brain(static_cast<float>(i % 7) - 3);
+  struct Case {
+    BlasTiles tiles;
+    bool rows_of_b;  ///< b is transposed
+    int64_t rows, columns, counted;
+  };
+  const std::vector<Case> cases{{{0, true}, true, 0, 0, 0},
+                                {{128 * 256, true}, true, 256, 128, 1},
+                                {{128 * 128, true}, true, 128, 128, 1},
+                                {{128 * 128, false}, false, 128, 128, 0},
+                                {{128 * 256, false}, true, 256, 128, 0},
+                                {{1000, false}, true, 0, 0, 0}};
+  for (const Case& c : cases) {
+    std::vector<float> with(kBatch * kM * kN, 1), without(kBatch * kM * kN, 1);
+    BlasProduct p;
+    p.m = kM, p.n = kN, p.k = kK, p.batch = kBatch;
+    p.operands = BlasNumber::kBfloat16;
+    p.a = {a.data(), kK, kM * kK, false};
+    p.b = {b.data(), c.rows_of_b ? kK : kN, kN * kK, c.rows_of_b};
+    p.c_row = kN;
+    p.c_batch = kM * kN;
+    p.beta = 2;
+    p.c = without.data();
+    product(p, workspace(), nullptr);
+    int64_t tile[3];
+    emulated_cublas_tile(tile);
+    EXPECT_EQ(tile[0], 0) << "cuBLAS chose";
+    p.c = with.data();
+    p.tiles = c.tiles;
+    product(p, workspace(), nullptr);
+    emulated_cublas_tile(tile);
+    EXPECT_EQ(tile[0], c.rows);
+    EXPECT_EQ(tile[1], c.columns);
+    EXPECT_EQ(tile[2], c.counted);
+    EXPECT_EQ(with, without);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/errors.h"
+#include "cuda/runtime/cublas_lt.h"
 #include "cuda/runtime/kept.h"
 #include "cuda/runtime/shared_library.h"
 
@@ -49,7 +50,7 @@ struct Library {
   using Gemm = int (*)(void*, int, int, Size, Size, Size, const void*, const void*, int, Size, long long, const void*,
                        int, Size, long long, const void*, void*, int, Size, long long, Size, int, int);
 
-  Library() : file("cuBLAS, NVIDIA's library of matrix products", candidates()) {
+  Library() : file("cuBLAS, NVIDIA's library of matrix products", candidates()), lt(file) {
     const auto look_up = [&](auto& function, const char* name) {
       function = file.function<std::decay_t<decltype(function)>>(name);
     };
@@ -64,6 +65,7 @@ struct Library {
     if (status != 0) fail("{} of {} failed: {}", what, file.name(), status_string(status));
   }
   SharedLibrary file;
+  CublasLt lt;
   int (*create)(void**);
   int (*set_stream)(void*, Stream);
   int (*set_workspace)(void*, void*, std::size_t);
@@ -119,17 +121,23 @@ void product(const BlasProduct& p, const BlasWorkspace& workspace, Stream stream
   const void* alpha = wide ? static_cast<const void*>(&doubles[0]) : &floats[0];
   const void* beta = wide ? static_cast<const void*>(&doubles[1]) : &floats[1];
   const int operands = static_cast<int>(p.operands), result = static_cast<int>(p.result);
+  const auto check = [&](int status) {
+    library().check(status, fmt::format("a product ({}, {}) = ({}, {}) ({}, {}) of a batch of {}", p.m, p.n, p.m, p.k,
+                                        p.k, p.n, p.batch)
+                                .c_str());
+  };
+  if (p.tiles.most > 0) {
+    const int status = multiply_by_tiles(library().lt, handle->handle, p, workspace, stream);
+    if (status >= 0) return check(status);
+  }
   const std::lock_guard<std::mutex> lock(handle->mutex);
   library().check(library().set_stream(handle->handle, stream), "cublasSetStream");
   // After the stream, which takes the workspace away.
   library().check(library().set_workspace(handle->handle, workspace.memory, workspace.bytes), "cublasSetWorkspace");
   // Rows here are its columns: it multiplies the transposes, in the other order.
-  library().check(
-      library().gemm(handle->handle, p.b.transposed, p.a.transposed, p.n, p.m, p.k, alpha, p.b.data, operands, p.b.row,
-                     p.b.batch, p.a.data, operands, p.a.row, p.a.batch, beta, p.c, result, p.c_row, p.c_batch, p.batch,
-                     compute_type(p), kDefaultAlgorithm),
-      fmt::format("a product ({}, {}) = ({}, {}) ({}, {}) of a batch of {}", p.m, p.n, p.m, p.k, p.k, p.n, p.batch)
-          .c_str());
+  check(library().gemm(handle->handle, p.b.transposed, p.a.transposed, p.n, p.m, p.k, alpha, p.b.data, operands,
+                       p.b.row, p.b.batch, p.a.data, operands, p.a.row, p.a.batch, beta, p.c, result, p.c_row,
+                       p.c_batch, p.batch, compute_type(p), kDefaultAlgorithm));
 }
 
 }  // namespace clebsch::cuda

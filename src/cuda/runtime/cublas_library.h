@@ -24,6 +24,14 @@ struct BlasMatrix {
   bool transposed = false;  ///< what is in memory is the transpose of what is multiplied
 };
 
+/// Which of cuBLAS's kernels multiplies, by its tiles, the parts of the result that a block computes at a time: the
+/// first of those that it proposes, best first by its own estimate. Counts for operands of 16 bits where it proposes
+/// such a kernel (cublasLt); else it chooses by itself.
+struct BlasTiles {
+  int64_t most = 0;     ///< numbers of a matrix over its tiles, at most; 0: cuBLAS chooses
+  bool counted = true;  ///< blocks may take tiles from a counter, which a launch of its own clears before
+};
+
 /// c = alpha a b + beta c for every matrix of the batch: a (m, k), b (k, n), c (m, n). c is not read when beta is 0.
 struct BlasProduct {
   int64_t m = 0, n = 0, k = 0, batch = 1;
@@ -34,6 +42,7 @@ struct BlasProduct {
   BlasNumber result = BlasNumber::kFloat32;    ///< of c: that of the operands, or 32 bits for operands of 16
   BlasSums sums = BlasSums::kIeee;
   double alpha = 1, beta = 0;
+  BlasTiles tiles;
 };
 
 /// Memory of the device that cuBLAS may write to while the products of a stream run.

@@ -168,7 +168,7 @@ Operand ComposedPass::from(const Operand& operand, int64_t number) const {
 }
 
 void ComposedPass::multiply(const Factor& a, const Factor& b, void* c, int64_t c_row, int64_t c_batch, int64_t m,
-                            int64_t n, int64_t k, int64_t batch, double beta, bool to_real) {
+                            int64_t n, int64_t k, int64_t batch, double beta, bool to_real, cuda::BlasTiles tiles) {
   const auto number = [](int type) {
     return type == kFloat64   ? cuda::BlasNumber::kFloat64
            : type == kFloat32 ? cuda::BlasNumber::kFloat32
@@ -193,6 +193,7 @@ void ComposedPass::multiply(const Factor& a, const Factor& b, void* c, int64_t c
   p.result = to_real && precision_ != kDouble ? cuda::BlasNumber::kFloat32 : p.operands;
   p.sums = precision_ == kTf32 || precision_ == kTf32x3 ? cuda::BlasSums::kTf32 : cuda::BlasSums::kIeee;
   p.beta = beta;
+  p.tiles = tiles;
   const auto add = [&](const void* x, const void* y) {
     p.a.data = x;
     p.b.data = y;
@@ -211,7 +212,7 @@ void ComposedPass::multiply_planes(Factor a, Factor b, void* c) {
   a.row = b.row = row;
   a.batch = b.batch = plane;
   if (precision_ != kTf32x3) {
-    multiply(a, b, c, row, plane, n, n, n, planes);
+    multiply(a, b, c, row, plane, n, n, n, planes, 0, false, tiles_of_planes());
     return;
   }
   // Terms of some planes at a time, about as much as a chunk of rows.

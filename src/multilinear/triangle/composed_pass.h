@@ -83,7 +83,7 @@ class ComposedPass {
 
   /// c (m, n) = a (m, k) b (k, n) + beta c of every matrix of a batch; c stored, or real.
   void multiply(const Factor& a, const Factor& b, void* c, int64_t c_row, int64_t c_batch, int64_t m, int64_t n,
-                int64_t k, int64_t batch = 1, double beta = 0, bool to_real = false);
+                int64_t k, int64_t batch = 1, double beta = 0, bool to_real = false, cuda::BlasTiles tiles = {});
   /// c = a b for (n, n) planes of every batch and channel, stored like o; operands without low terms are split.
   void multiply_planes(Factor a, Factor b, void* c);
   /// The gradient of o to those of left and right.

@@ -159,6 +159,7 @@ void contract(const DeviceArguments& a, int64_t matrices, const void* left, cons
   product.c_row = pitch;
   product.c_batch = plane_of_o;
   product.operands = product.result = a.precision == kHalf ? cuda::BlasNumber::kFloat16 : cuda::BlasNumber::kBfloat16;
+  product.tiles = tiles_of_planes();
   cuda::product(product, workspace, stream);
 }
 

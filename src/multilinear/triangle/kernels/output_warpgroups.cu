@@ -7,6 +7,8 @@
 
 constexpr int kWarps = CLEBSCH_WARPS, kThreads = 32 * kWarps, kGroups4 = kWarps / 4, kRows = kOutputRows;
 constexpr int kColumns = kOut % 128 == 0 ? 128 : 64, kGateColumns = kGate % 128 == 0 ? 128 : 64;
+/// Where 8 divides n, 64 divides n^2: all rows of a part are there.
+constexpr bool kWhole = !kPadded;
 constexpr int kLines = kH + (kStored ? kGate : 0);
 // What lies where in shared memory, bytes: p_out's and g_out's matrices of 64 places of the inner index, a row of 128
 // bytes an output column; lines of every warpgroup; rows of x of every warp; numbers.
@@ -17,22 +19,33 @@ constexpr int kXAt = kLinesAt + kGroups4 * kLinesBytes, kNumbersAt = kXAt + kWar
 // Barriers of what copies bring: g_out and all numbers; p_out.
 constexpr int kBarriersAt = kNumbersAt + 4 * (kOut + kGate + 2 * kH);
 
+/// Sixteen bytes to shared memory, asynchronously; zeros unless `there`. Past the L1 cache: copies under way would have
+/// places in it, and beside shared memory there are few.
+__device__ __forceinline__ void copy_past(void* to, const void* from, bool there) {
+  constexpr int kBytes = 16;
+  const int bytes = there ? kBytes : 0;
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], %2, %3;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from), "n"(kBytes), "r"(bytes)
+      : "memory");
+}
+
 /// Starts to copy channels of 64 rows to lines from `line` on, by a warpgroup.
 template <int kChannels>
 __device__ __forceinline__ void fetch_lines(uint4* lines, int line, const void* channels, int batch, int m,
                                             const FusedArguments& a, long long stride, bool all_there) {
   const int thread = threadIdx.x % 128, chunk = thread % 8;
-  const bool there = all_there && m + 8 * chunk < a.rows;
+  const bool there = all_there && (kWhole || m + 8 * chunk < a.rows);
   const unsigned short* from = static_cast<const unsigned short*>(channels) +
                                (static_cast<long long>(batch) * kChannels + thread / 8) * stride +
-                               (there ? m + 8 * chunk : 0);
+                               (kWhole || there ? m + 8 * chunk : 0);
   // What of a line is exchanged (place_of_chunk) differs in one bit from 16 lines to the next.
   uint4* const to = lines + 8 * (line + thread / 8) + (chunk ^ (thread / 64 << 1 | thread / 8 & 1));
   uint4* const to_odd = lines + 8 * (line + thread / 8) + (chunk ^ (thread / 64 << 1 | thread / 8 & 1) ^ 4);
   static_assert(kH % 32 == 0, "`line` begins an even step");
 #pragma unroll
   for (int channel = 0; channel < kChannels; channel += 16, from += 16 * stride) {
-    copy_vector((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
+    copy_past((channel % 32 == 0 ? to : to_odd) + 8 * channel, from, there);
   }
 }
 
@@ -56,7 +69,7 @@ __device__ __forceinline__ int place_in_row(int row, int chunk) {
   return row * kXRowBytes + 16 * (chunk ^ row % 2 * (CLEBSCH_X == 1 ? 1 : 4));
 }
 
-/// Starts to copy a warp's 16 rows of x, from `m` of the batch on; zeros for those that are none of the batch's.
+/// Starts to copy a warp's 16 rows of x, from `m` of the batch on.
 __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments& a, int batch, int m, bool all_there) {
   constexpr int kChunks = kXRowBytes / 16;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -67,9 +80,8 @@ __device__ __forceinline__ void fetch_x(unsigned char* to, const FusedArguments&
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; ++i) {  // adjacent rows, but for those that end a line
     const int row = 32 / kChunks * i + lane / kChunks, chunk = lane % kChunks;
-    copy_vector(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
-                kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i,
-                all_there && (kPadded || m + row < a.rows));
+    copy_past(kChunks < 32 ? first_place + 512 * i : to + place_in_row(row, chunk),
+              kPadded ? all + row_of_x(a, batch, m + row) * kXRowBytes + 16 * chunk : first + 512 * i, all_there);
   }
 }
 
@@ -133,6 +145,16 @@ __device__ __forceinline__ void add_biases(float (&to)[4][4], const float (&sums
   }
 }
 
+/// Copies a matrix in pieces, blocks from another one on each: all of them read the same at the same time.
+__device__ __forceinline__ void copy_matrix(unsigned to, const void* from, int bytes, unsigned barrier) {
+  constexpr int kPieces = 8;
+#pragma unroll 1
+  for (int i = 0; i < kPieces; ++i) {
+    const int at = (i + static_cast<int>(blockIdx.x)) % kPieces * (bytes / kPieces);
+    copy_bulk(to + at, static_cast<const char*>(from) + at, bytes / kPieces, barrier);
+  }
+}
+
 /// Warpgroups take 64 rows in turn, each for itself. Any grid.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(FusedArguments a) {
   extern __shared__ unsigned char memory[];
@@ -143,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
   uint4* const lines = reinterpret_cast<uint4*>(base + kLinesAt + group * kLinesBytes);
   const uint4* const own_lines = place_of_step(lines, warp);
   float* const numbers = reinterpret_cast<float*>(base + kNumbersAt);
-  const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm = g_bias + kGate;
+  const float *const p_bias = numbers, *const g_bias = numbers + kOut, *const norm [[maybe_unused]] = g_bias + kGate;
   const unsigned shared = shared_address(base), g_there = shared + kBarriersAt, p_there = g_there + 8;
   if (threadIdx.x == 0) {  // what prepare.cu made is older than the kernel before
     barrier_begin(g_there, 1);
@@ -152,13 +174,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
     const unsigned of_numbers = shared + kNumbersAt;
     barrier_expect(g_there, kGBytes + 4 * (kOut + (kStored ? 0 : kGate) + 2 * kH));
     if (!kStored) {
-      copy_bulk(shared + kPBytes, a.g_fragments, kGBytes, g_there);
+      copy_matrix(shared + kPBytes, a.g_fragments, kGBytes, g_there);
       copy_bulk(of_numbers + 4 * kOut, a.g_bias, 4 * kGate, g_there);
     }
     copy_bulk(of_numbers, a.p_bias, 4 * kOut, g_there);
     copy_bulk(of_numbers + 4 * (kOut + kGate), a.norm, 8 * kH, g_there);
     barrier_expect(p_there, kPBytes);
-    copy_bulk(shared, a.p_fragments, kPBytes, p_there);
+    copy_matrix(shared, a.p_fragments, kPBytes, p_there);
   }
   const unsigned of_p = low_of_description(shared), of_g = of_p + kPBytes / 16;
   const int parts_of_batch = (a.rows + kRows - 1) / kRows;
@@ -239,18 +261,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
 #pragma unroll
     for (int s = 0; s < kHSteps; ++s) load_step_on(o[s], own_lines, s);
     float scales_of_o[2] = {1.0f, 1.0f};
-    if (!kBefore) {
-      normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
-    } else {
-      normalise_steps(o, a.eps_of_o);
-    }
-    if (kBefore) {
+#if CLEBSCH_BEFORE && !CLEBSCH_STORED
+    normalise_gated(o, gates, norm, a.eps_of_o, t);
+#elif CLEBSCH_BEFORE
+    normalise_steps(o, a.eps_of_o);
 #pragma unroll
-      for (int s = 0; s < kHSteps; ++s) {
-        if (kStored) load_step<kRows / 8>(gates[0], lines, kH, s, warp);
-        gate_step(o[s], gates[kStored ? 0 : s], norm, s, t);
-      }
+    for (int s = 0; s < kHSteps; ++s) {
+      load_step<kRows / 8>(gates[0], lines, kH, s, warp);
+      gate_step(o[s], gates[0], norm, s, t);
     }
+#else
+    normalise_steps_by_sums(o, a.eps_of_o, scales_of_o);
+#endif
 #pragma unroll(kStored ? 1 : kOut / kColumns)
     for (int c = 0; c < kOut / kColumns; ++c) {
       float sums[kColumns / 2];
@@ -267,9 +289,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) output_warpgroups(Fuse
       unsigned char* rows_of_out[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        is_there[h] = is_row(a, own + 8 * h);
-        rows_of_out[h] =
-            static_cast<unsigned char*>(a.out) + row_of_x(a, batch, own + 8 * h) * (kOut * (CLEBSCH_X == 1 ? 4 : 2));
+        constexpr int kRowBytes = kOut * (CLEBSCH_X == 1 ? 4 : 2);
+        is_there[h] = kWhole || is_row(a, own + 8 * h);
+        const long long row = kWhole ? static_cast<long long>(batch) * a.square + own : row_of_x(a, batch, own + 8 * h);
+        rows_of_out[h] = static_cast<unsigned char*>(a.out) + row * kRowBytes + (kWhole ? 8 * h * kRowBytes : 0);
       }
 #pragma unroll
       for (int tile = 0; tile < kColumns / 8; tile += 4) {

@@ -116,6 +116,46 @@ __device__ __forceinline__ void normalise_steps_by_sums(unsigned (&o)[kHSteps][4
   }
 }
 
+/// Two rows of o as steps of operands to (o - mean) / deviation, with the norm's weights, times gates. Sums of rows by
+/// the tensor cores; nothing is rounded to 16 bits before it is an operand.
+__device__ __forceinline__ void normalise_gated(unsigned (&o)[kHSteps][4], const unsigned (&gates)[kHSteps][4],
+                                                const float* norm, float eps, int t) {
+  constexpr unsigned kOnes = CLEBSCH_NUMBER == 2 ? 0x3c003c00u : 0x3f803f80u;
+  const unsigned ones[2] = {kOnes, kOnes};
+  float sums[2][4] = {};
+#pragma unroll
+  for (int s = 0; s < kHSteps; ++s) multiply_half(sums[s % 2], o[s], ones);
+  float v[kHSteps][8], scales[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float mean = (sums[0][2 * h] + sums[1][2 * h]) * (1.0f / kH);
+    float squares[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int s = 0; s < kHSteps; ++s) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const unsigned pair = o[s][h + 2 * (e / 2)];
+        v[s][4 * h + e] = (e % 2 == 0 ? low_of(pair) : high_of(pair)) - mean;
+        squares[e] += v[s][4 * h + e] * v[s][4 * h + e];
+      }
+    }
+    scales[h] = scale_of(squares, kH, eps);
+  }
+#pragma unroll
+  for (int s = 0; s < kHSteps; ++s) {  // four adjacent columns
+    const float* const column = norm + 32 * (s / 2) + 8 * t + 4 * (s % 2);
+    const float4 w = *reinterpret_cast<const float4*>(column), b = *reinterpret_cast<const float4*>(column + kH);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const row = v[s] + 4 * h;
+      o[s][h] = pack((row[0] * scales[h] * w.x + b.x) * low_of(gates[s][h]),
+                     (row[1] * scales[h] * w.y + b.y) * high_of(gates[s][h]));
+      o[s][h + 2] = pack((row[2] * scales[h] * w.z + b.z) * low_of(gates[s][h + 2]),
+                         (row[3] * scales[h] * w.w + b.w) * high_of(gates[s][h + 2]));
+    }
+  }
+}
+
 /// Two rows of x: as they are read, and as steps of operands.
 struct RowsOfX {
   Eight eights[2][kD / 32];
