@@ -355,7 +355,8 @@ TEST(EmulatedTriangle, RowsThatOverflow) {
   fused_forward(*plan, a, allocate, nullptr);
   for (size_t channel = 0; channel < kWidth; ++channel) {
     for (size_t row = 0; row < kRows; ++row) {
-      const double found = read(kBfloat16, left.get(), channel * kRows + row), wanted = expected.left[channel * kRows + row];
+      const double found = read(kBfloat16, left.get(), channel * kRows + row),
+                   wanted = expected.left[channel * kRows + row];
       const bool overflows = row == 5 || row == 9 || row == 70;
       if (overflows && (found == 0 || std::isnan(found))) continue;
       EXPECT_NEAR(found, wanted, 0.05) << channel << " " << row;

@@ -64,8 +64,8 @@ int warps_that_fit(int64_t bytes, int64_t each, int64_t room) {
 }
 
 /// Memory for project_overlapped.cu: all weights, two parts of rows, and slots for copies of rows; or one part and as
-/// many slots as a warp has turns. Else for project_warpgroups.cu: a ring of matrices of weights with two parts of rows,
-/// or with one. False where none fits.
+/// many slots as a warp has turns. Else for project_warpgroups.cu: a ring of matrices of weights with two parts of
+/// rows, or with one. False where none fits.
 bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   constexpr int kMatrix = kSetChannels * 128, kMostStages = 16, kFewestStages = 4;
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;

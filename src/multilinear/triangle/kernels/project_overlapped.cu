@@ -62,9 +62,8 @@ struct Target {
 };
 
 /// Stores a unit's channels from its sums: the lane's channel, rows 32 q + 8 t .. + 7. Goes on by `on` numbers.
-__device__ __forceinline__ void store_unit(Target& target, long long on, const MaskOfPart& mask,
-                                           const Kept& kept, float projection, float gate, float factor,
-                                           const float (&sums)[64]) {
+__device__ __forceinline__ void store_unit(Target& target, long long on, const MaskOfPart& mask, const Kept& kept,
+                                           float projection, float gate, float factor, const float (&sums)[64]) {
   const int t = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int q = 0; q < 4; ++q) {

@@ -117,7 +117,8 @@ struct RowsCopied : RowsOfWarp<4> {
     slots = all_slots + warp * kSlots * kSlotBytes;
     barriers = all_barriers + 8 * warp * kSlots;
   }
-  /// Begins to copy kAsked of the warp's rows of a part, from kAtOnce turn on, into a slot whose rows all lanes have read.
+  /// Begins to copy kAsked of the warp's rows of a part, from kAtOnce turn on, into a slot whose rows all lanes have
+  /// read.
   __device__ __forceinline__ void ask(const FusedArguments& a, const Part& part, int turn, int slot) const {
     // A warp's barrier does not keep a bulk copy behind ordinary loads: without the fence it overwrote rows that were
     // still to be read (docs/notebook/triangle.md).
@@ -229,7 +230,7 @@ struct RowsCopied : RowsOfWarp<4> {
     for (int slot = 0; slot < kRows; ++slot) {
       const float mean = sums[slot] * (1.0f / kD), of_squares = squares[slot] * (1.0f / kD) - mean * mean,
                   variance = of_squares < 0.0f ? 0.0f : of_squares,  // NaN stays: numbers that overflow
-                  scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
+          scale = inverse_root(variance + a.eps), shift = -(firsts[slot] + mean) * scale;
       float v[kUnits][8];
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
@@ -261,8 +262,9 @@ struct RowsCopied : RowsOfWarp<4> {
       asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
       const unsigned odd = lane / 4 % 2, t = lane % 4;
       const unsigned char* const row = slots + turn * kSlotBytes + lane / 4 * kRowBytes;
-      const unsigned char *const even_units = row + 8 * kXBytes * (t + 4 * odd),
-                                 *const odd_units = row + 8 * kXBytes * (t + 4 - 4 * odd);
+      const unsigned char *const even_units = row + 8 * kXBytes * (t + 4 * odd), *const odd_units =
+                                                                                     row +
+                                                                                     8 * kXBytes * (t + 4 - 4 * odd);
       float v[kUnits][8];
       barrier_wait(barriers + 8 * turn, ring.parity);
 #pragma unroll
