@@ -51,6 +51,16 @@ NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+#: Seconds before each loop of calls: what ran before it, compiled for long or multiplied in float64, leaves the card at
+#: clocks that differ by a fifth, and no contender shall have another's.
+REST = 0.25
+
+
+def rest() -> None:
+    torch.cuda.synchronize()
+    time.sleep(REST)
+
+
 def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
     """Of calls, and of replays of a graph of one where it can be recorded."""
     with torch.no_grad():
@@ -61,12 +71,14 @@ def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
         call()
         torch.cuda.synchronize()
         inner = max(1, min(10, int(0.004 / (time.perf_counter() - begin))))
+        rest()
         found = {"eager": event_times(call, repeats, inner)}
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 call()
             graph.replay()
+            rest()
             found["graph"] = event_times(graph.replay, repeats, inner)
         except Exception:  # noqa: BLE001 - what cannot be recorded is timed as it is called
             torch.cuda.synchronize()
@@ -92,6 +104,7 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
     step()
     torch.cuda.synchronize()
     inner = max(2, min(10, int(0.02 / (time.perf_counter() - begin))))
+    rest()
     return event_times(step, repeats, inner)
 
 

@@ -306,6 +306,7 @@ TEST(EmulatedTriangle, Warpgroups) {
   // Blocks that take several parts of numbers of 32 bits, which come in two ways; many units of weights.
   compare(with_warpgroups({kFloat32, kHalf, 1, 40, 128, 128, 64, false, false, kByteMask, true}));
   compare(with_warpgroups({kFloat32, kBrain, 1, 37, 128, 64, 64, true, false, kNoMask, true}));
+  compare(with_warpgroups({kFloat32, kBrain, 2, 31, 128, 128, 64, true, true, kNumberMask, true}));
   compare(with_warpgroups({kBfloat16, kBrain, 1, 24, 64, 256, 64, true, false, kByteMask, true}));
   compare(
       with_warpgroups({kBfloat16, kBrain, 1, 16, 128, 64, 128, true, false, kByteMask, true, true}));  // heavy tails

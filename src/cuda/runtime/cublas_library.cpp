@@ -83,6 +83,7 @@ const Library& library() {
 struct Handle {
   mutable std::mutex mutex;
   void* handle = nullptr;
+  void* of_lt = nullptr;  ///< of any thread, where kernels can be chosen
 };
 
 std::shared_ptr<const Handle> handle_of_device() {
@@ -90,6 +91,7 @@ std::shared_ptr<const Handle> handle_of_device() {
     auto made = std::make_unique<Handle>();
     library().check(library().create(&made->handle), "cublasCreate");
     library().check(library().set_math_mode(made->handle, kFullReductions), "cublasSetMathMode");
+    if (library().lt.is_there()) library().check(library().lt.create(&made->of_lt), "cublasLtCreate");
     return made.release();
   });
 }
@@ -121,23 +123,18 @@ void product(const BlasProduct& p, const BlasWorkspace& workspace, Stream stream
   const void* alpha = wide ? static_cast<const void*>(&doubles[0]) : &floats[0];
   const void* beta = wide ? static_cast<const void*>(&doubles[1]) : &floats[1];
   const int operands = static_cast<int>(p.operands), result = static_cast<int>(p.result);
-  const auto check = [&](int status) {
-    library().check(status, fmt::format("a product ({}, {}) = ({}, {}) ({}, {}) of a batch of {}", p.m, p.n, p.m, p.k,
-                                        p.k, p.n, p.batch)
-                                .c_str());
-  };
-  if (p.tiles.most > 0) {
-    const int status = multiply_by_tiles(library().lt, handle->handle, p, workspace, stream);
-    if (status >= 0) return check(status);
-  }
+  if (p.tiles.most > 0 && multiply_by_tiles(library().lt, handle->of_lt, p, workspace, stream)) return;
   const std::lock_guard<std::mutex> lock(handle->mutex);
   library().check(library().set_stream(handle->handle, stream), "cublasSetStream");
   // After the stream, which takes the workspace away.
   library().check(library().set_workspace(handle->handle, workspace.memory, workspace.bytes), "cublasSetWorkspace");
   // Rows here are its columns: it multiplies the transposes, in the other order.
-  check(library().gemm(handle->handle, p.b.transposed, p.a.transposed, p.n, p.m, p.k, alpha, p.b.data, operands,
-                       p.b.row, p.b.batch, p.a.data, operands, p.a.row, p.a.batch, beta, p.c, result, p.c_row,
-                       p.c_batch, p.batch, compute_type(p), kDefaultAlgorithm));
+  library().check(
+      library().gemm(handle->handle, p.b.transposed, p.a.transposed, p.n, p.m, p.k, alpha, p.b.data, operands, p.b.row,
+                     p.b.batch, p.a.data, operands, p.a.row, p.a.batch, beta, p.c, result, p.c_row, p.c_batch, p.batch,
+                     compute_type(p), kDefaultAlgorithm),
+      fmt::format("a product ({}, {}) = ({}, {}) ({}, {}) of a batch of {}", p.m, p.n, p.m, p.k, p.k, p.n, p.batch)
+          .c_str());
 }
 
 }  // namespace clebsch::cuda

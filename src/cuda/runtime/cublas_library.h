@@ -28,7 +28,7 @@ struct BlasMatrix {
 /// first of those that it proposes, best first by its own estimate. Counts for operands of 16 bits where it proposes
 /// such a kernel (cublasLt); else it chooses by itself.
 struct BlasTiles {
-  int64_t most = 0;     ///< numbers of a matrix over its tiles, at most; 0: cuBLAS chooses
+  int64_t most = 0;     ///< numbers of the result that a tile has, on average, at most; 0: cuBLAS chooses
   bool counted = true;  ///< blocks may take tiles from a counter, which a launch of its own clears before
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "cuda/runtime/kept.h"
@@ -22,6 +23,7 @@ struct Proposal {
   float waves;  ///< tiles of a matrix over multiprocessors
   int reserved[4];
 };
+static_assert(sizeof(Proposal) == 96 && offsetof(Proposal, waves) == 76, "cublasLtMatmulHeuristicResult_t");
 
 /// What decides on the kernel. cuBLAS's columns are rows here: its a is b.
 struct Problem {
@@ -73,17 +75,17 @@ Plan* find_plan(const CublasLt& lt, void* handle, const Problem& p) {
   if (!good) return plan.release();
   const std::size_t most_of_workspace = p.counted ? blas_workspace_bytes() : 0;
   const uint32_t no_reductions = 0;  // sums stay in one block, in one order
-  lt.set_of_preference(preference, kWorkspace, &most_of_workspace, sizeof most_of_workspace);
-  lt.set_of_preference(preference, kReductions, &no_reductions, sizeof no_reductions);
+  good = lt.set_of_preference(preference, kWorkspace, &most_of_workspace, sizeof most_of_workspace) == 0 &&
+         lt.set_of_preference(preference, kReductions, &no_reductions, sizeof no_reductions) == 0;
   const int64_t alignments[4] = {p.align_a, p.align_b, p.align_c, p.align_c};
   for (int i = 0; i < 4; ++i) {
     const auto bytes = static_cast<uint32_t>(alignments[i]);
-    lt.set_of_preference(preference, kAlignments[i], &bytes, sizeof bytes);
+    good = good && lt.set_of_preference(preference, kAlignments[i], &bytes, sizeof bytes) == 0;
   }
   std::vector<Proposal> proposals(16);
   int count = 0;
-  if (lt.propose(handle, plan->description, plan->a, plan->b, plan->c, plan->c, preference,
-                 static_cast<int>(proposals.size()), proposals.data(), &count) != 0) {
+  if (!good || lt.propose(handle, plan->description, plan->a, plan->b, plan->c, plan->c, preference,
+                          static_cast<int>(proposals.size()), proposals.data(), &count) != 0) {
     count = 0;
   }
   lt.forget_preference(preference);
@@ -109,6 +111,7 @@ CublasLt::CublasLt(const SharedLibrary& cublas) {
     function = cublas.function_if_any<std::decay_t<decltype(function)>>(name);
     all = all && function != nullptr;
   };
+  look_up(create, "cublasLtCreate");
   look_up(describe, "cublasLtMatmulDescCreate");
   look_up(set_of_description, "cublasLtMatmulDescSetAttribute");
   look_up(lay_out, "cublasLtMatrixLayoutCreate");
@@ -121,10 +124,10 @@ CublasLt::CublasLt(const SharedLibrary& cublas) {
   if (!all) multiply = nullptr;
 }
 
-int multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, const BlasWorkspace& workspace,
-                      Stream stream) {
+bool multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, const BlasWorkspace& workspace,
+                       Stream stream) {
   const bool sixteen_bits = p.operands == BlasNumber::kFloat16 || p.operands == BlasNumber::kBfloat16;
-  if (!lt.is_there() || !sixteen_bits || p.batch > INT32_MAX) return -1;
+  if (!lt.is_there() || !sixteen_bits || p.batch > INT32_MAX) return false;
   const Problem problem{p.n,
                         p.m,
                         p.k,
@@ -145,10 +148,10 @@ int multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, co
                         p.tiles.most,
                         p.tiles.counted};
   const auto plan = one_a_device<Plan>([&] { return find_plan(lt, handle, problem); }, handle, problem.numbers());
-  if (plan->algorithm.empty() || plan->workspace > workspace.bytes) return -1;
+  if (plan->algorithm.empty() || plan->workspace > workspace.bytes) return false;
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   return lt.multiply(handle, plan->description, &alpha, p.b.data, plan->a, p.a.data, plan->b, &beta, p.c, plan->c, p.c,
-                     plan->c, plan->algorithm.data(), workspace.memory, plan->workspace, stream);
+                     plan->c, plan->algorithm.data(), workspace.memory, plan->workspace, stream) == 0;
 }
 
 }  // namespace clebsch::cuda

@@ -14,6 +14,8 @@ struct CublasLt {
   explicit CublasLt(const SharedLibrary& cublas);
   bool is_there() const { return multiply != nullptr; }
 
+  int (*create)(void** handle);
+
   int (*describe)(void** description, int compute_type, int scale_type);
   int (*set_of_description)(void* description, int attribute, const void* value, std::size_t bytes);
   int (*lay_out)(void** layout, int type, uint64_t rows, uint64_t columns, int64_t leading);
@@ -29,10 +31,11 @@ struct CublasLt {
 };
 
 /// Multiplies as product() does by the first of the kernels that cuBLAS proposes, best first by its own estimate, that
-/// has tiles as `product.tiles` asks for. `handle`: cuBLAS's. Which kernel it is follows from shapes, strides and
-/// alignments; it is found once for them, and kept with its description as long as the process lives. Returns cuBLAS's
-/// status, or -1 when there is no such kernel.
-int multiply_by_tiles(const CublasLt& library, void* handle, const BlasProduct& product, const BlasWorkspace& workspace,
-                      Stream stream);
+/// has tiles as `product.tiles` asks for. `handle`: what create() made on the current device; any thread may use it.
+/// Which kernel it is follows from shapes, strides and alignments; it is found once for them, and kept with its
+/// description as long as the process lives. Returns false, and has done nothing, when there is no such kernel or
+/// cuBLAS refuses.
+bool multiply_by_tiles(const CublasLt& library, void* handle, const BlasProduct& product,
+                       const BlasWorkspace& workspace, Stream stream);
 
 }  // namespace clebsch::cuda

@@ -7,6 +7,8 @@
 #include <map>
 
 extern "C" {
+int cublasCreate_v2(void** handle);
+int cublasSetMathMode(void* handle, int mode);
 int cublasSetWorkspace_v2(void* handle, void* workspace, size_t bytes);
 int cublasGemmStridedBatchedEx_64(void* handle, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k,
                                   const void* alpha, const void* a, int type_a, int64_t row_a, long long batch_a,
@@ -71,6 +73,7 @@ void emulated_cublas_tile(int64_t tile[3]) {
   last_algorithm = {};
 }
 
+int cublasLtCreate(void** handle) { return *handle = new Object, 0; }
 int cublasLtMatmulDescCreate(void** description, int compute_type, int scale_type) {
   if (compute_type != 68 || scale_type != 0) return kInvalidValue;  // 32 bits
   return *description = new Object, 0;
@@ -108,7 +111,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void* c, void*, v
   return 0;
 }
 
-int cublasLtMatmul(void* handle, void* description, const void* alpha, const void* a, void* layout_of_a, const void* b,
+int cublasLtMatmul(void*, void* description, const void* alpha, const void* a, void* layout_of_a, const void* b,
                    void* layout_of_b, const void* beta, const void* c, void* layout_of_c, void* d, void* layout_of_d,
                    const void* algorithm, void* workspace, size_t bytes, void*) {
   std::memcpy(&last_algorithm, algorithm, sizeof last_algorithm);
@@ -122,6 +125,12 @@ int cublasLtMatmul(void* handle, void* description, const void* alpha, const voi
       of_b.get<int32_t>(5, 1) != batch) {
     return kInvalidValue;
   }
+  static void* const handle = [] {
+    void* made = nullptr;
+    cublasCreate_v2(&made);
+    cublasSetMathMode(made, 16);
+    return made;
+  }();
   cublasSetWorkspace_v2(handle, workspace, bytes);
   const auto stride = [](const Object& layout) { return layout.get<int64_t>(6, 0); };
   return cublasGemmStridedBatchedEx_64(handle, turn_a, turn_b, static_cast<int64_t>(of_c.rows),

@@ -1,9 +1,9 @@
 // left and right of rows of x, where all weights lie in shared memory, on the tensor cores of compute capability 9.0.
-// Two warpgroups norm rows, as in project_warpgroups.cu. Two others, one for left and one for right, each have the sums
-// of two units of 32 channels: products of one run while the other turns into left or right. So a warpgroup's way from
-// sums to stores lies behind its own products and those of the other, and nobody waits for turns. warpgroups.cuh says
-// what this is compiled for. With one part of rows in shared memory instead of two, products of a part begin when the
-// part before is stored: numbers of 32 bits, of which more has to be on its way.
+// Two warpgroups norm rows. Two others, one for left and one for right, each have the sums of two units of 32
+// channels: products of one run while the other turns into left or right. So a warpgroup's way from sums to stores
+// lies behind its own products and those of the other, and nobody waits for turns. warpgroups.cuh says what this is
+// compiled for. With one part of rows in shared memory instead of two, products of a part begin when the part before
+// is stored: numbers of 32 bits, of which more has to be on its way.
 //
 // A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
 // same. So a lane has both of one channel, and 64 sums are a whole piece of work.
@@ -136,7 +136,7 @@ __device__ __forceinline__ void sums_of_before(float (&sums)[64]) {
   hold(sums);
 }
 
-/// Blocks take parts of 128 rows in turn. Any grid.
+/// Blocks take parts of 128 rows in turn. As many blocks as parts at most.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(FusedArguments a) {
   extern __shared__ __align__(1024) unsigned char base[];
   const unsigned shared = shared_address(base), rows_there = shared + kBarriersAt,
@@ -148,7 +148,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
   PartsInTurn parts(a);
   RowsCopied rows(base + kSlotsAt, filled);
   if (group < kOthers) {
-    // x and the mask were there before the kernel that made matrices began.
+    // x and the mask were there before the kernel that made matrices began. Rows are asked for here, and normed once
+    // that kernel has ended, for which the warp that asks for weights waits.
     rows.begin(a, parts.get(), parts.is_there(a));
   } else if (threadIdx.x < 128 * kOthers + 32) {
     // Those of rows, then those of weights.
@@ -171,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     const auto read_mask = [&](const Part& part) -> unsigned {
       return has_mask ? bits_of_mask(a, part.batch, part.first + static_cast<int>(threadIdx.x)) : 0;
     };
+    bool told = false;  // that weights are there
     unsigned of_mask = 0;
     if (parts.is_there(a)) of_mask = read_mask(parts.get());
     while (parts.is_there(a)) {
@@ -196,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
       ring.next();
       of_mask = read_mask(next);  // a part before it is used, and as far as can be before the next fence
       // The first rows are normed: each warp but the first waits for weights of a unit and tells of them.
-      if (parts.is_second()) {
+      if (!told) {
+        told = true;
         const int unit = static_cast<int>(threadIdx.x / 32);
         for (int right = 0; right < 2 && 0 < unit && unit < kUnits; ++right) {
           barrier_wait(there + 8 * (right * kUnits + unit), 0);
@@ -253,11 +256,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
     };
     bool first = true;
     for (int left = parts_of_block(a); left > 0; --left) {
-      if (!kTwo) {  // the last unit of the part before; at the first part nothing is stored
+      if (!kTwo && !first) {  // the last unit of the part before
         sums_of_all(odd);
-        if (kMask != kNumberMask) give_back(0, !first);
+        if (kMask != kNumberMask) give_back(0, true);
         store_unit(target, 0, mask_at(0), kept, of_last[0], of_last[1], factor, odd);
-        if (kMask == kNumberMask) give_back(0, !first);
+        if (kMask == kNumberMask) give_back(0, true);
       }
       barrier_wait(rows_there + 8 * ring.at, ring.parity);
       const unsigned rows = low_of_description(shared + kRowsAt + ring.at * kRowsBytes);
@@ -277,9 +280,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         if (kTwo || unit > 0) sums_of_before(odd);
         if (unit > 0) {
           store_unit(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
-        } else if (kTwo) {  // of the part before
+        } else if (kTwo) {  // of the part before; at the first part nothing is stored, and its own mask is there to be
+                            // read
           const volatile float* const biases = of_last;
-          store_unit(target, 0, mask_at(ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
+          store_unit(target, 0, mask_at(first ? ring.at : ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
         }
         await_unit_where(first, barriers + unit + 1);

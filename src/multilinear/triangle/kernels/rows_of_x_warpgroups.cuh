@@ -255,16 +255,15 @@ struct RowsCopied : RowsOfWarp<4> {
   static constexpr bool kKept = CLEBSCH_BUFFERS == 1 && kSlots == kTurns;
   unsigned normed[kKept ? kTurns : 1][kKept ? kUnits : 1][4];
   __device__ __forceinline__ void norm_all(const FusedArguments& a, const Part& next, bool has_next) {
-    if (!kKept) return;
+    if constexpr (!kKept) return;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       unsigned lane = threadIdx.x % 32;
       asm volatile("" : "+r"(lane));  // or all that follows from it would be kept in registers from part to part
       const unsigned odd = lane / 4 % 2, t = lane % 4;
       const unsigned char* const row = slots + turn * kSlotBytes + lane / 4 * kRowBytes;
-      const unsigned char *const even_units = row + 8 * kXBytes * (t + 4 * odd), *const odd_units =
-                                                                                     row +
-                                                                                     8 * kXBytes * (t + 4 - 4 * odd);
+      const unsigned char* const even_units = row + 8 * kXBytes * (t + 4 * odd);
+      const unsigned char* const odd_units = row + 8 * kXBytes * (t + 4 - 4 * odd);
       float v[kUnits][8];
       barrier_wait(barriers + 8 * turn, ring.parity);
 #pragma unroll
@@ -284,7 +283,7 @@ struct RowsCopied : RowsOfWarp<4> {
     ring.parity ^= 1;
   }
   __device__ __forceinline__ void write_all(unsigned char* to) const {
-    if (!kKept) return;
+    if constexpr (!kKept) return;
     unsigned lane = threadIdx.x % 32;
     asm volatile("" : "+r"(lane));
     const unsigned odd = lane / 4 % 2, t = lane % 4;

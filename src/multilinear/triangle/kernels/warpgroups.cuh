@@ -81,10 +81,6 @@ struct PartsInTurn {
     return batch < static_cast<int>(a.shape.batch);
   }
   __device__ __forceinline__ Part get() const { return {batch, part * kGroupRows}; }
-  /// Whether it is the second that the block takes, or would take.
-  __device__ __forceinline__ bool is_second() const {
-    return batch * of_batch + part == static_cast<int>(blockIdx.x + gridDim.x);
-  }
   __device__ __forceinline__ void next() {
     batch += batches_on;
     part += parts_on;
