@@ -71,7 +71,7 @@ bool fit_warpgroups(FusedPlan& plan, int64_t room) {
   const int64_t part = int64_t{kGroupRows} * plan.d * 2;
   const int all = static_cast<int>(in_vectors(plan) * kVectorBytes / kMatrix);
   const auto bytes = [&](int64_t stages, int64_t buffers) {
-    // To begin at a multiple of 1,024 bytes; project_overlapped.cu, which does, has biases there instead.
+    // To begin at a multiple of 1,024 bytes. The memory of project_overlapped.cu does, and has biases in this room.
     constexpr int kAlignment = 1024, kBarriers = 16, kMask = 6 * kGroupRows;
     return kAlignment + stages * (kMatrix + kBarriers) + buffers * (part + kBarriers + kMask) + kBarriers;
   };
