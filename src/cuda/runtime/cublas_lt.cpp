@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/runtime/kept.h"
@@ -29,12 +31,15 @@ static_assert(sizeof(Proposal) == 96 && offsetof(Proposal, waves) == 76, "cublas
 struct Problem {
   int64_t m, n, k, batch, type, of_result, turn_a, turn_b, row_a, row_b, row_c, batch_a, batch_b, batch_c, align_a,
       align_b, align_c, most_of_tile, counted;
-  auto numbers() const {
-    return std::array<int64_t, 19>{m,       n,       k,       batch,        type,    of_result, turn_a,
-                                   turn_b,  row_a,   row_b,   row_c,        batch_a, batch_b,   batch_c,
-                                   align_a, align_b, align_c, most_of_tile, counted};
-  }
 };
+/// All of a problem's numbers, as what a plan is found by.
+using Key = std::array<int64_t, sizeof(Problem) / sizeof(int64_t)>;
+Key key_of(const Problem& problem) {
+  Key key;
+  static_assert(sizeof key == sizeof problem && std::is_trivially_copyable_v<Problem>, "numbers of 64 bits alone");
+  std::memcpy(key.data(), &problem, sizeof key);
+  return key;
+}
 
 /// The alignment of an address, as far as cuBLAS asks for it.
 int64_t alignment_of(const void* data) {
@@ -147,7 +152,7 @@ bool multiply_by_tiles(const CublasLt& lt, void* handle, const BlasProduct& p, c
                         alignment_of(p.c),
                         p.tiles.most,
                         p.tiles.counted};
-  const auto plan = one_a_device<Plan>([&] { return find_plan(lt, handle, problem); }, handle, problem.numbers());
+  const auto plan = one_a_device<Plan>([&] { return find_plan(lt, handle, problem); }, handle, key_of(problem));
   if (plan->algorithm.empty() || plan->workspace > workspace.bytes) return false;
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   return lt.multiply(handle, plan->description, &alpha, p.b.data, plan->a, p.a.data, plan->b, &beta, p.c, plan->c, p.c,

@@ -16,7 +16,7 @@ constexpr int kUnitBytes = kBlocks * kMatrix;
 constexpr bool kTwo = kBuffers == 2;
 static_assert(kUnits <= kNormers, "a warp tells of a unit's weights, and there are 15 named barriers");
 static_assert(kUnits % 2 == 0 && kNormers == 8 && !kStored && kResident, "what the plan gives it");
-static_assert(kTwo ? kSlots > 0 : kBuffers == 1 && RowsCopied::kKept, "what the plan gives it");
+static_assert(kTwo ? kSlots > 0 : kBuffers == 1 && RowsCopied::kKept, "slots beside two parts, or a slot a turn");
 static_assert(kStages * kMatrix == 2 * kUnits * kUnitBytes, "all weights are in shared memory");
 /// Lanes that tell of rows: see project_warpgroups.cu.
 constexpr int kTelling = kKeeps ? 32 : 1;
@@ -280,8 +280,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) project_overlapped(Fus
         if (kTwo || unit > 0) sums_of_before(odd);
         if (unit > 0) {
           store_unit(target, on(unit - 1), mask_at(ring.at), kept, projections[unit - 1], gates[unit - 1], factor, odd);
-        } else if (kTwo) {  // of the part before; at the first part nothing is stored, and its own mask is there to be
-                            // read
+        } else if (kTwo) {
+          // Of the part before. In the first part nothing is stored; its own mask is read, which is there by now.
           const volatile float* const biases = of_last;
           store_unit(target, 0, mask_at(first ? ring.at : ring.at ^ 1), kept, biases[0], biases[1], factor, odd);
           if (kMask == kNumberMask) give_back(ring.at ^ 1, !first);
