@@ -21,16 +21,18 @@ bool by_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
   return has_warpgroups(limits) && shape.out % 64 == 0;
 }
 
-/// Whether kernels by three warpgroups take a shape, of which one sums for the weights; it makes gradients of
-/// projections again.
-bool by_three_warpgroups(const Shape& shape, const cuda::DeviceLimits& limits) {
-  return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128;
+/// Whether kernels by three warpgroups take a problem, of which one sums for the weights. They take what left and right
+/// are from memory, where the projections cannot be told from the mask: so they give no gradient of the mask.
+bool by_three_warpgroups(const DeviceArguments& given, const cuda::DeviceLimits& limits) {
+  const Shape& shape = given.shape;
+  return by_warpgroups(shape, limits) && shape.d == 128 && shape.hidden == 128 && shape.out == 128 &&
+         !given.gradients.mask;
 }
 
-GradientKernels* load(const ComposedProblem& problem, const Shape& shape) {
+GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool three) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
-  const bool warpgroups = by_warpgroups(shape, limits), three = by_three_warpgroups(shape, limits);
+  const bool warpgroups = by_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
@@ -83,11 +85,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const Shape& shape = given.shape;
   const int64_t d = shape.d, hidden = shape.hidden, out = shape.out, n = shape.n, widths = 4 * hidden + out;
   const ComposedProblem problem = problem_of(given);
-  const auto kernels =
-      cuda::one_a_device<GradientKernels>([&] { return load(problem, shape); }, problem.number, problem.precision,
-                                          problem.mask_kind, problem.d, problem.hidden, problem.out);
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
-  const bool three = by_three_warpgroups(shape, limits);
+  const bool three = by_three_warpgroups(given, limits);
+  const auto kernels = cuda::one_a_device<GradientKernels>([&] { return load(problem, shape, three); }, problem.number,
+                                                           problem.precision, problem.mask_kind, problem.d,
+                                                           problem.hidden, problem.out, three ? 1 : 0);
   // The first half's parts of a chunk and the second's take turns in memory. What sums for the weights by itself reads
   // all rows: then there are no chunks.
   const int64_t numbers = std::max(hidden + out, d + 4 * hidden), all_rows = shape.batch * n * n;
@@ -102,6 +104,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.left_scale = static_cast<float>(pass.arguments.left_scale);
   a.x = given.x;
   a.mask = given.mask;
+  a.left = given.left;
+  a.right = given.right;
   a.o = given.o;
   a.grad = given.grad;
   void* const scale = scale_of_gradients(given, pass);

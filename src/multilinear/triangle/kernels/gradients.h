@@ -64,6 +64,7 @@ struct GradientArguments {
   const void* mask = nullptr;
   const void* o = nullptr;  ///< (batch, hidden, n, n), as the next three: n is a multiple of 8
   void* grad_o = nullptr;
+  const void *left = nullptr, *right = nullptr;  ///< (batch, hidden, n, n) as the forward pass has stored them
   const void *grad_left = nullptr, *grad_right = nullptr;
   const void* grad = nullptr;
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
