@@ -92,7 +92,7 @@ CompiledKernel compile_without_spills(const std::function<KernelSource(const Sch
     if (given.copies < 0) options.copies = attempt.copies;
     if (given.sender < 0) options.sender = attempt.sender;
     if (given.lanes < 0) options.lanes = attempt.lanes;
-    options.stored = attempt.stored;
+    if (given.stored < 0) options.stored = attempt.stored;
   };
   CompiledKernel best{};
   int least = -1;
