@@ -139,14 +139,16 @@ __device__ __forceinline__ void multiply_group(float (&d)[64], unsigned long lon
       : "l"(a), "l"(b), "r"(more), "n"(kTurned));
 }
 
-/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory by rows of the inner index.
+/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory, a by rows of the inner index. kTurned: so is b, else
+/// it lies by columns.
+template <int kTurned = 1>
 __device__ __forceinline__ void multiply_wide(float (&d)[68], unsigned long long a, unsigned long long b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n136k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_64
-      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, 1;\n}"
+      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, %70;\n}"
       : CLEBSCH_SUMS_64(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
-      : "l"(a), "l"(b));
+      : "l"(a), "l"(b), "n"(kTurned));
 }
 
 /// c (64, 128) = [c +] a (64, 16) b (128, 16)^T, both from shared memory by columns of the inner index.

@@ -142,11 +142,14 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
       input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const stored = static_cast<char*>(pass.stored(rows * (three ? hidden + out + d : numbers)));
-  a.o_normal = stored;
-  a.grad_projected = stored + rows * hidden * 2;
+  const bool beside_o = three && sums_beside_o(given.precision);
+  const int64_t of_o = beside_o ? 0 : hidden;
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? of_o + out + d : numbers)));
+  a.o_normal = beside_o ? nullptr : stored;
+  a.grad_projected = stored + rows * of_o * 2;
   if (three) {
-    a.x_rows = stored + rows * (hidden + out) * 2;
+    a.x_rows = stored + rows * (of_o + out) * 2;
+    if (beside_o) a.o_deviations = pass.stored(rows * 2);
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
     pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);

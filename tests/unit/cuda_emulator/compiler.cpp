@@ -45,8 +45,8 @@ std::string without_assembly(std::string text) {
         // Warpgroups: each warp's products with its own rows.
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.b32 p, %\d+, 0;\\n"[\s\S]*?"n"\(kTurned\)\);)"),
          "emulated::multiply_group(d, a, b, more, kTurned, CLEBSCH_HALF[0] == 'b', __LINE__);"},
-        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"l"\(b\)\);)"),
-         "emulated::multiply_group(d, a, b, 1, 1, CLEBSCH_HALF[0] == 'b', __LINE__);"},
+        {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.eq\.b32 p, 0, 0;\\n"[\s\S]*?"n"\(kTurned\)\);)"),
+         "emulated::multiply_group(d, a, b, 1, kTurned ? 1 : 2, CLEBSCH_HALF[0] == 'b', __LINE__);"},
         {statement(R"(\{\.reg \.pred p; setp\.ne\.b32 p, %\d+, 0; wgmma[^"]*\.tf32\.tf32 [^"]*"[^;]*;)"),
          "emulated::multiply_group_tf32(d, a, b, more, __LINE__);"},
         {statement(R"(ld\.global\.L1::no_allocate\.v4\.f32 [^;]*;"[^;]*;)"), "std::memcpy(to, from, 16);"},

@@ -40,7 +40,7 @@ struct Product {
   bool in_registers;
   unsigned rows[4][4];  ///< of the quad's lanes
   unsigned long long a, b;
-  bool more, turned;
+  bool more, turned_rows, turned;
   Operand number;
 };
 std::vector<Groups<Product>> products;
@@ -110,7 +110,7 @@ void multiply(const Product& p, std::vector<float>& sums) {
   for (int half = 0; half < 2; ++half) {
     for (int k = 0; k < inner; ++k) {
       rows[half][k] =
-          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned, 16 * warp + g + 8 * half, k, p.number);
+          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned_rows, 16 * warp + g + 8 * half, k, p.number);
     }
   }
   for (int tile = 0; tile < p.columns / 8; ++tile) {
@@ -158,7 +158,7 @@ bool has_open_copies() { return !copies.empty(); }
 
 void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
                     int more, int turned, Operand number, int line) {
-  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, number};
+  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, turned == 1, number};
   if (rows) {
     const char* slots = emulated_exchange(0xffffffffu, rows, 16, line);
     for (int t = 0; t < 4; ++t) std::memcpy(product.rows[t], slots + 16 * (lane() / 4 * 4 + t), 16);

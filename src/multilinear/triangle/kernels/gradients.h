@@ -53,6 +53,10 @@ static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfH
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
 
+/// Whether output_gradients_three.cu leaves o as it is for the sums over rows, and takes 1 / deviation into what is summed
+/// beside it: that needs the range of 32 bits.
+CLEBSCH_BOTH constexpr bool sums_beside_o(int precision) { return precision == kBrain; }
+
 struct GradientArguments {
   Shape shape;
   Weights weights;
@@ -72,6 +76,9 @@ struct GradientArguments {
   // What output_gradients_three.cu stores of x; else null.
   void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
+  /// (all rows / 64, 2, 64): where sums_beside_o() the deviations of o's rows, in two terms, the second one with
+  /// neighbouring vectors of 16 bytes in each other's place.
+  void* o_deviations = nullptr;
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
@@ -81,8 +88,8 @@ struct GradientArguments {
   // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
   // its tiles, and the last null:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
-  void* o_normal = nullptr;          ///< (rows, hidden)
-  void* grad_projected = nullptr;    ///< (rows, out)
+  void* o_normal = nullptr;          ///< (rows, hidden); null where sums_beside_o()
+  void* grad_projected = nullptr;    ///< (rows, out); where sums_beside_o() divided by the deviation of o's row
   void* grad_projections = nullptr;  ///< (rows, 4 hidden)
   // Weights as the kernels have them in shared memory, with the weights of the norms in them, and their biases.
   void* input_image = nullptr;   ///< (4 hidden + out, d): p_in, g_in, g_out

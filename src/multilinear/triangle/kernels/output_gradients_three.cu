@@ -30,6 +30,10 @@ __device__ __forceinline__ float half_of(unsigned pair, int e) {
   return to_real(Half{static_cast<unsigned short>(e == 0 ? pair & 0xffffu : pair >> 16)});
 }
 
+/// Whether o is left as it is for the sums over rows, and what is projected is stored, and multiplied, divided by o's
+/// deviation.
+constexpr bool kBesideO = sums_beside_o(kPrecision);
+
 /// Of two 16-bit numbers: bits that are set where one of them is infinite or no number.
 __device__ __forceinline__ unsigned not_numbers(unsigned pair) {
   constexpr unsigned kExponent = kPrecision == kHalf ? 0x7c00u : 0x7f80u;
@@ -246,7 +250,17 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           normal[2 * j + 1] = fmaf(high2(pair), inverse, nothing);
           pair = pack2(normal[2 * j], normal[2 * j + 1]);
         }
-        store_eight<true>(stored_at(a.o_normal, own_vector, u, h), normal);
+        if (!kBesideO) store_eight<true>(stored_at(a.o_normal, own_vector, u, h), normal);
+      }
+      if (kBesideO) {
+        // Lanes of even t store the first term, the others the second; a row's lanes the same.
+        const int own = lane_again(), second = own % 2, vector = 2 * (warp % 4) + h;
+        const float deviation = inverse > 0.0f ? 1.0f / inverse : 0.0f;
+        const unsigned term = pack2(deviation, 0.0f) & 0xffffu;
+        const float rest = deviation - low2(term);
+        static_cast<unsigned short*>(a.o_deviations)[static_cast<long long>(at) * 128 + 64 * second +
+                                                     8 * (vector ^ second) + own / 4] =
+            static_cast<unsigned short>(second == 0 ? term : pack2(rest, 0.0f));
       }
     }
     unsound = __any_sync(0xffffffffu, unsound);
@@ -316,6 +330,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         for (int h = 0; h < 2; ++h) {
           float given[8], of_y[8], of_z[8];
           read_grad(u, h, given);
+          const float inverse = kBesideO ? inverses[lane_again() / 4 + 8 * h] : 1.0f;
           const uint4 all = *open_at(u, h);
           const unsigned open[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
@@ -324,6 +339,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
             const float turned = half_of(open[e / 2], e % 2);
             of_y[e] = of_out * fmaf(0.5f, turned, 0.5f);
             of_z[e] = of_y[e] * fmaf(-0.5f, turned, 0.5f) * (y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] + of_bias[e]);
+            if (kBesideO) of_y[e] *= inverse;
           }
 #pragma unroll
           for (int j = 0; j < 4; ++j) pair_of(projected, u, j, h) = pack2(of_y[2 * j], of_y[2 * j + 1]);
@@ -354,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         sum += grad_o[4 * n + 2 * h] + grad_o[4 * n + 2 * h + 1];
         along += grad_o[4 * n + 2 * h] * low2(pair) + grad_o[4 * n + 2 * h + 1] * high2(pair);
       }
-      const float inverse = inverses[lane_again() / 4 + 8 * h];
+      const float inverse = kBesideO ? 1.0f : inverses[lane_again() / 4 + 8 * h];
       sum = -of_quad(sum) * (1.0f / kHidden) * inverse;
       along = -of_quad(along) * (1.0f / kHidden) * inverse;
 #pragma unroll

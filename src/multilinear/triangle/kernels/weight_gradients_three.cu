@@ -197,6 +197,10 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     float* const slot = a.output_slots + group * 2 * kOut;
     const bool of_gates =
         warpgroup == 0;  // what is projected is stored with neighbouring columns swapped, rows of o too
+    if (kBesideO && !of_gates) {
+      sum_beside_o(a, own, barriers + 8 * kStoredTiles * warpgroup, group, groups, tiles, a.output_parts + part, slot);
+      return;
+    }
     sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
                of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
                (of_gates ? a.gate_parts : a.output_parts) + part, of_gates ? slot + kOut : slot, !of_gates);
