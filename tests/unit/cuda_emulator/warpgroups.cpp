@@ -109,8 +109,8 @@ void multiply(const Product& p, std::vector<float>& sums) {
   double rows[2][16], numbers[16];
   for (int half = 0; half < 2; ++half) {
     for (int k = 0; k < inner; ++k) {
-      rows[half][k] =
-          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned_rows, 16 * warp + g + 8 * half, k, p.number);
+      rows[half][k] = p.in_registers ? of_registers(p, half, k)
+                                     : operand(p.a, p.turned_rows, 16 * warp + g + 8 * half, k, p.number);
     }
   }
   for (int tile = 0; tile < p.columns / 8; ++tile) {

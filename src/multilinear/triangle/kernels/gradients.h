@@ -53,8 +53,8 @@ static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfH
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
 
-/// Whether output_gradients_three.cu leaves o as it is for the sums over rows, and takes 1 / deviation into what is summed
-/// beside it: that needs the range of 32 bits.
+/// Whether output_gradients_three.cu leaves o as it is for the sums over rows, and takes 1 / deviation into what is
+/// summed beside it: that needs the range of 32 bits.
 CLEBSCH_BOTH constexpr bool sums_beside_o(int precision) { return precision == kBrain; }
 
 struct GradientArguments {

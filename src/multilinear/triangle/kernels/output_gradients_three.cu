@@ -12,16 +12,41 @@ constexpr bool kAhead = sizeof(number) == 2;
 constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8, kTile = kGradientRows * 128 / 8;  // vectors
 constexpr int kTileBytes = 16 * kTile;
 
-/// Of four tiles of eight rows and channels, lane 8 i + r says where channel r of tile i begins.
+// A warpgroup's tile of o, or of its gradient: lines of 64 rows, of channels in the order of their places.
+/// Where 16 bytes of the line of a place lie.
+__device__ __forceinline__ int line_at(int place, int chunk) { return place * 128 + (chunk ^ place % 8) * 16; }
+/// Of the warp's 16 rows, as matrices of eight rows and eight places: where lane 8 i + r has line r of matrix i. The
+/// next 16 places are 2,048 bytes on.
+__device__ __forceinline__ int lines_of_lane() {
+  const int own = thread_again();
+  return line_at(own / 16 % 2 * 8 + own % 8, own / 32 % 4 * 2 + own / 8 % 2);
+}
+/// Lines in whole vectors: a warp has four channels at once, 16 on the next four. Where a lane's vector of the first of
+/// them lies, and with kLinesOn of the sixteenth after it; 32 channels are 4,096 bytes on.
+__device__ __forceinline__ int channel_of_lane() { return thread_again() / 8 % 16; }
+__device__ __forceinline__ int vector_of_lane() { return line_at(place_of(channel_of_lane()), thread_again() % 8); }
+constexpr int kLinesOn = 4 * 128 ^ 4 * 16;
+
+/// A barrier of the warpgroup's own.
+__device__ __forceinline__ void meet_warpgroup() {
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + thread_again() / 128) : "memory");
+}
+
+/// Rows to the lines of channels.
 __device__ __forceinline__ void store_turned(unsigned here, const unsigned (&o)[kHidden / 16][4]) {
-  const int lane = lane_again(), i = lane / 8, r = lane % 8;
 #pragma unroll
   for (int s = 0; s < kHidden / 16; ++s) {
-    const unsigned to = here + 16 * plane_vector(8 * (i / 2) + r, i % 2) + 512 * s;
+    const unsigned to = here + 2048 * s;
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(o[s][0]),
                  "r"(o[s][1]), "r"(o[s][2]), "r"(o[s][3])
                  : "memory");
   }
+}
+
+__device__ __forceinline__ float inverse_near(float x) {
+  float y;
+  asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Sums of two columns as halves, which keep a tanh to 2^-12.
@@ -44,10 +69,8 @@ __device__ __forceinline__ unsigned zero_or_none(unsigned pair) {
   return ((pair & 0x7fffu) != 0 ? 0x7fffu : 0u) | ((pair & 0x7fff0000u) != 0 ? 0x7fff0000u : 0u);
 }
 
-// Where a lane's vectors of a tile lie, in bytes; all others are so many bytes on that it does not depend on the lane.
-/// Of channels: that of channel lane / 2, and with kSixteenOn of the sixteenth after it.
-__device__ __forceinline__ int channel_at(int lane) { return 16 * plane_vector(place_of(lane / 2), lane % 2); }
-/// Of rows: columns 8 t .. of row g, and with 64 those that are 32 on.
+/// Where a lane's vectors of a tile of rows lie, in bytes: columns 8 t .. of row g, and with 64 those that are 32 on;
+/// all others are so many bytes on that it does not depend on the lane.
 __device__ __forceinline__ int row_at(int lane) { return 16 * row_vector<128>(lane / 4, lane % 4); }
 
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(GradientArguments a) {
@@ -56,27 +79,37 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   const int warp = warp_of_block();
   const WarpgroupImage<kD, kOut> gates{shared_address(memory)};
   const WarpgroupImage<kHidden, kOut> output{shared_address(memory + kImageIn)};
-  char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp * 3 * kTile);
-  char *const of_x = of_o + kTileBytes, *const of_grad = of_x + kTileBytes;
+  // Of a warpgroup: a tile of o; of each warp tiles of x and of the gradient. The latter become a tile of o's gradient.
+  char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp / 4 * 12 * kTile);
+  char *const of_x = of_o + (4 + warp % 4) * kTileBytes, *const of_lines = of_o + 8 * kTileBytes,
+              *const of_grad = of_lines + warp % 4 * kTileBytes;
   // Halves of the gates' biases, then those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
-  char* const of_mask = reinterpret_cast<char*>(biases + 2 * kOut) + 64 * warp;  // entries of the tile's rows
-  // Of the tile's rows of o 1 / deviation, which no register is left for.
-  float* const inverses = biases + 2 * kOut + 16 * (kThreeWarps + warp);
+  // Of every warp entries of the mask of its tile's rows; and 1 / deviation of these rows of o, which no register is
+  // left for.
+  char* const masks = reinterpret_cast<char*>(biases + 2 * kOut);
+  const auto inverse_at = [&](int h) -> float& {
+    const int own = thread_again();
+    return biases[2 * kOut + 16 * kThreeWarps + own / 32 * 16 + own / 4 % 8 + 8 * h];
+  };
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
-  int at = static_cast<int>(blockIdx.x) * kThreeGroups + warp / 4;
-  const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
-  const auto planes_of = [&](int tile) {
-    const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
-    return static_cast<long long>(batch) * kHidden * square + (row - batch * square);
+  // First warpgroups of all blocks, then the others: at the end one multiprocessor has as much to do as another.
+  int at = static_cast<int>(blockIdx.x) + warp / 4 * static_cast<int>(gridDim.x);
+  const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + thread_again() / 32 % 4 * 16; };
+  // Before the lane's vector of a tile's lines.
+  const auto lines_of = [&](int tile) {
+    const unsigned row = static_cast<unsigned>(tile) * 64, batch = a.shape.batch == 1 ? 0 : row / square;
+    return static_cast<long long>(batch * kHidden + channel_of_lane()) * square + (row - batch * square) +
+           lane_again() % 8 * 8;
   };
   // Copies come in three groups a tile, some of them empty: o, mask and x, the gradient.
   const auto fetch_mask = [&](bool there, unsigned row) {
     constexpr int kEntry = CLEBSCH_MASK == 1 ? 1 : 4, kVectors = kGradientRows * kEntry / 16;
     const int own = lane_again();
     if (CLEBSCH_MASK == 0 || !there || own >= kVectors) return;
-    copy16(of_mask + 16 * own, static_cast<const char*>(a.mask) + static_cast<long long>(row) * kEntry + 16 * own);
+    copy16(masks + thread_again() / 32 * 64 + 16 * own,
+           static_cast<const char*>(a.mask) + static_cast<long long>(row) * kEntry + 16 * own);
   };
   const auto fetch_rows_of = [&](bool there, char* to, const void* tensor, unsigned row) {
     if (kAhead && there) {
@@ -90,12 +123,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   };
   const auto fetch_o = [&](bool there, int tile) {
     if (there) {
-      const int own = lane_again(), channel = channel_at(own);
-      const unsigned short* from = static_cast<const unsigned short*>(a.o) + planes_of(tile) +
-                                   static_cast<long long>(own / 2) * square + 8 * (own % 2);
+      const int vector = vector_of_lane();
+      const unsigned short* from = static_cast<const unsigned short*>(a.o) + lines_of(tile);
 #pragma unroll
       for (int q = 0; q < kHidden / 16; ++q, from += 16 * static_cast<long long>(square)) {
-        copy16(of_o + (q % 2 == 0 ? channel : channel ^ kSixteenOn) + 1024 * (q / 2), from);
+        copy16(of_o + (q % 2 == 0 ? vector : vector ^ kLinesOn) + 4096 * (q / 2), from);
       }
     }
     end_copies();
@@ -117,17 +149,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   const float scale = a.grad_scale ? a.grad_scale[0] : 1.0f;
 #pragma unroll 1
   for (; at < tiles; at += step) {
-    const unsigned row = row_of(at);
     // Of row g, columns 8 t .. of tensors with 128 columns; row g + 8 is kEight numbers on.
     constexpr int kEight = 8 * 128;
     const auto place_again = [&] {
       const int own = lane_again();
-      return static_cast<long long>(row + own / 4) * 128 + own % 4 * 8;
+      return static_cast<long long>(row_of(at) + own / 4) * 128 + own % 4 * 8;
     };
     const long long stored = static_cast<long long>(at) * kVectorsOfTile;
     const auto vector_again = [&] {
-      const int own = lane_again();
-      return lane_vector(warp % 4, own / 4, own % 4);
+      const int own = thread_again();
+      return lane_vector(own / 32 % 4, own / 4 % 8, own % 4);
     };
     const auto stored_at = [&](void* tensor, int own_vector, int u, int h) {
       return static_cast<operand*>(tensor) + 8 * (stored + stored_vector(own_vector, u, h));
@@ -147,8 +178,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       const int read_at = row_at(lane_again()), own_vector = vector_again();
       const auto is_masked = [&](int h) {
         if (CLEBSCH_MASK == 0) return false;
-        if (CLEBSCH_MASK == 1) return of_mask[lane_again() / 4 + 8 * h] == 0;
-        return reinterpret_cast<const float*>(of_mask)[lane_again() / 4 + 8 * h] == 0.0f;
+        const int own = thread_again(), entry = own / 4 % 8 + 8 * h;
+        const char* const of_mask = masks + own / 32 * 64;
+        if (CLEBSCH_MASK == 1) return of_mask[entry] == 0;
+        return reinterpret_cast<const float*>(of_mask)[entry] == 0.0f;
       };
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -175,7 +208,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         float of_x_row = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
         const bool none = is_masked(h) && !(of_x_row > 0.0f && mean - mean == 0.0f);
         if (none) of_x_row = 0.0f;
-        a.x_inverse[row + lane_again() / 4 + 8 * h] = of_x_row;  // four lanes the same: a branch would part the warp
+        a.x_inverse[row_of(at) + lane_again() / 4 + 8 * h] =
+            of_x_row;  // four lanes the same: a branch would part the warp
 #pragma unroll
         for (int u = 0; u < kD / 32; ++u) {
           unsigned pairs[4];
@@ -223,21 +257,20 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     }
     unsound = __any_sync(0xffffffffu, ((of_gates[0] | of_gates[1]) & 0x40004000u) != 0);
     await_copies<1>();
-    __syncwarp();
+    meet_warpgroup();
     {
-      const int own = lane_again();
-      const unsigned from = shared_address(of_o + 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2));
+      const unsigned from = shared_address(of_o) + lines_of_lane();
 #pragma unroll
-      for (int s = 0; s < kHidden / 16; ++s) load_turned_at(o[s], from + 512 * s);
+      for (int s = 0; s < kHidden / 16; ++s) load_turned_at(o[s], from + 2048 * s);
     }
-    __syncwarp();
+    meet_warpgroup();  // nobody reads the tile any more
     fetch_o(next, at + step);
     const int own_vector = vector_again();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float mean;
       const float inverse = norm_of_row(o, h, a.eps_of_o, mean);
-      inverses[lane_again() / 4 + 8 * h] = inverse;
+      inverse_at(h) = inverse;
       unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
       const float nothing = -mean * inverse;
 #pragma unroll
@@ -254,12 +287,12 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       }
       if (kBesideO) {
         // Lanes of even t store the first term, the others the second; a row's lanes the same.
-        const int own = lane_again(), second = own % 2, vector = 2 * (warp % 4) + h;
-        const float deviation = inverse > 0.0f ? 1.0f / inverse : 0.0f;
+        const int own = thread_again(), second = own % 2, vector = own / 32 % 4 * 2 + h;
+        const float deviation = inverse > 0.0f ? inverse_near(inverse) : 0.0f;
         const unsigned term = pack2(deviation, 0.0f) & 0xffffu;
         const float rest = deviation - low2(term);
-        static_cast<unsigned short*>(a.o_deviations)[static_cast<long long>(at) * 128 + 64 * second +
-                                                     8 * (vector ^ second) + own / 4] =
+        static_cast<unsigned short*>(
+            a.o_deviations)[static_cast<long long>(at) * 128 + 64 * second + 8 * (vector ^ second) + own / 4 % 8] =
             static_cast<unsigned short>(second == 0 ? term : pack2(rest, 0.0f));
       }
     }
@@ -330,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         for (int h = 0; h < 2; ++h) {
           float given[8], of_y[8], of_z[8];
           read_grad(u, h, given);
-          const float inverse = kBesideO ? inverses[lane_again() / 4 + 8 * h] : 1.0f;
+          const float inverse = kBesideO ? inverse_at(h) : 1.0f;
           const uint4 all = *open_at(u, h);
           const unsigned open[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
@@ -350,8 +383,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       }
     }
     __syncwarp();
-    fetch_mask(next, row + 64 * static_cast<unsigned>(step));
-    fetch_rows_of(next, of_x, a.x, row + 64 * static_cast<unsigned>(step));
+    fetch_mask(next, row_of(at + step));
+    fetch_rows_of(next, of_x, a.x, row_of(at + step));
     float grad_o[kHidden / 2];
     clear(grad_o);
     begin_products();
@@ -360,7 +393,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     end_products();
     await_products<0>();
     hold(grad_o);
-    // The norm's gradient takes the gradient's place in shared memory, as channels.
+    // The norm's gradient takes the places of the warps' gradients in shared memory, as lines of channels.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sum = 0, along = 0;
@@ -370,7 +403,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         sum += grad_o[4 * n + 2 * h] + grad_o[4 * n + 2 * h + 1];
         along += grad_o[4 * n + 2 * h] * low2(pair) + grad_o[4 * n + 2 * h + 1] * high2(pair);
       }
-      const float inverse = kBesideO ? 1.0f : inverses[lane_again() / 4 + 8 * h];
+      const float inverse = kBesideO ? 1.0f : inverse_at(h);
       sum = -of_quad(sum) * (1.0f / kHidden) * inverse;
       along = -of_quad(along) * (1.0f / kHidden) * inverse;
 #pragma unroll
@@ -380,19 +413,18 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
                      fmaf(grad_o[4 * n + 2 * h + 1], inverse, fmaf(high2(pair), along, sum)));
       }
     }
-    __syncwarp();
-    store_turned(shared_address(of_grad), o);
-    __syncwarp();
-    const int own = lane_again(), channel = channel_at(own);
-    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + planes_of(at) +
-                         static_cast<long long>(own / 2) * square + 8 * (own % 2);
+    meet_warpgroup();  // nobody reads gradients any more
+    store_turned(shared_address(of_lines) + lines_of_lane(), o);
+    meet_warpgroup();
+    const int vector = vector_of_lane();
+    unsigned short* to = static_cast<unsigned short*>(a.grad_o) + lines_of(at);
 #pragma unroll
-    for (int part = 0; part < kTile / 32; ++part, to += 16 * static_cast<long long>(square)) {
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(
-          of_grad + (part % 2 == 0 ? channel : channel ^ kSixteenOn) + 1024 * (part / 2));
+    for (int q = 0; q < kHidden / 16; ++q, to += 16 * static_cast<long long>(square)) {
+      *reinterpret_cast<uint4*>(to) =
+          *reinterpret_cast<const uint4*>(of_lines + (q % 2 == 0 ? vector : vector ^ kLinesOn) + 4096 * (q / 2));
     }
-    __syncwarp();
-    fetch_rows_of(next, of_grad, a.grad, row + 64 * static_cast<unsigned>(step));
+    meet_warpgroup();
+    fetch_rows_of(next, of_grad, a.grad, row_of(at + step));
   }
   await_copies<0>();
 }
