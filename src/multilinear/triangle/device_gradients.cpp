@@ -1,6 +1,7 @@
 #include "multilinear/triangle/device_gradients.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -29,6 +30,12 @@ bool by_three_warpgroups(const DeviceArguments& given, const cuda::DeviceLimits&
          !given.gradients.mask;
 }
 
+/// For measurements, until it is known what to keep: CLEBSCH_TRIANGLE_BULK=1.
+std::string options() {
+  const char* const bulk = std::getenv("CLEBSCH_TRIANGLE_BULK");
+  return bulk ? "#define CLEBSCH_BULK_STORES " + std::string(bulk) + "\n" : "";
+}
+
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool three) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
@@ -36,7 +43,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool t
   std::vector<cuda::CompileRequest> requests;
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
-    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
+    for (const std::string& name : names) requests.push_back({name, options() + composed_source(name, problem)});
   }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();

@@ -127,6 +127,10 @@ void check_product(const void* at, size_t bytes);
 /// cp.async.bulk into shared memory: the target holds not-a-numbers until the copy ends, which is some time before
 /// somebody goes on who waits at the barrier.
 void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line);
+/// Bulk stores to global memory, of groups of a thread: done when it waits for them, and lost if it does not.
+void store_bulk(void* to, unsigned from, unsigned bytes, int line);
+void end_stores();
+void await_stores();
 /// Ends one copy, if there is one; which follows from a random number.
 bool finish_a_copy(uint64_t random);
 bool has_open_copies();

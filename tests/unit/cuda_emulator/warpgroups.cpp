@@ -23,6 +23,14 @@ struct Copy {
 };
 std::vector<Copy> copies;
 
+struct Store {
+  void* to;
+  const char* from;
+  unsigned bytes, thread;
+  bool in_group;
+};
+std::vector<Store> stores;
+
 /// Groups of a thread, of which the last is being made.
 template <typename T>
 using Groups = std::deque<std::vector<T>>;
@@ -131,6 +139,7 @@ void multiply(const Product& p, std::vector<float>& sums) {
 void begin_block_of_warpgroups(char* shared) {
   shared_begin = shared;
   copies.clear();
+  stores.clear();
   products.clear();
   open_sums.clear();
 }
@@ -152,6 +161,28 @@ bool finish_a_copy(uint64_t random) {
   std::memcpy(copy.to, copy.from, copy.bytes);
   emulated_barrier_take(copy.barrier, copy.bytes);
   return true;
+}
+
+void store_bulk(void* to, unsigned from, unsigned bytes, int line) {
+  if (from % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
+    emulated_fail("a bulk store of what is no multiple of 16 bytes", line);
+  }
+  check_product(shared_begin + from, bytes);
+  stores.push_back({to, shared_begin + from, bytes, threadIdx.x, false});
+}
+void end_stores() {
+  for (Store& store : stores) store.in_group |= store.thread == threadIdx.x;
+}
+void await_stores() {
+  for (size_t k = 0; k < stores.size();) {
+    const Store store = stores[k];
+    if (!store.in_group || store.thread != threadIdx.x) {
+      ++k;
+      continue;
+    }
+    std::memcpy(store.to, store.from, store.bytes);
+    stores.erase(stores.begin() + static_cast<std::ptrdiff_t>(k));
+  }
 }
 
 bool has_open_copies() { return !copies.empty(); }

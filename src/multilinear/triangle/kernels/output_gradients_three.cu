@@ -69,9 +69,21 @@ __device__ __forceinline__ unsigned zero_or_none(unsigned pair) {
   return ((pair & 0x7fffu) != 0 ? 0x7fffu : 0u) | ((pair & 0x7fff0000u) != 0 ? 0x7fff0000u : 0u);
 }
 
+#ifndef CLEBSCH_BULK_STORES
+#define CLEBSCH_BULK_STORES 0
+#endif
+/// Whether rows of a warp's tile, as they will lie in memory, replace what they are made of in shared memory, and are
+/// stored by bulk copies.
+constexpr bool kBulk = CLEBSCH_BULK_STORES != 0;
 /// Where a lane's vectors of a tile of rows lie, in bytes: columns 8 t .. of row g, and with 64 those that are 32 on;
-/// all others are so many bytes on that it does not depend on the lane.
-__device__ __forceinline__ int row_at(int lane) { return 16 * row_vector<128>(lane / 4, lane % 4); }
+/// all others are so many bytes on that it does not depend on the lane: columns 64 on, rows 8 on.
+__device__ __forceinline__ int row_at(int lane) {
+  return 16 * (kBulk ? lane_vector(0, lane / 4, lane % 4) : row_vector<128>(lane / 4, lane % 4));
+}
+constexpr int kColumnsOn = kBulk ? 2048 : 128, kRowsOn = kBulk ? 1024 : 2048;
+__device__ __forceinline__ int vector_of_row(int row_at, int u, int h) {
+  return (row_at ^ u % 2 * 64) + kColumnsOn * (u / 2) + kRowsOn * h;
+}
 
 extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(GradientArguments a) {
   extern __shared__ __align__(16) uint4 all_memory[];
@@ -115,9 +127,15 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     if (kAhead && there) {
       const int own = lane_again();
       const number* from = static_cast<const number*>(tensor) + static_cast<long long>(row) * 128 + 8 * own;
-      to += 16 * row_vector<128>(own / 16, own % 16);
+      if (kBulk) {
+        const int first = own % 16 / 8 * kColumnsOn + own / 16 * 128 + (own % 8 ^ own / 16) * 16;
 #pragma unroll
-      for (int q = 0; q < kGradientRows / 2; ++q) copy16(to + 512 * q, from + 256 * q);
+        for (int q = 0; q < kGradientRows / 2; ++q) copy16(to + (first ^ q % 4 * 32) + 256 * q, from + 256 * q);
+      } else {
+        to += 16 * row_vector<128>(own / 16, own % 16);
+#pragma unroll
+        for (int q = 0; q < kGradientRows / 2; ++q) copy16(to + 512 * q, from + 256 * q);
+      }
     }
     end_copies();
   };
@@ -131,6 +149,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       }
     }
     end_copies();
+  };
+  // Starts to store the warp's 16 rows of a tile.
+  const auto store_rows = [&](void* tensor, int tile, const char* rows) {
+    char* to = static_cast<char*>(tensor) + static_cast<long long>(tile) * (16 * kVectorsOfTile) +
+               thread_again() / 32 % 4 * 2048;
+    const unsigned from = shared_address(rows);
+    store_bulk(to, from, 2048);
+    store_bulk(to + 8 * kVectorsOfTile, from + kColumnsOn, 2048);
   };
   const int begin = min(at, tiles - 1);
   fetch_o(true, begin);
@@ -166,7 +192,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const bool next = at + step < tiles;
     unsigned o[kHidden / 16][4];
     // tanh of half a gate's argument, as halves in the place of x: eight columns 32 u + 8 t on of row g + 8 h.
-    const auto open_at = [&](int u, int h) { return reinterpret_cast<uint4*>(of_x) + 32 * (2 * u + h) + lane_again(); };
+    const auto open_at = [&](int u, int h) {
+      return kBulk ? reinterpret_cast<uint4*>(of_x + vector_of_row(row_at(lane_again()), u, h))
+                   : reinterpret_cast<uint4*>(of_x) + 32 * (2 * u + h) + lane_again();
+    };
     // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of
     // them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
     bool unsound = false;
@@ -189,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
 #pragma unroll
         for (int u = 0; u < kD / 32; ++u) {
           if (kAhead) {
-            load8(reinterpret_cast<const number*>(of_x + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h), of_row[u]);
+            load8(reinterpret_cast<const number*>(of_x + vector_of_row(read_at, u, h)), of_row[u]);
           } else {
             load8(static_cast<const number*>(a.x) + place_again() + kEight * h + 32 * u, of_row[u]);
           }
@@ -219,11 +248,18 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
             if (none) pairs[j] = 0;
             pair_of(x, u, j, h) = pairs[j];
           }
-          *reinterpret_cast<uint4*>(stored_at(a.x_rows, own_vector, u, h)) =
+          *(kBulk ? reinterpret_cast<uint4*>(of_x + vector_of_row(read_at, u, h))
+                  : reinterpret_cast<uint4*>(stored_at(a.x_rows, own_vector, u, h))) =
               make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         }
       }
+      if (kBulk) fence_copies();
       __syncwarp();
+      if (kBulk && lane_again() == 0) {
+        store_rows(a.x_rows, at, of_x);
+        end_stores();
+      }
+      if (kBulk) __syncwarp();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float z[32];
@@ -233,6 +269,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         end_products();
         await_products<0>();
         hold(z);
+        if (kBulk && half == 0) {
+          await_stores_read();
+          __syncwarp();
+        }
         const float* of_bias = biases + 64 * half + lane_again() % 4 * 8;
 #pragma unroll
         for (int u = 0; u < 2; ++u) {
@@ -302,7 +342,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     __syncwarp();
     const int read_at = row_at(lane_again());
     const auto read_grad = [&](int u, int h, float(&given)[8]) {
-      load8(kAhead ? reinterpret_cast<const number*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h)
+      load8(kAhead ? reinterpret_cast<const number*>(of_grad + vector_of_row(read_at, u, h))
                    : static_cast<const number*>(a.grad) + place_again() + kEight * h + 32 * u,
             given);
     };
@@ -319,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         if (of_row == 0) continue;
 #pragma unroll
         for (int u = 0; u < kOut / 32; ++u) {
-          uint4& given = *reinterpret_cast<uint4*>(of_grad + (read_at ^ u % 2 * 64) + 128 * (u / 2) + 2048 * h);
+          uint4& given = *reinterpret_cast<uint4*>(of_grad + vector_of_row(read_at, u, h));
           given =
               make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z), zero_or_none(given.w));
         }
@@ -376,15 +416,27 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
           }
 #pragma unroll
           for (int j = 0; j < 4; ++j) pair_of(projected, u, j, h) = pack2(of_y[2 * j], of_y[2 * j + 1]);
-          const int own_here = vector_again();
-          store_eight<true>(stored_at(a.grad_projected, own_here, u, h), of_y);
-          store_eight<false>(stored_at(a.grad_gates, own_here, u, h), of_z);
+          if (kBulk) {
+            store_eight<true>(reinterpret_cast<operand*>(of_grad + vector_of_row(read_at, u, h)), of_y);
+            store_eight<false>(reinterpret_cast<operand*>(open_at(u, h)), of_z);
+          } else {
+            const int own_here = vector_again();
+            store_eight<true>(stored_at(a.grad_projected, own_here, u, h), of_y);
+            store_eight<false>(stored_at(a.grad_gates, own_here, u, h), of_z);
+          }
         }
       }
     }
+    if (kBulk) fence_copies();
     __syncwarp();
+    if (kBulk && lane_again() == 0) {
+      store_rows(a.grad_projected, at, of_grad);
+      store_rows(a.grad_gates, at, of_x);
+      end_stores();
+    }
+    if (kBulk) __syncwarp();
     fetch_mask(next, row_of(at + step));
-    fetch_rows_of(next, of_x, a.x, row_of(at + step));
+    if (!kBulk) fetch_rows_of(next, of_x, a.x, row_of(at + step));
     float grad_o[kHidden / 2];
     clear(grad_o);
     begin_products();
@@ -393,6 +445,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     end_products();
     await_products<0>();
     hold(grad_o);
+    if (kBulk) {
+      await_stores_read();
+      __syncwarp();
+      fetch_rows_of(next, of_x, a.x, row_of(at + step));
+    }
     // The norm's gradient takes the places of the warps' gradients in shared memory, as lines of channels.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -427,4 +484,5 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     fetch_rows_of(next, of_grad, a.grad, row_of(at + step));
   }
   await_copies<0>();
+  if (kBulk) await_stores();
 }
