@@ -179,7 +179,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
     a.weight_groups = static_cast<int>(groups);
     pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
-    pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -229,6 +228,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.g_out_bias = wanted.g_out_bias;
   pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
+  // Last, so that parts are still in the L2 cache when they are added, and that it copies its weights behind that.
+  if (three) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
 }
 
 }  // namespace clebsch::triangle

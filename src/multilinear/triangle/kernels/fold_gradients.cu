@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
 
 __device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at) {
   float sum = 0;
-#pragma unroll 8
+#pragma unroll 16
   for (int part = 0; part < of.count; ++part) sum += of.parts[static_cast<long long>(part) * width + at];
   return sum;
 }

@@ -164,7 +164,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   fetch_rows_of(true, of_x, a.x, row_of(begin));
   fetch_rows_of(true, of_grad, a.grad, row_of(begin));
   await_kernel_before();  // images and biases
-  copy_images<kThreeThreads>(memory, a);
+  // Images by each block from another piece of 8 KB on: all read the same at the same time.
+#pragma unroll 1
+  for (int count = 0; count < 8; ++count) {
+    const int piece = (count + static_cast<int>(blockIdx.x)) % 8, first = 512 * piece;
+    const uint4* from = piece < 4 ? static_cast<const uint4*>(a.input_image) +
+                                        8 * (piece / 2 * (kGradientWidths - kOut) + 4 * kHidden) + first
+                                  : static_cast<const uint4*>(a.output_image) + (first - kImageIn);
+    for (int vector = threadIdx.x; vector < 512; vector += kThreeThreads)
+      copy16(memory + first + vector, from + vector);
+  }
   end_copies();
   for (int at = threadIdx.x; at < 2 * kOut; at += kThreeThreads) {
     biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : a.output_bias[at - kOut];
