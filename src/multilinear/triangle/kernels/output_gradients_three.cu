@@ -59,6 +59,27 @@ __device__ __forceinline__ float half_of(unsigned pair, int e) {
 /// deviation.
 constexpr bool kBesideO = sums_beside_o(kPrecision);
 
+/// Takes the mean off a row of operands, and gives 1 / deviation (norm_of_row).
+template <int kSteps>
+__device__ __forceinline__ float center_row(unsigned (&rows)[kSteps][4], int h, float eps, float& mean) {
+  float sum = 0, squares = 0;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    sum += low2(rows[s][h]) + high2(rows[s][h]) + low2(rows[s][2 + h]) + high2(rows[s][2 + h]);
+  }
+  mean = of_quad(sum) * (1.0f / (16 * kSteps));
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int p = h; p < 4; p += 2) {
+      const float low = low2(rows[s][p]) - mean, high = high2(rows[s][p]) - mean;
+      squares += low * low + high * high;
+      rows[s][p] = pack2(low, high);
+    }
+  }
+  return rsqrtf(of_quad(squares) * (1.0f / (16 * kSteps)) + eps);
+}
+
 /// Of two 16-bit numbers: bits that are set where one of them is infinite or no number.
 __device__ __forceinline__ unsigned not_numbers(unsigned pair) {
   constexpr unsigned kExponent = kPrecision == kHalf ? 0x7c00u : 0x7f80u;
@@ -95,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   char* const of_o = reinterpret_cast<char*>(memory + kImageIn + kImageOut + warp / 4 * 12 * kTile);
   char *const of_x = of_o + (4 + warp % 4) * kTileBytes, *const of_lines = of_o + 8 * kTileBytes,
               *const of_grad = of_lines + warp % 4 * kTileBytes;
-  // Halves of the gates' biases, then those of what is projected.
+  // Halves of the gates' biases, then quarters of those of what is projected.
   float* const biases = reinterpret_cast<float*>(memory + kImageIn + kImageOut + kThreeWarps * 3 * kTile);
   // Of every warp entries of the mask of its tile's rows; and 1 / deviation of these rows of o, which no register is
   // left for.
@@ -176,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
   }
   end_copies();
   for (int at = threadIdx.x; at < 2 * kOut; at += kThreeThreads) {
-    biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : a.output_bias[at - kOut];
+    biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : 0.25f * a.output_bias[at - kOut];
   }
   await_copies<0>();
   fence_copies();
@@ -317,23 +338,27 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const int own_vector = vector_again();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float mean;
-      const float inverse = norm_of_row(o, h, a.eps_of_o, mean);
-      inverse_at(h) = inverse;
-      unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
-      const float nothing = -mean * inverse;
+      float mean, inverse;
+      if (kBesideO) {
+        inverse = center_row(o, h, a.eps_of_o, mean);
+      } else {
+        inverse = norm_of_row(o, h, a.eps_of_o, mean);
+        const float nothing = -mean * inverse;
 #pragma unroll
-      for (int u = 0; u < kHidden / 32; ++u) {
-        float normal[8];
+        for (int u = 0; u < kHidden / 32; ++u) {
+          float normal[8];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          unsigned& pair = pair_of(o, u, j, h);
-          normal[2 * j] = fmaf(low2(pair), inverse, nothing);
-          normal[2 * j + 1] = fmaf(high2(pair), inverse, nothing);
-          pair = pack2(normal[2 * j], normal[2 * j + 1]);
+          for (int j = 0; j < 4; ++j) {
+            unsigned& pair = pair_of(o, u, j, h);
+            normal[2 * j] = fmaf(low2(pair), inverse, nothing);
+            normal[2 * j + 1] = fmaf(high2(pair), inverse, nothing);
+            pair = pack2(normal[2 * j], normal[2 * j + 1]);
+          }
+          store_eight<true>(stored_at(a.o_normal, own_vector, u, h), normal);
         }
-        if (!kBesideO) store_eight<true>(stored_at(a.o_normal, own_vector, u, h), normal);
       }
+      inverse_at(h) = inverse == inverse ? inverse : 0.0f;
+      unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
       if (kBesideO) {
         // Lanes of even t store the first term, the others the second; a row's lanes the same.
         const int own = thread_again(), second = own % 2, vector = own / 32 % 4 * 2 + h;
@@ -412,16 +437,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         for (int h = 0; h < 2; ++h) {
           float given[8], of_y[8], of_z[8];
           read_grad(u, h, given);
-          const float inverse = kBesideO ? inverse_at(h) : 1.0f;
+          const float inverse = kBesideO ? inverse_at(h) : 1.0f, quarter = 0.25f * inverse, half_of_it = 0.5f * inverse;
           const uint4 all = *open_at(u, h);
           const unsigned open[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
           for (int e = 0; e < 8; ++e) {
             const float of_out = kPrecision == kHalf ? given[e] * scale : given[e];
-            const float turned = half_of(open[e / 2], e % 2);
-            of_y[e] = of_out * fmaf(0.5f, turned, 0.5f);
-            of_z[e] = of_y[e] * fmaf(-0.5f, turned, 0.5f) * (y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] + of_bias[e]);
-            if (kBesideO) of_y[e] *= inverse;
+            const float turned = half_of(open[e / 2], e % 2), own_y = y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2];
+            const float twice = fmaf(of_out, turned, of_out), wide = twice * fmaf(own_y, quarter, of_bias[e]);
+            of_z[e] = fmaf(-wide, turned, wide);
+            of_y[e] = twice * half_of_it;
           }
 #pragma unroll
           for (int j = 0; j < 4; ++j) pair_of(projected, u, j, h) = pack2(of_y[2 * j], of_y[2 * j + 1]);
@@ -462,21 +487,20 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     // The norm's gradient takes the places of the warps' gradients in shared memory, as lines of channels.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float sum = 0, along = 0;
+      float along = 0;
 #pragma unroll
       for (int n = 0; n < kHidden / 8; ++n) {
         const unsigned pair = pair_of(o, n / 4, n % 4, h);
-        sum += grad_o[4 * n + 2 * h] + grad_o[4 * n + 2 * h + 1];
         along += grad_o[4 * n + 2 * h] * low2(pair) + grad_o[4 * n + 2 * h + 1] * high2(pair);
       }
-      const float inverse = kBesideO ? 1.0f : inverse_at(h);
-      sum = -of_quad(sum) * (1.0f / kHidden) * inverse;
-      along = -of_quad(along) * (1.0f / kHidden) * inverse;
+      const float inverse = inverse_at(h);
+      along = -of_quad(along) * (1.0f / kHidden) * (kBesideO ? inverse * inverse : 1.0f);
 #pragma unroll
       for (int n = 0; n < kHidden / 8; ++n) {
         unsigned& pair = pair_of(o, n / 4, n % 4, h);
-        pair = pack2(fmaf(grad_o[4 * n + 2 * h], inverse, fmaf(low2(pair), along, sum)),
-                     fmaf(grad_o[4 * n + 2 * h + 1], inverse, fmaf(high2(pair), along, sum)));
+        const float low = fmaf(low2(pair), along, grad_o[4 * n + 2 * h]),
+                    high = fmaf(high2(pair), along, grad_o[4 * n + 2 * h + 1]);
+        pair = kBesideO ? pack2(low, high) : pack2(low * inverse, high * inverse);
       }
     }
     meet_warpgroup();  // nobody reads gradients any more
