@@ -30,10 +30,17 @@ bool by_three_warpgroups(const DeviceArguments& given, const cuda::DeviceLimits&
          !given.gradients.mask;
 }
 
-/// For measurements, until it is known what to keep: CLEBSCH_TRIANGLE_BULK=1.
+/// For measurements, until it is known what to keep: CLEBSCH_TRIANGLE_BULK=1; CLEBSCH_TRIANGLE_OUTPUT_GROUPS=2: how
+/// long output_gradients takes with two warpgroups (would there be room for one that sums?).
 std::string options() {
-  const char* const bulk = std::getenv("CLEBSCH_TRIANGLE_BULK");
-  return bulk ? "#define CLEBSCH_BULK_STORES " + std::string(bulk) + "\n" : "";
+  const char *const bulk = std::getenv("CLEBSCH_TRIANGLE_BULK"), *const groups =
+                                                                     std::getenv("CLEBSCH_TRIANGLE_OUTPUT_GROUPS");
+  return (bulk ? "#define CLEBSCH_BULK_STORES " + std::string(bulk) + "\n" : "") +
+         (groups ? "#define CLEBSCH_OUTPUT_GROUPS " + std::string(groups) + "\n" : "");
+}
+int output_groups() {
+  const char* const groups = std::getenv("CLEBSCH_TRIANGLE_OUTPUT_GROUPS");
+  return groups ? std::atoi(groups) : kThreeGroups;
 }
 
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool three) {
@@ -159,7 +166,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     if (beside_o) a.o_deviations = pass.stored(rows * 2);
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
+    pass.launch_wide(kernels->output, blocks_of_three, 128 * output_groups(), a);
   } else {
     pass.for_chunks([&] {
       chunk();

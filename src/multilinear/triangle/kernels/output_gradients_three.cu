@@ -93,6 +93,10 @@ __device__ __forceinline__ unsigned zero_or_none(unsigned pair) {
 #ifndef CLEBSCH_BULK_STORES
 #define CLEBSCH_BULK_STORES 0
 #endif
+#ifndef CLEBSCH_OUTPUT_GROUPS
+#define CLEBSCH_OUTPUT_GROUPS kThreeGroups
+#endif
+constexpr int kGroups = CLEBSCH_OUTPUT_GROUPS;
 /// Whether rows of a warp's tile, as they will lie in memory, replace what they are made of in shared memory, and are
 /// stored by bulk copies.
 constexpr bool kBulk = CLEBSCH_BULK_STORES != 0;
@@ -126,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     return biases[2 * kOut + 16 * kThreeWarps + own / 32 * 16 + own / 4 % 8 + 8 * h];
   };
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
+  const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kGroups;
   // First warpgroups of all blocks, then the others: at the end one multiprocessor has as much to do as another.
   int at = static_cast<int>(blockIdx.x) + warp / 4 * static_cast<int>(gridDim.x);
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + thread_again() / 32 % 4 * 16; };
@@ -192,11 +196,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     const uint4* from = piece < 4 ? static_cast<const uint4*>(a.input_image) +
                                         8 * (piece / 2 * (kGradientWidths - kOut) + 4 * kHidden) + first
                                   : static_cast<const uint4*>(a.output_image) + (first - kImageIn);
-    for (int vector = threadIdx.x; vector < 512; vector += kThreeThreads)
+    for (int vector = threadIdx.x; vector < 512; vector += 128 * kGroups)
       copy16(memory + first + vector, from + vector);
   }
   end_copies();
-  for (int at = threadIdx.x; at < 2 * kOut; at += kThreeThreads) {
+  for (int at = threadIdx.x; at < 2 * kOut; at += 128 * kGroups) {
     biases[at] = at < kOut ? 0.5f * a.input_bias[4 * kHidden + at] : 0.25f * a.output_bias[at - kOut];
   }
   await_copies<0>();
@@ -375,14 +379,18 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
     await_copies<1>();
     __syncwarp();
     const int read_at = row_at(lane_again());
+    int none = 0;  // bit h: what is not 0 of the gradient's row g + 8 h is no number
     const auto read_grad = [&](int u, int h, float(&given)[8]) {
       load8(kAhead ? reinterpret_cast<const number*>(of_grad + vector_of_row(read_at, u, h))
                    : static_cast<const number*>(a.grad) + place_again() + kEight * h + 32 * u,
             given);
+      if (kAhead || (none >> h & 1) == 0) return;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) given[e] = __uint_as_float(given[e] != 0.0f ? 0x7fffffffu : 0u);
     };
-    if (kAhead && unsound) {
+    if (unsound) {
       // What is 0 stays 0, whatever it is multiplied by, and all else of such a row is no number: then the gradient is
-      // what says so, in shared memory, rather than o and the gates.
+      // what says so, where it has 16 bits in shared memory, rather than o and the gates.
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         unsigned of_row = of_gates[h] & 0x40004000u;
@@ -391,8 +399,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
         of_row |= __shfl_xor_sync(0xffffffffu, of_row, 1);
         of_row |= __shfl_xor_sync(0xffffffffu, of_row, 2);
         if (of_row == 0) continue;
+        none |= 1 << h;
 #pragma unroll
         for (int u = 0; u < kOut / 32; ++u) {
+          if (!kAhead) break;
           uint4& given = *reinterpret_cast<uint4*>(of_grad + vector_of_row(read_at, u, h));
           given =
               make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z), zero_or_none(given.w));
@@ -413,23 +423,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) output_gradients(
       end_products();
       await_products<0>();
       hold(y);
-      if (!kAhead && unsound) {  // 0 stays 0, whatever it is multiplied by
-#pragma unroll
-        for (int u = 2 * half; u < 2 * half + 2; ++u) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float given[8];
-            read_grad(u, h, given);
-            unsigned short* const open = reinterpret_cast<unsigned short*>(open_at(u, h));
-#pragma unroll
-            for (int e = 0; e < 8; ++e) {
-              if (given[e] != 0.0f) continue;
-              y[4 * (4 * (u % 2) + e / 2) + 2 * h + e % 2] = 0.0f;
-              open[e] = 0;
-            }
-          }
-        }
-      }
 #pragma unroll
       for (int u = 2 * half; u < 2 * half + 2; ++u) {
         const float* of_bias = biases + kOut + 32 * u + lane_again() % 4 * 8;
