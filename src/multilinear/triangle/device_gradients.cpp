@@ -1,6 +1,7 @@
 #include "multilinear/triangle/device_gradients.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -133,8 +134,11 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  // Blocks of weight_gradients_three.cu: of four kinds in groups, and those of what is stored, which take less time.
-  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors * 9 / 44, (tiles + 1) / 2)),
+  // Blocks of weight_gradients_three.cu: of left and of right in groups, and those of what is stored.
+  const char* const wanted_stored = std::getenv("CLEBSCH_WG_STORED");
+  const int64_t most_stored = wanted_stored ? std::atoll(wanted_stored) : multiprocessors * 3 / 11,
+                groups = std::max<int64_t>(
+                    1, std::min((multiprocessors - most_stored) / kWeightKinds, (tiles + 1) / 2)),
                 stored_groups =
                     std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);

@@ -45,10 +45,9 @@ constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing
 /// biases.
 constexpr int kOutputThreeBytes =
     1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
-/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows
-/// and columns, an image of 128 rows, lines of channels, biases, barriers.
-constexpr int kWeightThreads = 512, kWeightKinds = 4,
-              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 128 + 128 * 4 + 64;
+/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64 rows
+/// and columns, barriers.
+constexpr int kWeightThreads = 384, kWeightKinds = 2, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
