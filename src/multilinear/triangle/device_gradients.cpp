@@ -137,8 +137,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   // Blocks of weight_gradients_three.cu: of left and of right in groups, and those of what is stored.
   const char* const wanted_stored = std::getenv("CLEBSCH_WG_STORED");
   const int64_t most_stored = wanted_stored ? std::atoll(wanted_stored) : multiprocessors * 3 / 11,
-                groups = std::max<int64_t>(
-                    1, std::min((multiprocessors - most_stored) / kWeightKinds, (tiles + 1) / 2)),
+                groups =
+                    std::max<int64_t>(1, std::min((multiprocessors - most_stored) / kWeightKinds, (tiles + 1) / 2)),
                 stored_groups =
                     std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);

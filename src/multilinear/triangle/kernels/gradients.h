@@ -45,8 +45,8 @@ constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing
 /// biases.
 constexpr int kOutputThreeBytes =
     1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
-/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64 rows
-/// and columns, barriers.
+/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64
+/// rows and columns, barriers.
 constexpr int kWeightThreads = 384, kWeightKinds = 2, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,

@@ -3,10 +3,10 @@
 // gradient: dp = m s dl and dg = dl l (1 - s). So gates alone are made again, and nobody multiplies by projections.
 //
 // Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights, in registers, times a tile of
-// 64 rows of x in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so do
-// what ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with the
-// same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes operands
-// the tensor cores work for the other. A third one copies what they read.
+// 64 rows of x in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so
+// do what ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with
+// the same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes
+// operands the tensor cores work for the other. A third one copies what they read.
 //
 // Other blocks sum what output_gradients has written: one of their warpgroups the gates' gradients beside rows of x,
 // another those of what is projected beside rows of o. gradients.cuh says how operands lie.
@@ -46,12 +46,12 @@ __device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
                : "memory");
 }
 
-/// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are those
-/// of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
+/// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
+/// those of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
 __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, int at, int step, int tiles) {
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n), here = shared_address(memory);
   const unsigned there = here + kBarriersAt, used = there + kUsedAt;
-  const int lane = threadIdx.x % 32, warp = warp_of_block() % 4, own = threadIdx.x % 64;
+  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % 64;
   // Two warps copy gradients, two values: eight channels at once.
   const void* const tensor = warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
   const unsigned short* const from =
@@ -63,7 +63,8 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
   float2 numbers = make_float2(0.0f, 0.0f);
   const auto read_mask = [&](int tile) {
     const long long row = static_cast<long long>(tile) * kRows + 2 * lane;
-    if (CLEBSCH_MASK == 1) bytes = __ldg(reinterpret_cast<const unsigned short*>(static_cast<const char*>(a.mask) + row));
+    if (CLEBSCH_MASK == 1)
+      bytes = __ldg(reinterpret_cast<const unsigned short*>(static_cast<const char*>(a.mask) + row));
     if (CLEBSCH_MASK == 2) numbers = __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(a.mask) + row));
   };
   if (of_mask && at < tiles) read_mask(at);
@@ -72,7 +73,7 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
 #pragma unroll 1
   for (; at < tiles; at += step) {
     barrier_wait(used + 8 * stage, parity);
-    if (threadIdx.x % 128 == 0) {
+    if (thread_again() % 128 == 0) {
       barrier_expect(there + 8 * stage, kTileBytes);
       fetch_matrix(here + stage * kStageBytes, a.x_rows, at, kBlockOfRows, there + 8 * stage);
     }
@@ -102,13 +103,14 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
 /// Sums of 64 channels from first_channel of [left | right] on, over the tiles `at`, at + step, ....
 __device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int group, int first_channel,
                           int at, int step, int tiles) {
-  const int warp = warp_of_block() % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = warp_of_block() % 4;
   // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x). Rows and
   // columns of the image are in the order of their places.
   unsigned weights[kD / 16][4];
   float biases[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    const int g = lane_again() / 4, t = lane_again() % 4;
     const int channel = 2 * kHidden + first_channel + 16 * warp + 8 * h + g, row = place_of(channel);
     biases[h] = 0.5f * a.input_bias[channel];
 #pragma unroll
@@ -128,8 +130,10 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
   clear(gates);
   const unsigned here = shared_address(memory), there = here + kBarriersAt, used = there + kUsedAt;
   // Lane 8 i + r: channel r of the warp's first eight or second eight (i % 2), rows 8 (i / 2) on.
-  const unsigned lines =
-      here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  const auto lines_again = [&] {
+    const int lane = lane_again();
+    return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  };
   const auto make_gates = [&](int stage) {
     const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16);
 #pragma unroll
@@ -147,8 +151,8 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     make_gates(stage);
     await_products<0>();
     hold(gates);
-    const unsigned from = lines + stage * kStageBytes;
-    const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + t * (kMaskBytes / 4);
+    const unsigned from = lines_again() + stage * kStageBytes;
+    const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
     const unsigned rows = here + stage * kStageBytes;
     unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
 #pragma unroll
@@ -194,7 +198,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     await_products<0>();
     hold(z_sums);
     hold(gate_sums);
-    arrive_where(lane == 0, used + 8 * stage);
+    arrive_where(lane_again() == 0, used + 8 * stage);
     if (++stage == kStages) {
       stage = 0;
       parity ^= 1;
@@ -210,12 +214,13 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
   float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
   write_part(to, z_sums, first_channel, true, true);
   write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
+  const int lane = lane_again();
   float* const slot =
-      a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + g;
+      a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float z = of_quad(of_rows[0][h]) * of_z, gate = of_quad(of_rows[1][h]) * of_gate;
-    if (t != 0) continue;
+    if (lane % 4 != 0) continue;
     slot[8 * h] = z;
     slot[2 * kHidden + 8 * h] = gate;
   }
@@ -257,6 +262,6 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   // What is projected is stored with neighbouring columns swapped, rows of o too.
   const bool of_gates = warpgroup == 0;
   sum_stored(own, barriers + kStoredAt + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
-             of_gates ? a.x_rows : a.o_normal, stored, step, tiles,
-             (of_gates ? a.gate_parts : a.output_parts) + part, of_gates ? slot + kOut : slot, !of_gates);
+             of_gates ? a.x_rows : a.o_normal, stored, step, tiles, (of_gates ? a.gate_parts : a.output_parts) + part,
+             of_gates ? slot + kOut : slot, !of_gates);
 }
