@@ -14,14 +14,18 @@
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
-// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values. Behind the
-// stages entries of masks for each of them.
-constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kStageBytes = kTileBytes + 2 * kLinesBytes;
-constexpr int kMaskAt = kStages * kStageBytes, kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
+// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values unless these
+// are made again: then the image of their weights is behind the stages. Behind all entries of masks for each stage.
+constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kImageBlock = 128 * 128;
+template <bool kAgain>
+constexpr int kStageBytes = kTileBytes + (kAgain ? 1 : 2) * kLinesBytes;
+constexpr int kImageAt = kStages * kStageBytes<true>, kMaskAt = kStages * kStageBytes<false>,
+              kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
               kBarriersAt = kStoredMakers * kStoredBlocks * kBlockOfRows;
 // Barriers: what is there and what is used of each stage; of each tile of each warpgroup of the others.
 constexpr int kUsedAt = 8 * kStages, kStoredAt = 16 * kStages, kStoredBarriers = kStoredMakers * kStoredTiles;
-static_assert(kMaskAt + kStages * kMaskBytes <= kBarriersAt, "what is summed is behind what is stored");
+static_assert(kImageAt + 4 * kImageBlock <= kMaskAt && kMaskAt + kStages * kMaskBytes <= kBarriersAt,
+              "what is summed is behind what is stored");
 static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThreeBytes, "all of a block");
 // Registers a thread: 384 threads begin with 168.
 constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
@@ -46,18 +50,41 @@ __device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
                : "memory");
 }
 
+__device__ __forceinline__ unsigned halved(unsigned pair) { return pack2(0.5f * low2(pair), 0.5f * high2(pair)); }
+/// Weights of a row of [p_in | g_in] and of a column and the next, of which rows and columns of the image are in the
+/// order of their places.
+__device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int row, int column) {
+  const int place = place_of(column);
+  return static_cast<const unsigned*>(
+      a.input_image)[image_vector<kGradientWidths>(place_of(row), place / 8) * 4 + place % 8 / 2];
+}
+
+/// Halves of weights as first operands in shared memory: projections of 128 channels from first_channel on, their
+/// gates; 64 columns after the other.
+__device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
+#pragma unroll 4
+  for (int word = threadIdx.x; word < kImageBlock; word += kWeightThreads) {
+    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, part = word / 4096;
+    const unsigned pair =
+        weights_of(a, part / 2 * 2 * kHidden + first_channel + row, part % 2 * 64 + 8 * chunk + 2 * j);
+    reinterpret_cast<unsigned*>(to + part * kImageBlock + chunk_at(row, chunk))[j] = halved(pair);
+  }
+}
+
 /// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
 /// those of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
+template <bool kAgain>
 __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, int at, int step, int tiles) {
+  // Two warps copy gradients, eight channels at once, and two values; or all of them gradients.
+  constexpr int kCopiers = kAgain ? 128 : 64, kAtOnce = kCopiers / 8;
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n), here = shared_address(memory);
   const unsigned there = here + kBarriersAt, used = there + kUsedAt;
-  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % 64;
-  // Two warps copy gradients, two values: eight channels at once.
-  const void* const tensor = warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
+  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % kCopiers;
+  const void* const tensor = kAgain || warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
   const unsigned short* const from =
       static_cast<const unsigned short*>(tensor) + static_cast<long long>(own / 8) * square + own % 8 * 8;
-  const unsigned to = here + kTileBytes + warp / 2 * kLinesBytes + chunk_at(own / 8, own % 8);
-  const long long eight = 8 * static_cast<long long>(square);
+  const unsigned to = here + kTileBytes + (kAgain ? 0 : warp / 2 * kLinesBytes) + chunk_at(own / 8, own % 8);
+  const long long next = kAtOnce * static_cast<long long>(square);
   const bool of_mask = CLEBSCH_MASK != 0 && warp == 3;
   unsigned short bytes = 0;
   float2 numbers = make_float2(0.0f, 0.0f);
@@ -75,12 +102,14 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
     barrier_wait(used + 8 * stage, parity);
     if (thread_again() % 128 == 0) {
       barrier_expect(there + 8 * stage, kTileBytes);
-      fetch_matrix(here + stage * kStageBytes, a.x_rows, at, kBlockOfRows, there + 8 * stage);
+      fetch_matrix(here + stage * kStageBytes<kAgain>, a.x_rows, at, kBlockOfRows, there + 8 * stage);
     }
     const unsigned row = static_cast<unsigned>(at) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
     const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
 #pragma unroll
-    for (int q = 0; q < 16; ++q, line += eight) copy16_to(to + stage * kStageBytes + 1024 * q, line);
+    for (int q = 0; q < 128 / kAtOnce; ++q, line += next) {
+      copy16_to(to + stage * kStageBytes<kAgain> + kAtOnce * 128 * q, line);
+    }
     barrier_arrive_with_copies(there + 8 * stage);
     if (of_mask) {
       char* const place = memory + kMaskAt + stage * kMaskBytes;
@@ -100,34 +129,33 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
   }
 }
 
-/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `at`, at + step, ....
-__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int group, int first_channel,
+/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `at`, at + step, ..., to a part.
+template <bool kAgain>
+__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int part, int first_channel,
                           int at, int step, int tiles) {
   const int warp = warp_of_block() % 4;
-  // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x). Rows and
-  // columns of the image are in the order of their places.
+  // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
   unsigned weights[kD / 16][4];
-  float biases[2];
+  float biases[2], of_values[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int g = lane_again() / 4, t = lane_again() % 4;
-    const int channel = 2 * kHidden + first_channel + 16 * warp + 8 * h + g, row = place_of(channel);
-    biases[h] = 0.5f * a.input_bias[channel];
+    const int channel = first_channel + 16 * warp + 8 * h + g;
+    biases[h] = 0.5f * a.input_bias[2 * kHidden + channel];
+    if (kAgain) of_values[h] = 0.5f * a.input_bias[channel];
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        const int place = place_of(16 * s + 8 * k + 2 * t);
-        const unsigned pair = static_cast<const unsigned*>(
-            a.input_image)[image_vector<kGradientWidths>(row, place / 8) * 4 + place % 8 / 2];
-        weights[s][h + 2 * k] = pack2(0.5f * low2(pair), 0.5f * high2(pair));
+        if (!kAgain) weights[s][h + 2 * k] = halved(weights_of(a, 2 * kHidden + channel, 16 * s + 8 * k + 2 * t));
       }
     }
   }
-  float z_sums[64], gate_sums[64], gates[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+  float z_sums[64], gate_sums[64], gates[32], projected[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
   clear(z_sums);
   clear(gate_sums);
   clear(gates);
+  if (kAgain) clear(projected);
   const unsigned here = shared_address(memory), there = here + kBarriersAt, used = there + kUsedAt;
   // Lane 8 i + r: channel r of the warp's first eight or second eight (i % 2), rows 8 (i / 2) on.
   const auto lines_again = [&] {
@@ -135,10 +163,18 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
   };
   const auto make_gates = [&](int stage) {
-    const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16);
+    const unsigned long long rows = matrix_at(here + stage * kStageBytes<kAgain>, 16),
+                             image = matrix_at(here + kImageAt + 64 * 128 * summer, 16);
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
-      multiply_group(gates, weights[s], rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
+      const unsigned long long columns = rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4);
+      if (kAgain) {
+        const unsigned long long of_values = image + ((s / 4 * kImageBlock + s % 4 * 32) >> 4);
+        multiply_group<0>(projected, of_values, columns, s > 0 ? 1 : 0);
+        multiply_group<0>(gates, of_values + (2 * kImageBlock >> 4), columns, s > 0 ? 1 : 0);
+      } else {
+        multiply_group(gates, weights[s], columns, s > 0 ? 1 : 0);
+      }
     }
     end_products();
   };
@@ -151,16 +187,17 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     make_gates(stage);
     await_products<0>();
     hold(gates);
-    const unsigned from = lines_again() + stage * kStageBytes;
+    if (kAgain) hold(projected);
+    const unsigned from = lines_again() + stage * kStageBytes<kAgain>;
     const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
-    const unsigned rows = here + stage * kStageBytes;
+    const unsigned rows = here + stage * kStageBytes<kAgain>;
     unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
 #pragma unroll
     for (int s = 0; s < kRows / 16; ++s) {
       if (s > 0) __syncwarp();
       unsigned grads[4], values[4];
       load_rows_at(grads, from ^ 32 * s);
-      load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
+      if (!kAgain) load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const int j = 2 * s + k;  // rows 8 j + 2 t and the next
@@ -175,9 +212,11 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
             const float turned = tanh_near(gates[4 * j + 2 * h + e] + biases[h]);
             float grad = e == 0 ? low2(pair) : high2(pair);
             if (kHalvesBefore) grad *= 0.5f;
-            const float along = grad * (e == 0 ? low2(value) : high2(value));
             z[e] = fmaf(grad, turned, grad);
             if (CLEBSCH_MASK == 2) z[e] *= e == 0 ? by.x : by.y;
+            // dp p (1 - s) or dl l (1 - s), half of p and twice of 1 - s
+            const float along = kAgain ? z[e] * (projected[4 * j + 2 * h + e] + of_values[h])
+                                       : grad * (e == 0 ? low2(value) : high2(value));
             gate[e] = fmaf(-along, turned, along);
             of_rows[0][h] += z[e];
             of_rows[1][h] += gate[e];
@@ -204,29 +243,32 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
       parity ^= 1;
     }
   }
-  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f,
-              of_gate = kHalvesBefore ? 1.0f : 0.5f;
+  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f, of_gate = kAgain ? of_z
+                                                                                                     : kHalvesBefore
+                                                                                                         ? 1.0f
+                                                                                                         : 0.5f;
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
     z_sums[i] *= of_z;
     gate_sums[i] *= of_gate;
   }
-  float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
-  write_part(to, z_sums, first_channel, true, true);
-  write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
+  // A part has projections and gates of left or of right.
+  const int first = first_channel % kHidden;
+  float* const to = a.input_parts + static_cast<long long>(part) * 2 * kHidden * kD;
+  write_part(to, z_sums, first, true, true);
+  write_part(to, gate_sums, kHidden + first, true, true);
   const int lane = lane_again();
-  float* const slot =
-      a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + lane / 4;
+  float* const slot = a.input_slots + static_cast<long long>(part) * 2 * kHidden + first + 16 * warp + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float z = of_quad(of_rows[0][h]) * of_z, gate = of_quad(of_rows[1][h]) * of_gate;
     if (lane % 4 != 0) continue;
     slot[8 * h] = z;
-    slot[2 * kHidden + 8 * h] = gate;
+    slot[kHidden + 8 * h] = gate;
   }
 }
 
-/// Grid: kWeightKinds blocks a group, then those of what is stored.
+/// Grid: blocks of left, of right, of what is stored.
 extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients(GradientArguments a) {
   start_early();
   extern __shared__ __align__(16) uint4 all_memory[];
@@ -243,19 +285,35 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     fence_copies();
   }
   __syncthreads();
-  const bool is_stored = block >= kWeightKinds * a.weight_groups;
-  const int kind = block % kWeightKinds, group = block / kWeightKinds;
+  const int summed = a.left_blocks + a.right_blocks, step = gridDim.x - summed;
+  const bool is_stored = block >= summed;
+  const int kind = block >= a.left_blocks, first = kind == 0 ? block : block - a.left_blocks;
+  const int of_kind = kind == 0 ? a.left_blocks : a.right_blocks;
+  const bool again = !is_stored && (a.again >> kind & 1) != 0;
+  if (again) copy_weights(a, memory + kImageAt, kHidden * kind);
+  if (again) fence_copies();
+  __syncthreads();
   if (warpgroup == kSummers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
-    if (!is_stored) copy_tiles(a, memory, kind, group, a.weight_groups, tiles);
+    if (is_stored) return;
+    if (again) {
+      copy_tiles<true>(a, memory, kind, first, of_kind, tiles);
+    } else {
+      copy_tiles<false>(a, memory, kind, first, of_kind, tiles);
+    }
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
   if (!is_stored) {
-    sum_tiles(a, memory, warpgroup, group, kHidden * kind + 64 * warpgroup, group, a.weight_groups, tiles);
+    const int first_channel = kHidden * kind + 64 * warpgroup;
+    if (again) {
+      sum_tiles<true>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
+    } else {
+      sum_tiles<false>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
+    }
     return;
   }
-  const int stored = block - kWeightKinds * a.weight_groups, step = gridDim.x - kWeightKinds * a.weight_groups;
+  const int stored = block - summed;
   char* const own = memory + warpgroup * kStoredBlocks * kBlockOfRows;
   const long long part = static_cast<long long>(stored) * kOut * kD;
   float* const slot = a.output_slots + stored * 2 * kOut;
