@@ -1,6 +1,7 @@
 #include "multilinear/triangle/composed_pass.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -65,6 +66,10 @@ std::string composed_source(const std::string& name, const ComposedProblem& prob
              "#define CLEBSCH_HIDDEN {}\n#define CLEBSCH_OUT {}\n#define CLEBSCH_GATE_BEFORE {}\n",
              problem.number, problem.precision, problem.mask_kind, problem.d, problem.hidden, problem.out,
              problem.gate_before ? 1 : 0) +
+         // To be tried only.
+         (std::getenv("CLEBSCH_WG_TURNS")
+              ? fmt::format("#define CLEBSCH_WG_TURNS {}\n", std::getenv("CLEBSCH_WG_TURNS"))
+              : std::string()) +
          embedded()[name];
 }
 

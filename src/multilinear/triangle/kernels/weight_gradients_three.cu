@@ -31,6 +31,12 @@ static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThr
 constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
 // Arrivals at what is there: of one thread for x, of all for their lines, of a warp for the mask.
 constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
+// Whether summers take turns: one makes gates when the other has begun its first sums of a tile.
+#ifndef CLEBSCH_WG_TURNS
+#define CLEBSCH_WG_TURNS 0
+#endif
+constexpr bool kTurns = CLEBSCH_WG_TURNS != 0;
+constexpr int kTurnPlace = 5;  // a summer's number on
 // In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
 constexpr bool kHalvesBefore = kPrecision == kHalf;
 
@@ -67,7 +73,8 @@ __device__ void copy_weights(const GradientArguments& a, char* to, int first_cha
     const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, part = word / 4096;
     const unsigned pair =
         weights_of(a, part / 2 * 2 * kHidden + first_channel + row, part % 2 * 64 + 8 * chunk + 2 * j);
-    reinterpret_cast<unsigned*>(to + part * kImageBlock + chunk_at(row, chunk))[j] = halved(pair);
+    reinterpret_cast<unsigned*>(to + part * kImageBlock + chunk_at(row, chunk))[j] =
+        part < 2 && kHalvesBefore ? pair : halved(pair);
   }
 }
 
@@ -142,7 +149,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     const int g = lane_again() / 4, t = lane_again() % 4;
     const int channel = first_channel + 16 * warp + 8 * h + g;
     biases[h] = 0.5f * a.input_bias[2 * kHidden + channel];
-    if (kAgain) of_values[h] = 0.5f * a.input_bias[channel];
+    if (kAgain) of_values[h] = (kHalvesBefore ? 1.0f : 0.5f) * a.input_bias[channel];
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
 #pragma unroll
@@ -180,9 +187,11 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
   };
   int stage = 0;
   unsigned parity = 0;
+  if (kTurns && summer == 1) tell_other(kTurnPlace);
 #pragma unroll 1
   for (; at < tiles; at += step) {
     barrier_wait(there + 8 * stage, parity);
+    if (kTurns) await_other(kTurnPlace + summer);
     begin_products();
     make_gates(stage);
     await_products<0>();
@@ -200,20 +209,22 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
       if (!kAgain) load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
+        if (CLEBSCH_MASK == 2 && k > 0) __syncwarp();
         const int j = 2 * s + k;  // rows 8 j + 2 t and the next
         const unsigned kept = CLEBSCH_MASK == 1 ? reinterpret_cast<const unsigned*>(of_mask)[j] : ~0u;
-        const float2 by = CLEBSCH_MASK == 2 ? reinterpret_cast<const float2*>(of_mask)[j] : make_float2(1.0f, 1.0f);
+        // Volatile, or all of them would be read first.
+        const volatile float* const by = reinterpret_cast<const volatile float*>(of_mask) + 2 * j;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const unsigned pair = grads[2 * k + h] & kept, value = values[2 * k + h];
           float z[2], gate[2];
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const float turned = tanh_near(gates[4 * j + 2 * h + e] + biases[h]);
-            float grad = e == 0 ? low2(pair) : high2(pair);
-            if (kHalvesBefore) grad *= 0.5f;
-            z[e] = fmaf(grad, turned, grad);
-            if (CLEBSCH_MASK == 2) z[e] *= e == 0 ? by.x : by.y;
+            float turned = tanh_near(gates[4 * j + 2 * h + e] + biases[h]);
+            if (kHalvesBefore) turned = fmaf(0.5f, turned, 0.5f);
+            const float grad = e == 0 ? low2(pair) : high2(pair);
+            z[e] = kHalvesBefore ? grad * turned : fmaf(grad, turned, grad);
+            if (CLEBSCH_MASK == 2) z[e] *= by[e];
             // dp p (1 - s) or dl l (1 - s), half of p and twice of 1 - s
             const float along = kAgain ? z[e] * (projected[4 * j + 2 * h + e] + of_values[h])
                                        : grad * (e == 0 ? low2(value) : high2(value));
@@ -233,6 +244,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
         multiply_values(gate_sums, of_gate[part], matrix_at(rows + 2048 * part, kBlockOfRows));
       }
       end_products();
+      if (kTurns && s == 1) tell_other(kTurnPlace + 1 - summer);
     }
     await_products<0>();
     hold(z_sums);
@@ -243,6 +255,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
       parity ^= 1;
     }
   }
+  if (kTurns && summer == 0) await_other(kTurnPlace);
   const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f, of_gate = kAgain ? of_z
                                                                                                      : kHalvesBefore
                                                                                                          ? 1.0f
