@@ -37,6 +37,16 @@ constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
 #endif
 constexpr bool kTurns = CLEBSCH_WG_TURNS != 0;
 constexpr int kTurnPlace = 5;  // a summer's number on
+// To be tried: what is read once leaves the L2 cache first; blocks take two adjacent tiles one after the other.
+#ifndef CLEBSCH_WG_ONCE
+#define CLEBSCH_WG_ONCE 0
+#endif
+#ifndef CLEBSCH_WG_PAIRS
+#define CLEBSCH_WG_PAIRS 0
+#endif
+__device__ __forceinline__ int tile_after(int at, int step) {
+  return CLEBSCH_WG_PAIRS == 0 ? at + step : at % 2 == 0 ? at + 1 : at + 2 * step - 1;
+}
 // In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
 constexpr bool kHalvesBefore = kPrecision == kHalf;
 
@@ -105,7 +115,7 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
   int stage = 0;
   unsigned parity = 1;  // the ring begins as used
 #pragma unroll 1
-  for (; at < tiles; at += step) {
+  for (; at < tiles; at = tile_after(at, step)) {
     barrier_wait(used + 8 * stage, parity);
     if (thread_again() % 128 == 0) {
       barrier_expect(there + 8 * stage, kTileBytes);
@@ -115,7 +125,12 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
     const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
 #pragma unroll
     for (int q = 0; q < 128 / kAtOnce; ++q, line += next) {
-      copy16_to(to + stage * kStageBytes<kAgain> + kAtOnce * 128 * q, line);
+      const unsigned place = to + stage * kStageBytes<kAgain> + kAtOnce * 128 * q;
+      if (CLEBSCH_WG_ONCE) {
+        copy16_once(place, line);
+      } else {
+        copy16_to(place, line);
+      }
     }
     barrier_arrive_with_copies(there + 8 * stage);
     if (of_mask) {
@@ -127,7 +142,8 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
         reinterpret_cast<float2*>(place)[lane % 4 * 8 + lane / 4] = numbers;
       }
       barrier_arrive(there + 8 * stage);
-      if (at + step < tiles) read_mask(at + step);
+      const int next_tile = tile_after(at, step);
+      if (next_tile < tiles) read_mask(next_tile);
     }
     if (++stage == kStages) {
       stage = 0;
@@ -189,7 +205,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
   unsigned parity = 0;
   if (kTurns && summer == 1) tell_other(kTurnPlace);
 #pragma unroll 1
-  for (; at < tiles; at += step) {
+  for (; at < tiles; at = tile_after(at, step)) {
     barrier_wait(there + 8 * stage, parity);
     if (kTurns) await_other(kTurnPlace + summer);
     begin_products();
@@ -300,7 +316,8 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   __syncthreads();
   const int summed = a.left_blocks + a.right_blocks, step = gridDim.x - summed;
   const bool is_stored = block >= summed;
-  const int kind = block >= a.left_blocks, first = kind == 0 ? block : block - a.left_blocks;
+  const int kind = block >= a.left_blocks, first_tile = kind == 0 ? block : block - a.left_blocks,
+            first = CLEBSCH_WG_PAIRS ? 2 * first_tile : first_tile;
   const int of_kind = kind == 0 ? a.left_blocks : a.right_blocks;
   const bool again = !is_stored && (a.again >> kind & 1) != 0;
   if (again) copy_weights(a, memory + kImageAt, kHidden * kind);
