@@ -190,6 +190,9 @@ inline void copy_later(unsigned to, const void* from, size_t bytes) {
 inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
   load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
 }
+inline void load_matrices(unsigned (&to)[4], unsigned from, int line) {
+  load_matrices(to, static_cast<const void*>(__start_emulated_shared + from), line);
+}
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);
 }
