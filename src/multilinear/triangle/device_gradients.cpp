@@ -30,19 +30,6 @@ bool by_three_warpgroups(const DeviceArguments& given, const cuda::DeviceLimits&
          !given.gradients.mask;
 }
 
-/// For measurements, until it is known what to keep: CLEBSCH_TRIANGLE_BULK=1; CLEBSCH_TRIANGLE_OUTPUT_GROUPS=2: how
-/// long output_gradients takes with two warpgroups (would there be room for one that sums?).
-std::string options() {
-  const char *const bulk = std::getenv("CLEBSCH_TRIANGLE_BULK"), *const groups =
-                                                                     std::getenv("CLEBSCH_TRIANGLE_OUTPUT_GROUPS");
-  return (bulk ? "#define CLEBSCH_BULK_STORES " + std::string(bulk) + "\n" : "") +
-         (groups ? "#define CLEBSCH_OUTPUT_GROUPS " + std::string(groups) + "\n" : "");
-}
-int output_groups() {
-  const char* const groups = std::getenv("CLEBSCH_TRIANGLE_OUTPUT_GROUPS");
-  return groups ? std::atoi(groups) : kThreeGroups;
-}
-
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool three) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
@@ -50,7 +37,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool t
   std::vector<cuda::CompileRequest> requests;
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
-    for (const std::string& name : names) requests.push_back({name, options() + composed_source(name, problem)});
+    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
   }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
@@ -157,7 +144,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   const auto blocks_for = [&](const char* name, int64_t share) {
     return std::max<int64_t>(1, std::min<int64_t>(option(name, multiprocessors * share / 132), most_blocks));
   };
-  constexpr int64_t kShares[4][2] = {{48, 48}, {58, 43}, {43, 58}, {52, 52}};
+  constexpr int64_t kShares[4][2] = {{57, 57}, {66, 50}, {50, 66}, {59, 59}};
   const int64_t left_blocks = blocks_for("CLEBSCH_WG_LEFT", kShares[a.again][0]),
                 right_blocks = blocks_for("CLEBSCH_WG_RIGHT", kShares[a.again][1]),
                 stored_groups =
@@ -165,22 +152,22 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.left_blocks = static_cast<int>(left_blocks);
   a.right_blocks = static_cast<int>(right_blocks);
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
-  const Slots output_slots(pass, true, three ? stored_groups : blocks_of(rows), 2 * out),
+  const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
+      projected_slots(pass, three, blocks_of_three, 2 * out),
       input_slots(pass, true, three ? left_blocks + right_blocks : blocks_of(rows), three ? 2 * hidden : 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
+  a.projected_slots = static_cast<float*>(projected_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  const bool beside_o = three && sums_beside_o(given.precision);
-  const int64_t of_o = beside_o ? 0 : hidden;
-  char* const stored = static_cast<char*>(pass.stored(rows * (three ? of_o + out + d : numbers)));
-  a.o_normal = beside_o ? nullptr : stored;
-  a.grad_projected = stored + rows * of_o * 2;
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? d : numbers)));
   if (three) {
-    a.x_rows = stored + rows * (of_o + out) * 2;
-    if (beside_o) a.o_deviations = pass.stored(rows * 2);
+    a.x_rows = stored;
+    a.output_parts = static_cast<float*>(pass.reals(blocks_of_three * out * hidden));
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch_wide(kernels->output, blocks_of_three, 128 * output_groups(), a);
+    pass.launch_wide(kernels->output, blocks_of_three, kOutputThreads, a);
   } else {
+    a.o_normal = stored;
+    a.grad_projected = stored + rows * hidden * 2;
     pass.for_chunks([&] {
       chunk();
       pass.launch(kernels->output, blocks_of(a.rows), 1, a);
@@ -195,8 +182,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_right = grad_right;
   if (three) {
     a.input_parts = static_cast<float*>(pass.reals((left_blocks + right_blocks) * 2 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
-    a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
+    a.gate_parts = static_cast<float*>(pass.reals(2 * stored_groups * out * d));
     pass.launch_wide(kernels->weights, left_blocks + right_blocks + stored_groups, kWeightThreads, a);
   } else {
     a.x_normal = stored;
@@ -222,15 +208,16 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     fold.input_products = of_parts(a.input_parts, left_blocks);
     fold.right_products = of_parts(a.input_parts + left_blocks * 2 * hidden * d, right_blocks);
     fold.right_sums = of_parts(a.input_slots + left_blocks * 2 * hidden, right_blocks);
-    fold.gate_products = of_parts(a.gate_parts, stored_groups);
-    fold.output_products = of_parts(a.output_parts, stored_groups);
+    fold.gate_products = of_parts(a.gate_parts, 2 * stored_groups);
+    fold.output_products = of_parts(a.output_parts, blocks_of_three);
   } else {
     fold.input_products = of_parts(inputs.parts(), inputs.count());
     fold.gate_products = of_parts(gates.parts(), gates.count());
     fold.output_products = of_parts(output.parts(), output.count());
   }
   fold.input_sums = of_parts(input_slots.slots, three ? left_blocks : input_slots.blocks);
-  fold.output_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.gate_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.output_sums = three ? of_parts(projected_slots.slots, projected_slots.blocks) : fold.gate_sums;
   const int64_t numbers_of_weights = widths * d + out * hidden;
   fold.products = static_cast<float*>(pass.reals(numbers_of_weights));
   fold.sums = static_cast<float*>(pass.reals(widths + out));

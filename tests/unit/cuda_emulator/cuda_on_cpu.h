@@ -137,7 +137,7 @@ bool has_open_copies();
 enum class Operand { half, bfloat, tf32 };
 /// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
 /// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
-/// exchanged. `turned`: matrices in shared memory lie by rows of the inner index; 2: a alone. It is computed when its
+/// exchanged. `turned`: matrices in shared memory lie by rows of the inner index; 2: a alone, 3: b alone. It is computed when its
 /// group is waited for, and until then the sums are no numbers.
 void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
                     int turned, Operand number, int line);
@@ -183,6 +183,8 @@ void load_matrices(unsigned (&to)[4], const void* from, int line);
 
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+/// Without .trans: the opposite of load_matrices.
+void store_straight_matrices(char* to, const unsigned (&from)[4], int line);
 /// Addresses of shared memory as instructions have them.
 inline void copy_later(unsigned to, const void* from, size_t bytes) {
   copy_later(__start_emulated_shared + to, from, bytes);
@@ -192,6 +194,9 @@ inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
 }
 inline void load_matrices(unsigned (&to)[4], unsigned from, int line) {
   load_matrices(to, static_cast<const void*>(__start_emulated_shared + from), line);
+}
+inline void store_matrices(unsigned to, const unsigned (&from)[4], int line) {
+  store_straight_matrices(__start_emulated_shared + to, from, line);
 }
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
                         : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
                                    : sum_of_parts(input_products, rows_of_part * kD, (of_part ^ 1) * kD + (column ^ 1));
   const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
-                    : of_gates ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, kOut + of_matrix)
+                    : of_gates ? sum_of_parts_by_warp(a.gate_sums, 2 * kOut, kOut + of_matrix)
                                : sum_of_parts_by_warp(input_sums, rows_of_part, of_part);
   const int of_all = of_input ? row : kGradientWidths + row;
   a.products[(of_input ? 0 : kGradientWidths * kD) + row * columns + column] = product;

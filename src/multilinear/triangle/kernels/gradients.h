@@ -41,20 +41,17 @@ constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps 
 /// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
 constexpr int kThreeRing = 4;
 constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
-/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
-/// biases.
-constexpr int kOutputThreeBytes =
-    1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
+/// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
+/// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
+constexpr int kOutputThreads = kThreeThreads + 128;
+constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 +
+                                  kThreeWarps * (64 + 64);
 /// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64
 /// rows and columns, barriers.
 constexpr int kWeightThreads = 384, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
-
-/// Whether output_gradients_three.cu leaves o as it is for the sums over rows, and takes 1 / deviation into what is
-/// summed beside it: that needs the range of 32 bits.
-CLEBSCH_BOTH constexpr bool sums_beside_o(int precision) { return precision == kBrain; }
 
 struct GradientArguments {
   Shape shape;
@@ -75,9 +72,6 @@ struct GradientArguments {
   // What output_gradients_three.cu stores of x; else null.
   void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
-  /// (all rows / 64, 2, 64): where sums_beside_o() the deviations of o's rows, in two terms, the second one with
-  /// neighbouring vectors of 16 bytes in each other's place.
-  void* o_deviations = nullptr;
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a block: of left, then
@@ -87,8 +81,8 @@ struct GradientArguments {
   // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
   // its tiles, and the last null:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
-  void* o_normal = nullptr;          ///< (rows, hidden); null where sums_beside_o()
-  void* grad_projected = nullptr;    ///< (rows, out); where sums_beside_o() divided by the deviation of o's row
+  void* o_normal = nullptr;          ///< (rows, hidden)
+  void* grad_projected = nullptr;    ///< (rows, out)
   void* grad_projections = nullptr;  ///< (rows, 4 hidden)
   // Weights as the kernels have them in shared memory, with the weights of the norms in them, and their biases.
   void* input_image = nullptr;   ///< (4 hidden + out, d): p_in, g_in, g_out
@@ -97,6 +91,7 @@ struct GradientArguments {
   float* output_bias = nullptr;  ///< (out)
   // Sums over rows, a slot a block, set by the first chunk.
   float* output_slots = nullptr;          ///< (blocks, 2 out): of grad_projected, grad_gates
+  float* projected_slots = nullptr;       ///< the same, of output_gradients_three.cu, of which the first half is set
   float* input_slots = nullptr;           ///< (blocks, 4 hidden): of grad_projections
   int left_blocks = 0, right_blocks = 0;  ///< of weight_gradients_three.cu; the others have what is stored
   int again = 0;                          ///< bits: of left, of right projections are made again
@@ -124,7 +119,7 @@ struct FoldArguments {
   PartsOfSum output_products;    ///< (out, hidden)
   PartsOfSum input_sums;         ///< (4 hidden); or (2 hidden) of left's
   PartsOfSum right_products, right_sums;
-  PartsOfSum output_sums;  ///< (2 out): of what is projected, of the gates
+  PartsOfSum output_sums, gate_sums;  ///< (2 out): of what is projected; of the gates, the second half
   // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
   // (hidden columns).
   float *products = nullptr, *sums = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
-// What blocks of weight_gradients_three.cu have in common, and those of what output_gradients_three.cu has stored: one
-// of their warpgroups sums the gates' gradients beside rows of x, another those of what is projected beside rows of o.
+// What kernels that sum over rows have in common, and the blocks of weight_gradients_three.cu that take what
+// output_gradients_three.cu has stored: two warpgroups sum the gates' gradients beside rows of x, every other tile each.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 #ifndef CLEBSCH_WG_ONCE
@@ -14,13 +14,6 @@ constexpr int kStoredMakers = 2, kStoredTiles = 3, kStoredBlocks = 13, kStoredOn
 
 /// The 16 bytes `chunk` of a row of 128 bytes.
 __device__ __forceinline__ int chunk_at(int row, int chunk) { return row * 128 + (chunk ^ row % 8) * 16; }
-
-// Beside o as it lies in memory a tile is gradients, 128 channels with 64 rows in 128 bytes each, and eight more such
-// lines, of which two are the deviations of these rows and the others zeros.
-constexpr bool kBesideO = sums_beside_o(kPrecision);
-constexpr int kLinesOfO = kTileBytes, kDeviations = 2 * kTileBytes, kBesideBytes = kDeviations + 8 * 128,
-              kDeviationBytes = 2 * 128;
-static_assert(kStoredTiles * kBesideBytes <= kStoredBlocks * kBlockOfRows, "no more than the others have");
 
 /// sums (64, 136) += gradients (64 rows, 64 columns)^T rows (64 rows, 136 columns).
 __device__ __forceinline__ void multiply_rows(float (&sums)[68], unsigned gradients, unsigned rows,
@@ -44,22 +37,6 @@ __device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount
     for (int n = 0; n < kD / 8; ++n) {
       const float low = sums[4 * n + 2 * h], high = sums[4 * n + 2 * h + 1];
       *reinterpret_cast<float2*>(of_row + 8 * n) = swap_columns ? make_float2(high, low) : make_float2(low, high);
-    }
-  }
-}
-
-/// Takes the mean over the 128 columns off every row of sums.
-__device__ __forceinline__ void center(float (&sums)[68]) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float mean = 0;
-#pragma unroll
-    for (int n = 0; n < kHidden / 8; ++n) mean += sums[4 * n + 2 * h] + sums[4 * n + 2 * h + 1];
-    mean = of_quad(mean) * (1.0f / kHidden);
-#pragma unroll
-    for (int n = 0; n < kHidden / 8; ++n) {
-      sums[4 * n + 2 * h] -= mean;
-      sums[4 * n + 2 * h + 1] -= mean;
     }
   }
 }
@@ -153,87 +130,5 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
     const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
     of_ones[swapped ? row ^ 1 : row] = low_sums[64 + 2 * h];
     of_ones[64 + (swapped ? row ^ 1 : row)] = high_sums[64 + 2 * h];
-  }
-}
-
-/// The same of what is projected beside norm(o). What is stored is z' = z / deviation: then the sums of z (o - mean) /
-/// deviation are those of z' o, less their mean over the channels, which are the sums of z' times the rows' means; and
-/// the sums of z are those of z' times deviations. So o is read as it is, by channel, and all rows are numbers of
-/// 16 bits exactly as they were.
-__device__ void sum_beside_o(const GradientArguments& a, char* own, unsigned barriers, int first, int step, int tiles,
-                             float* to, float* of_ones) {
-  float low_sums[68], high_sums[68];
-  clear(low_sums);
-  clear(high_sums);
-  const unsigned here = shared_address(own), square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  const auto fetch = [&](int buffer, int tile) {
-    if (tile < tiles) {
-      const int thread = thread_again() % 128;
-      const unsigned begin = here + buffer * kBesideBytes, row = static_cast<unsigned>(tile) * kRows,
-                     batch = a.shape.batch == 1 ? 0 : row / square;
-      if (thread == 0) {
-        const unsigned barrier = barriers + 8 * buffer;
-        barrier_expect(barrier, kTileBytes + kDeviationBytes);
-        fetch_matrix(begin, a.grad_projected, tile, kBlockOfRows, barrier);
-        copy_bulk(begin + kDeviations, static_cast<const char*>(a.o_deviations) + tile * kDeviationBytes,
-                  kDeviationBytes, barrier);
-      }
-      const unsigned short* from = static_cast<const unsigned short*>(a.o) +
-                                   static_cast<long long>(batch * kHidden + thread / 8) * square +
-                                   (row - batch * square) + thread % 8 * 8;
-      const unsigned lines = begin + kLinesOfO + chunk_at(thread / 8, thread % 8);
-#pragma unroll
-      for (int q = 0; q < kHidden / 16; ++q, from += 16 * static_cast<long long>(square)) {
-        copy16_to(lines + 16 * 128 * q, from);
-      }
-    }
-    end_copies();
-  };
-  for (int vector = threadIdx.x % 128; vector < kStoredTiles * 64; vector += 128) {
-    *reinterpret_cast<uint4*>(own + vector / 64 * kBesideBytes + kDeviations + vector % 64 * 16) =
-        make_uint4(0, 0, 0, 0);
-  }
-  fence_copies();
-  meet_warpgroup();  // deviations are copied over zeros
-#pragma unroll
-  for (int ahead = 0; ahead < kStoredTiles - 1; ++ahead) fetch(ahead, first + ahead * step);
-  int buffer = 0;
-  unsigned parity = 0;
-#pragma unroll 1
-  for (int at = first; at < tiles; at += step) {
-    await_copies<kStoredTiles - 2>();
-    fence_copies();
-    await_products<0>();
-    meet_warpgroup();  // this tile's lines are there, and nobody reads the last tile any more
-    fetch(buffer == 0 ? kStoredTiles - 1 : buffer - 1, at + (kStoredTiles - 1) * step);
-    barrier_wait(barriers + 8 * buffer, parity);
-    const unsigned tile = here + buffer * kBesideBytes;
-    begin_products();
-#pragma unroll
-    for (int s = 0; s < kRows / 16; ++s) {
-      const unsigned long long rows = matrix_at(tile + kLinesOfO + 32 * s, 16);
-      multiply_wide<0>(low_sums, matrix_at(tile + 2048 * s, 16), rows);
-      multiply_wide<0>(high_sums, matrix_at(tile + kBlockOfRows + 2048 * s, 16), rows);
-    }
-    end_products();
-    if (++buffer == kStoredTiles) {
-      buffer = 0;
-      parity ^= 1;
-    }
-  }
-  await_products<0>();
-  await_copies<0>();
-  hold(low_sums);
-  hold(high_sums);
-  center(low_sums);
-  center(high_sums);
-  write_part(to, low_sums, 0, false, true);
-  write_part(to, high_sums, 64, false, true);
-  if (threadIdx.x % 4 != 0) return;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
-    of_ones[row ^ 1] = low_sums[64 + 2 * h] + low_sums[65 + 2 * h];
-    of_ones[64 + (row ^ 1)] = high_sums[64 + 2 * h] + high_sums[65 + 2 * h];
   }
 }

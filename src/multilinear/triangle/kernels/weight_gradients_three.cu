@@ -343,17 +343,9 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     }
     return;
   }
-  const int stored = block - summed;
-  char* const own = memory + warpgroup * kStoredBlocks * kBlockOfRows;
-  const long long part = static_cast<long long>(stored) * kOut * kD;
-  float* const slot = a.output_slots + stored * 2 * kOut;
-  // What is projected is stored with neighbouring columns swapped, rows of o too.
-  const bool of_gates = warpgroup == 0;
-  if (kBesideO && !of_gates) {
-    sum_beside_o(a, own, barriers + kStoredAt + 8 * kStoredTiles, stored, step, tiles, a.output_parts + part, slot);
-    return;
-  }
-  sum_stored(own, barriers + kStoredAt + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
-             of_gates ? a.x_rows : a.o_normal, stored, step, tiles, (of_gates ? a.gate_parts : a.output_parts) + part,
-             of_gates ? slot + kOut : slot, !of_gates);
+  const int own_part = kStoredMakers * (block - summed) + warpgroup;
+  sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
+             a.grad_gates, a.x_rows, own_part, kStoredMakers * step, tiles,
+             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut,
+             false);
 }
