@@ -151,8 +151,8 @@ __device__ __forceinline__ void multiply_wide(float (&d)[68], unsigned long long
       : "l"(a), "l"(b), "n"(kTurned));
 }
 
-/// d (64, 8) += a (64, 16) b (16, 8), both from shared memory, a by rows of the inner index. kTurned: so is b, else it lies
-/// by columns.
+/// d (64, 8) += a (64, 16) b (16, 8), both from shared memory, a by rows of the inner index. kTurned: so is b, else it
+/// lies by columns.
 template <int kTurned = 0>
 __device__ __forceinline__ void multiply_narrow(float (&d)[4], unsigned long long a, unsigned long long b) {
   asm volatile(

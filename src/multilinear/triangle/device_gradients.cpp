@@ -234,7 +234,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.p_out_bias = wanted.p_out_bias;
   fold.g_out_weight = wanted.g_out_weight;
   fold.g_out_bias = wanted.g_out_bias;
-  pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
+  pass.launch(kernels->matrices, fold_blocks_of_input(shape.d, shape.hidden, shape.out) + out * hidden / 32, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
   // Last, so that parts are still in the L2 cache when they are added, and that it copies its weights behind that.
   if (three) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);

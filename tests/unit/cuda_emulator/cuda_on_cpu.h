@@ -137,8 +137,8 @@ bool has_open_copies();
 enum class Operand { half, bfloat, tf32 };
 /// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
 /// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
-/// exchanged. `turned`: matrices in shared memory lie by rows of the inner index; 2: a alone, 3: b alone. It is computed when its
-/// group is waited for, and until then the sums are no numbers.
+/// exchanged. `turned`: matrices in shared memory lie by rows of the inner index; 2: a alone, 3: b alone. It is
+/// computed when its group is waited for, and until then the sums are no numbers.
 void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
                     int turned, Operand number, int line);
 template <int kCount>

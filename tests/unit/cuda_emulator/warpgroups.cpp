@@ -189,7 +189,9 @@ bool has_open_copies() { return !copies.empty(); }
 
 void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
                     int more, int turned, Operand number, int line) {
-  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned == 1 || turned == 2, turned == 1 || turned == 3, number};
+  Product product{
+      sums,  columns, rows != nullptr, {}, a, b, more != 0, turned == 1 || turned == 2, turned == 1 || turned == 3,
+      number};
   if (rows) {
     const char* slots = emulated_exchange(0xffffffffu, rows, 16, line);
     for (int t = 0; t < 4; ++t) std::memcpy(product.rows[t], slots + 16 * (lane() / 4 * 4 + t), 16);

@@ -44,8 +44,8 @@ constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing
 /// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
 /// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
 constexpr int kOutputThreads = kThreeThreads + 128;
-constexpr int kOutputThreeBytes = 1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 +
-                                  kThreeWarps * (64 + 64);
+constexpr int kOutputThreeBytes =
+    1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 + kThreeWarps * (64 + 64);
 /// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64
 /// rows and columns, barriers.
 constexpr int kWeightThreads = 384, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
@@ -98,6 +98,10 @@ struct GradientArguments {
   bool first = true;
 };
 
+/// Blocks of fold_matrices: of the input's matrices 32 columns of a row a warp of kGradientWarps, of p_out a block.
+CLEBSCH_BOTH constexpr int fold_blocks_of_input(int d, int hidden, int out) {
+  return (4 * hidden + out) * d / 32 / kGradientWarps;
+}
 /// Columns of a block of fold_norms: few, since what it waits for are its rows.
 constexpr int kFoldColumns = 8;
 

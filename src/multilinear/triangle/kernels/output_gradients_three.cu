@@ -1,7 +1,8 @@
-// As output_gradients_warpgroups.cu for d, hidden and out of 128. Three warpgroups make gradients of 64 rows each, so that
-// what one waits for is behind the others' work; all operands of products lie in shared memory (output_gradients_tiles.cuh),
-// which leaves 112 registers enough. A fourth sums what is projected beside normalised rows of o, for the gradient of p_out.
-// So neither of both is stored: what is read again are normalised rows of x and the gates' gradients.
+// As output_gradients_warpgroups.cu for d, hidden and out of 128. Three warpgroups make gradients of 64 rows each, so
+// that what one waits for is behind the others' work; all operands of products lie in shared memory
+// (output_gradients_tiles.cuh), which leaves 112 registers enough. A fourth sums what is projected beside normalised
+// rows of o, for the gradient of p_out. So neither of both is stored: what is read again are normalised rows of x and
+// the gates' gradients.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/output_gradients_tiles.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
@@ -10,11 +11,12 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and reg
 /// Rows of x and of the gradient are copied one tile ahead where they have 16 bits.
 constexpr bool kAhead = sizeof(number) == 2;
 constexpr int kMakers = kThreeGroups, kMakerRegisters = 112, kSummerRegisters = 176;
-// Shared memory: images of g_out and p_out, of every maker tiles of o, x and the gradient, ones, biases (the gates' halved,
-// quarters of those of what is projected), of every row of makers' tiles an entry of the mask and 1 / deviation of o.
+// Shared memory: images of g_out and p_out, of every maker tiles of o, x and the gradient, ones, biases (the gates'
+// halved, quarters of those of what is projected), of every row of makers' tiles an entry of the mask and 1 / deviation
+// of o.
 constexpr int kImageBytes = 128 * 128 * 2, kMakersAt = 2 * kImageBytes, kMakerBytes = 3 * kTileBytes,
-              kOnesAt = kMakersAt + kMakers * kMakerBytes, kBiasesAt = kOnesAt + 1024, kMasksAt = kBiasesAt + 2 * kOut * 4,
-              kInversesAt = kMasksAt + 64 * kThreeWarps;
+              kOnesAt = kMakersAt + kMakers * kMakerBytes, kBiasesAt = kOnesAt + 1024,
+              kMasksAt = kBiasesAt + 2 * kOut * 4, kInversesAt = kMasksAt + 64 * kThreeWarps;
 static_assert(kInversesAt + 64 * kThreeWarps + 1024 <= kOutputThreeBytes, "all of a block");
 
 /// What a maker copies, in three groups a tile, some of them empty: x and mask, o, the gradient.
@@ -90,7 +92,7 @@ __device__ __forceinline__ void store_tile(void* tensor, int tile, unsigned from
 }
 
 /// Gradients of the tiles `at`, at + step, ...
-__device__ __forceinline__ void make_gradients(const MakerCopies& own, int maker, int at, int step, int tiles) {
+__device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, int step, int tiles) {
   const GradientArguments& a = own.a;
   const unsigned images = shared_address(own.memory), of_o = shared_address(own.tiles), of_x = of_o + kTileBytes,
                  of_grad = of_x + kTileBytes;
@@ -138,7 +140,8 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int maker
       float inverse = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
       const bool none = own.is_masked(h) && !(inverse > 0.0f && mean - mean == 0.0f);
       if (none) inverse = 0.0f;
-      a.x_inverse[own.row_of(at) + lane_again() / 4 + 8 * h] = inverse;  // four lanes the same: a branch would part the warp
+      a.x_inverse[own.row_of(at) + lane_again() / 4 + 8 * h] =
+          inverse;  // four lanes the same: a branch would part the warp
 #pragma unroll
       for (int u = 0; u < kD / 32; ++u) {
         unsigned pairs[4];
@@ -285,7 +288,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int maker
     }
     fence_copies();
     meet_makers();
-    tell_other(kMadePlace + maker);
+    tell_other(kMadePlace + thread_again() / 128);
     store_tile(a.grad_gates, at, of_x);
     float grad_o[kHidden / 2];
     begin_products();
@@ -294,7 +297,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int maker
     await_products<0>();
     hold(grad_o);
     await_stores_read();
-    await_other(kUsedPlace + maker);  // all of the maker are here, too
+    await_other(kUsedPlace + thread_again() / 128);  // all of the maker are here, too
     own.fetch_x(next, at + step);
     // The norm's gradient, to lines of channels in the gradient's place.
     float factor[2];
@@ -404,15 +407,18 @@ extern "C" __global__ void __launch_bounds__(kOutputThreads, 1) output_gradients
   // Each block from another piece of an image on: all read the same at the same time. Rows of x have columns in order,
   // those of the image are in the order of their places: a vector of eight comes from four of the image.
   const unsigned* from = static_cast<const unsigned*>(a.input_image) + 4 * 8 * 4 * kHidden;
-  for (int count = threadIdx.x; count < kImageBytes / 4; count += kOutputThreads) {
-    const int word = (count + 1024 * static_cast<int>(blockIdx.x)) % (kImageBytes / 4), j = word % 4, chunk = word / 4 % 8,
-              row = word / 32 % kOut, half = word / (32 * kOut);
+#pragma unroll
+  for (int k = 0; k < kImageBytes / 16 / kOutputThreads; ++k) {
+    const int vector = (k * kOutputThreads + threadIdx.x + 256 * blockIdx.x) % (kImageBytes / 16);
+    copy16(memory + kImageBytes + 16 * vector, static_cast<const char*>(a.output_image) + 16 * vector);
+  }
+  end_copies();
+#pragma unroll
+  for (int k = 0; k < kImageBytes / 4 / kOutputThreads; ++k) {
+    const int word = (k * kOutputThreads + threadIdx.x + 1024 * blockIdx.x) % (kImageBytes / 4), j = word % 4,
+              chunk = word / 4 % 8, row = word / 32 % kOut, half = word / (32 * kOut);
     reinterpret_cast<unsigned*>(memory)[(half * 8 * kOut + row * 8 + (chunk ^ row % 8)) * 4 + j] =
         from[4 * ((half * kGradientWidths + row) * 8 + ((chunk / 4 * 4 + j) ^ row % 8)) + chunk % 4];
-  }
-  for (int count = threadIdx.x; count < kImageBytes / 16; count += kOutputThreads) {
-    const int vector = (count + 256 * static_cast<int>(blockIdx.x)) % (kImageBytes / 16);
-    reinterpret_cast<uint4*>(memory + kImageBytes)[vector] = static_cast<const uint4*>(a.output_image)[vector];
   }
   for (int column = threadIdx.x; column < 2 * kOut; column += kOutputThreads) {
     reinterpret_cast<float*>(memory + kBiasesAt)[column] =
@@ -420,11 +426,12 @@ extern "C" __global__ void __launch_bounds__(kOutputThreads, 1) output_gradients
   }
   const unsigned ones = pack2(1.0f, 1.0f);
   if (threadIdx.x < 64) reinterpret_cast<uint4*>(memory + kOnesAt)[threadIdx.x] = make_uint4(ones, ones, ones, ones);
+  await_copies<0>();
   fence_copies();
   __syncthreads();
   if (warpgroup < kMakers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kMakerRegisters));
-    make_gradients(own, warpgroup, at, kMakers * blocks, tiles);
+    make_gradients(own, at, kMakers * blocks, tiles);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
     sum_projected(a, memory, static_cast<int>(blockIdx.x), blocks, tiles);

@@ -1,16 +1,18 @@
 #pragma once
 // Tiles in shared memory of output_gradients_three.cu. A warpgroup has three of 64 rows and 128 columns, 16 KB each.
-// - x, as its rows lie in memory afterwards (gradient_warpgroups.cuh): rows as they come, normalised, then tanh of gates,
+// - x, as its rows lie in memory afterwards (gradient_warpgroups.cuh): rows as they come, normalised, then tanh of
+// gates,
 //   then the gates' gradients, each vector of a lane in the place of the one before.
 // - o, by channel as it comes: 128 bytes of each; then normalised rows with columns in the order of their places.
-// - the gradient of out: as x's; then that of what is projected, with columns in the order of their places; then that of
+// - the gradient of out: as x's; then that of what is projected, with columns in the order of their places; then that
+// of
 //   o, by channel.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 constexpr int kTileBlock = 64 * 128;  // bytes of 64 columns
 
-/// Of the warp's 16 rows, where a lane's 16 bytes lie: of row g columns 8 t on (lane 4 g + t), which is 32 u columns and 8 h
-/// rows before vector_of_row().
+/// Of the warp's 16 rows, where a lane's 16 bytes lie: of row g columns 8 t on (lane 4 g + t), which is 32 u columns
+/// and 8 h rows before vector_of_row().
 __device__ __forceinline__ int row_of_lane() {
   const int own = thread_again();
   return 16 * lane_vector(own / 32 % 4, own / 4 % 8, own % 4);
@@ -18,8 +20,8 @@ __device__ __forceinline__ int row_of_lane() {
 __device__ __forceinline__ int vector_of_row(int row_of_lane, int u, int h) {
   return (row_of_lane ^ u % 2 * 64) + kTileBlock * (u / 2) + 1024 * h;
 }
-/// For stmatrix of four matrices of eight rows and eight places each, 32 u places and 8 h rows on: where line r of matrix i
-/// lies (lane 8 i + r).
+/// For stmatrix of four matrices of eight rows and eight places each, 32 u places and 8 h rows on: where line r of
+/// matrix i lies (lane 8 i + r).
 __device__ __forceinline__ int places_of_lane() {
   const int own = thread_again();
   return 16 * lane_vector(own / 32 % 4, own % 8, own / 8 % 4);
@@ -35,8 +37,8 @@ __device__ __forceinline__ int operand_at(int operand_of_lane, int s) {
 
 /// Lines of 64 rows of a place's channel: where 16 bytes lie.
 __device__ __forceinline__ int line_at(int place, int chunk) { return place * 128 + (chunk ^ place % 8) * 16; }
-/// Of the warp's 16 rows, as matrices of eight rows and eight places: where lane 8 i + r has line r of matrix i. The next
-/// 16 places are 2,048 bytes on.
+/// Of the warp's 16 rows, as matrices of eight rows and eight places: where lane 8 i + r has line r of matrix i. The
+/// next 16 places are 2,048 bytes on.
 __device__ __forceinline__ int lines_of_lane() {
   const int own = thread_again();
   return line_at(own / 16 % 2 * 8 + own % 8, own / 32 % 4 * 2 + own / 8 % 2);
@@ -75,7 +77,8 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[kCount], unsigned ti
   }
 }
 /// sums of 128 columns = rows of a tile, whose columns are rows of an image, times the image.
-__device__ __forceinline__ void multiply_tile_turned(float (&sums)[64], unsigned tile, unsigned long long turned_image) {
+__device__ __forceinline__ void multiply_tile_turned(float (&sums)[64], unsigned tile,
+                                                     unsigned long long turned_image) {
 #pragma unroll
   for (int s = 0; s < 8; ++s) {
     multiply_rows_by(sums, matrix_at(tile + s / 4 * kTileBlock + s % 4 * 32, 16),

@@ -1,6 +1,7 @@
 #pragma once
 // What kernels that sum over rows have in common, and the blocks of weight_gradients_three.cu that take what
-// output_gradients_three.cu has stored: two warpgroups sum the gates' gradients beside rows of x, every other tile each.
+// output_gradients_three.cu has stored: two warpgroups sum the gates' gradients beside rows of x, every other tile
+// each.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 #ifndef CLEBSCH_WG_ONCE
