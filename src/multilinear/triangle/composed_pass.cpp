@@ -64,7 +64,7 @@ namespace {
 /// Defines that are to be tried.
 std::string tried() {
   std::string all;
-  for (const char* name : {"CLEBSCH_WG_TURNS", "CLEBSCH_WG_ONCE", "CLEBSCH_WG_PAIRS"}) {
+  for (const char* name : {"CLEBSCH_WG_TURNS", "CLEBSCH_WG_ONCE"}) {
     if (const char* given = std::getenv(name)) all += fmt::format("#define {} {}\n", name, given);
   }
   return all;

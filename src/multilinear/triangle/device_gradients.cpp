@@ -134,27 +134,17 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  // Blocks of weight_gradients_three.cu: of left, of right, and of what is stored.
-  const auto option = [](const char* name, int64_t otherwise) -> int64_t {
-    const char* const given_too = std::getenv(name);
-    return given_too ? std::atoll(given_too) : otherwise;
-  };
-  a.again = static_cast<int>(option("CLEBSCH_WG_AGAIN", 0));
+  // Blocks of weight_gradients_three.cu: as many of left as of right, and those of what is stored. What they wait for
+  // is memory: their shares are those of the bytes that they read, rather less for what is stored.
   const int64_t most_blocks = (tiles + 1) / 2;
-  const auto blocks_for = [&](const char* name, int64_t share) {
-    return std::max<int64_t>(1, std::min<int64_t>(option(name, multiprocessors * share / 132), most_blocks));
-  };
-  constexpr int64_t kShares[4][2] = {{57, 57}, {66, 50}, {50, 66}, {59, 59}};
-  const int64_t left_blocks = blocks_for("CLEBSCH_WG_LEFT", kShares[a.again][0]),
-                right_blocks = blocks_for("CLEBSCH_WG_RIGHT", kShares[a.again][1]),
-                stored_groups =
-                    std::max<int64_t>(1, std::min(multiprocessors - left_blocks - right_blocks, most_blocks));
-  a.left_blocks = static_cast<int>(left_blocks);
-  a.right_blocks = static_cast<int>(right_blocks);
+  const char* const wanted_stored = std::getenv("CLEBSCH_WG_STORED");
+  const int64_t share = wanted_stored ? std::atoll(wanted_stored) : multiprocessors * 30 / 132,
+                groups = std::max<int64_t>(1, std::min((multiprocessors - share) / 2, most_blocks)),
+                stored_groups = std::max<int64_t>(1, std::min(multiprocessors - 2 * groups, most_blocks));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
       projected_slots(pass, three, blocks_of_three, 2 * out),
-      input_slots(pass, true, three ? left_blocks + right_blocks : blocks_of(rows), three ? 2 * hidden : 4 * hidden);
+      input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
   a.projected_slots = static_cast<float*>(projected_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
@@ -181,9 +171,10 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_left = grad_left;
   a.grad_right = grad_right;
   if (three) {
-    a.input_parts = static_cast<float*>(pass.reals((left_blocks + right_blocks) * 2 * hidden * d));
+    a.input_parts = static_cast<float*>(pass.reals(groups * 4 * hidden * d));
     a.gate_parts = static_cast<float*>(pass.reals(2 * stored_groups * out * d));
-    pass.launch_wide(kernels->weights, left_blocks + right_blocks + stored_groups, kWeightThreads, a);
+    a.weight_groups = static_cast<int>(groups);
+    pass.launch_wide(kernels->weights, 2 * groups + stored_groups, kWeightThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -205,9 +196,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     return PartsOfSum{static_cast<const float*>(from), static_cast<int>(count)};
   };
   if (three) {
-    fold.input_products = of_parts(a.input_parts, left_blocks);
-    fold.right_products = of_parts(a.input_parts + left_blocks * 2 * hidden * d, right_blocks);
-    fold.right_sums = of_parts(a.input_slots + left_blocks * 2 * hidden, right_blocks);
+    fold.input_products = of_parts(a.input_parts, groups);
     fold.gate_products = of_parts(a.gate_parts, 2 * stored_groups);
     fold.output_products = of_parts(a.output_parts, blocks_of_three);
   } else {
@@ -215,7 +204,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     fold.gate_products = of_parts(gates.parts(), gates.count());
     fold.output_products = of_parts(output.parts(), output.count());
   }
-  fold.input_sums = of_parts(input_slots.slots, three ? left_blocks : input_slots.blocks);
+  fold.input_sums = of_parts(input_slots.slots, input_slots.blocks);
   fold.gate_sums = of_parts(output_slots.slots, output_slots.blocks);
   fold.output_sums = three ? of_parts(projected_slots.slots, projected_slots.blocks) : fold.gate_sums;
   const int64_t numbers_of_weights = widths * d + out * hidden;

@@ -109,20 +109,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
   void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
   const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
-  // Of weight_gradients_three.cu: projections and gates of left's, those of right's.
-  const bool parted = a.right_products.count > 0, of_right = parted && row / kHidden % 2 == 1;
-  const int of_part = parted ? row / (2 * kHidden) * kHidden + row % kHidden : row;
-  const int rows_of_part = parted ? 2 * kHidden : 4 * kHidden;
-  const PartsOfSum& input_products = of_right ? a.right_products : a.input_products;
-  const PartsOfSum& input_sums = of_right ? a.right_sums : a.input_sums;
   // Products of what store_eight<true> wrote have neighbours in each other's place.
   float product =
       !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1), of_block, kWarps)
       : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
-                 : sum_of_parts(input_products, rows_of_part * kD, (of_part ^ 1) * kD + (column ^ 1));
+                 : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
   const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
                     : of_gates ? sum_of_parts_by_warp(a.gate_sums, 2 * kOut, kOut + of_matrix)
-                               : sum_of_parts_by_warp(input_sums, rows_of_part, of_part);
+                               : sum_of_parts_by_warp(a.input_sums, 4 * kHidden, row);
   if (!of_input) {
     of_warps[of_block][lane] = product;
     __syncthreads();

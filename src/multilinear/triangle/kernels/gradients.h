@@ -74,9 +74,9 @@ struct GradientArguments {
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a block: of left, then
-  /// of right, (parts, 2 hidden, d); of what is stored (parts, out, d), with neighbouring columns swapped; the same
-  /// beside rows of o, (parts, out, hidden).
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
+  /// (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped; the same beside rows of o, (parts,
+  /// out, hidden).
   float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
   // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
   // its tiles, and the last null:
@@ -90,11 +90,10 @@ struct GradientArguments {
   float* input_bias = nullptr;   ///< (4 hidden + out)
   float* output_bias = nullptr;  ///< (out)
   // Sums over rows, a slot a block, set by the first chunk.
-  float* output_slots = nullptr;          ///< (blocks, 2 out): of grad_projected, grad_gates
-  float* projected_slots = nullptr;       ///< the same, of output_gradients_three.cu, of which the first half is set
-  float* input_slots = nullptr;           ///< (blocks, 4 hidden): of grad_projections
-  int left_blocks = 0, right_blocks = 0;  ///< of weight_gradients_three.cu; the others have what is stored
-  int again = 0;                          ///< bits: of left, of right projections are made again
+  float* output_slots = nullptr;     ///< (blocks, 2 out): of grad_projected, grad_gates
+  float* projected_slots = nullptr;  ///< the same, of output_gradients_three.cu, of which the first half is set
+  float* input_slots = nullptr;      ///< (blocks, 4 hidden): of grad_projections
+  int weight_groups = 0;             ///< of weight_gradients_three.cu: blocks of left, and of right
   bool first = true;
 };
 
@@ -117,12 +116,11 @@ struct FoldArguments {
   Shape shape;
   Weights weights;
   int weights_number = kFloat32;
-  const float* scale = nullptr;  ///< of the results; null: 1
-  PartsOfSum input_products;     ///< (4 hidden, d); where there are parts of right's, (2 hidden, d) of left's
-  PartsOfSum gate_products;      ///< (out, d)
-  PartsOfSum output_products;    ///< (out, hidden)
-  PartsOfSum input_sums;         ///< (4 hidden); or (2 hidden) of left's
-  PartsOfSum right_products, right_sums;
+  const float* scale = nullptr;       ///< of the results; null: 1
+  PartsOfSum input_products;          ///< (4 hidden, d)
+  PartsOfSum gate_products;           ///< (out, d)
+  PartsOfSum output_products;         ///< (out, hidden)
+  PartsOfSum input_sums;              ///< (4 hidden)
   PartsOfSum output_sums, gate_sums;  ///< (2 out): of what is projected; of the gates, the second half
   // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
   // (hidden columns).

@@ -8,24 +8,20 @@
 // the same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes
 // operands the tensor cores work for the other. A third one copies what they read.
 //
-// Other blocks sum what output_gradients has written: one of their warpgroups the gates' gradients beside rows of x,
-// another those of what is projected beside rows of o. gradients.cuh says how operands lie.
+// Other blocks sum what output_gradients has written, gradients of the result's gates, beside rows of x: two
+// warpgroups, every other tile each. gradients.cuh says how operands lie.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
-// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values unless these
-// are made again: then the image of their weights is behind the stages. Behind all entries of masks for each stage.
-constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kImageBlock = 128 * 128;
-template <bool kAgain>
-constexpr int kStageBytes = kTileBytes + (kAgain ? 1 : 2) * kLinesBytes;
-constexpr int kImageAt = kStages * kStageBytes<true>, kMaskAt = kStages * kStageBytes<false>,
-              kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
+// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values. Behind the
+// stages entries of masks for each of them.
+constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kStageBytes = kTileBytes + 2 * kLinesBytes;
+constexpr int kMaskAt = kStages * kStageBytes, kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
               kBarriersAt = kStoredMakers * kStoredBlocks * kBlockOfRows;
 // Barriers: what is there and what is used of each stage; of each tile of each warpgroup of the others.
 constexpr int kUsedAt = 8 * kStages, kStoredAt = 16 * kStages, kStoredBarriers = kStoredMakers * kStoredTiles;
-static_assert(kImageAt + 4 * kImageBlock <= kMaskAt && kMaskAt + kStages * kMaskBytes <= kBarriersAt,
-              "what is summed is behind what is stored");
+static_assert(kMaskAt + kStages * kMaskBytes <= kBarriersAt, "what is summed is behind what is stored");
 static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThreeBytes, "all of a block");
 // Registers a thread: 384 threads begin with 168.
 constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
@@ -37,16 +33,10 @@ constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
 #endif
 constexpr bool kTurns = CLEBSCH_WG_TURNS != 0;
 constexpr int kTurnPlace = 5;  // a summer's number on
-// To be tried: what is read once leaves the L2 cache first; blocks take two adjacent tiles one after the other.
+// To be tried: what is read once leaves the L2 cache first.
 #ifndef CLEBSCH_WG_ONCE
 #define CLEBSCH_WG_ONCE 0
 #endif
-#ifndef CLEBSCH_WG_PAIRS
-#define CLEBSCH_WG_PAIRS 0
-#endif
-__device__ __forceinline__ int tile_after(int at, int step) {
-  return CLEBSCH_WG_PAIRS == 0 ? at + step : at % 2 == 0 ? at + 1 : at + 2 * step - 1;
-}
 // In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
 constexpr bool kHalvesBefore = kPrecision == kHalf;
 
@@ -75,33 +65,18 @@ __device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int r
       a.input_image)[image_vector<kGradientWidths>(place_of(row), place / 8) * 4 + place % 8 / 2];
 }
 
-/// Halves of weights as first operands in shared memory: projections of 128 channels from first_channel on, their
-/// gates; 64 columns after the other.
-__device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
-#pragma unroll 4
-  for (int word = threadIdx.x; word < kImageBlock; word += kWeightThreads) {
-    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, part = word / 4096;
-    const unsigned pair =
-        weights_of(a, part / 2 * 2 * kHidden + first_channel + row, part % 2 * 64 + 8 * chunk + 2 * j);
-    reinterpret_cast<unsigned*>(to + part * kImageBlock + chunk_at(row, chunk))[j] =
-        part < 2 && kHalvesBefore ? pair : halved(pair);
-  }
-}
-
 /// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
 /// those of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
-template <bool kAgain>
 __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, int at, int step, int tiles) {
-  // Two warps copy gradients, eight channels at once, and two values; or all of them gradients.
-  constexpr int kCopiers = kAgain ? 128 : 64, kAtOnce = kCopiers / 8;
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n), here = shared_address(memory);
   const unsigned there = here + kBarriersAt, used = there + kUsedAt;
-  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % kCopiers;
-  const void* const tensor = kAgain || warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
+  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % 64;
+  // Two warps copy gradients, two values: eight channels at once.
+  const void* const tensor = warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
   const unsigned short* const from =
       static_cast<const unsigned short*>(tensor) + static_cast<long long>(own / 8) * square + own % 8 * 8;
-  const unsigned to = here + kTileBytes + (kAgain ? 0 : warp / 2 * kLinesBytes) + chunk_at(own / 8, own % 8);
-  const long long next = kAtOnce * static_cast<long long>(square);
+  const unsigned to = here + kTileBytes + warp / 2 * kLinesBytes + chunk_at(own / 8, own % 8);
+  const long long eight = 8 * static_cast<long long>(square);
   const bool of_mask = CLEBSCH_MASK != 0 && warp == 3;
   unsigned short bytes = 0;
   float2 numbers = make_float2(0.0f, 0.0f);
@@ -115,17 +90,17 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
   int stage = 0;
   unsigned parity = 1;  // the ring begins as used
 #pragma unroll 1
-  for (; at < tiles; at = tile_after(at, step)) {
+  for (; at < tiles; at += step) {
     barrier_wait(used + 8 * stage, parity);
     if (thread_again() % 128 == 0) {
       barrier_expect(there + 8 * stage, kTileBytes);
-      fetch_matrix(here + stage * kStageBytes<kAgain>, a.x_rows, at, kBlockOfRows, there + 8 * stage);
+      fetch_matrix(here + stage * kStageBytes, a.x_rows, at, kBlockOfRows, there + 8 * stage);
     }
     const unsigned row = static_cast<unsigned>(at) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
     const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
 #pragma unroll
-    for (int q = 0; q < 128 / kAtOnce; ++q, line += next) {
-      const unsigned place = to + stage * kStageBytes<kAgain> + kAtOnce * 128 * q;
+    for (int q = 0; q < 16; ++q, line += eight) {
+      const unsigned place = to + stage * kStageBytes + 1024 * q;
       if (CLEBSCH_WG_ONCE) {
         copy16_once(place, line);
       } else {
@@ -142,8 +117,7 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
         reinterpret_cast<float2*>(place)[lane % 4 * 8 + lane / 4] = numbers;
       }
       barrier_arrive(there + 8 * stage);
-      const int next_tile = tile_after(at, step);
-      if (next_tile < tiles) read_mask(next_tile);
+      if (at + step < tiles) read_mask(at + step);
     }
     if (++stage == kStages) {
       stage = 0;
@@ -152,33 +126,30 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
   }
 }
 
-/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `at`, at + step, ..., to a part.
-template <bool kAgain>
-__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int part, int first_channel,
-                          int at, int step, int tiles) {
+/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `group`, group + step, ....
+__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int group, int first_channel,
+                          int step, int tiles) {
   const int warp = warp_of_block() % 4;
   // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
   unsigned weights[kD / 16][4];
-  float biases[2], of_values[2];
+  float biases[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int g = lane_again() / 4, t = lane_again() % 4;
     const int channel = first_channel + 16 * warp + 8 * h + g;
     biases[h] = 0.5f * a.input_bias[2 * kHidden + channel];
-    if (kAgain) of_values[h] = (kHalvesBefore ? 1.0f : 0.5f) * a.input_bias[channel];
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        if (!kAgain) weights[s][h + 2 * k] = halved(weights_of(a, 2 * kHidden + channel, 16 * s + 8 * k + 2 * t));
+        weights[s][h + 2 * k] = halved(weights_of(a, 2 * kHidden + channel, 16 * s + 8 * k + 2 * t));
       }
     }
   }
-  float z_sums[64], gate_sums[64], gates[32], projected[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+  float z_sums[64], gate_sums[64], gates[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
   clear(z_sums);
   clear(gate_sums);
   clear(gates);
-  if (kAgain) clear(projected);
   const unsigned here = shared_address(memory), there = here + kBarriersAt, used = there + kUsedAt;
   // Lane 8 i + r: channel r of the warp's first eight or second eight (i % 2), rows 8 (i / 2) on.
   const auto lines_again = [&] {
@@ -186,18 +157,10 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
   };
   const auto make_gates = [&](int stage) {
-    const unsigned long long rows = matrix_at(here + stage * kStageBytes<kAgain>, 16),
-                             image = matrix_at(here + kImageAt + 64 * 128 * summer, 16);
+    const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16);
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
-      const unsigned long long columns = rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4);
-      if (kAgain) {
-        const unsigned long long of_values = image + ((s / 4 * kImageBlock + s % 4 * 32) >> 4);
-        multiply_group<0>(projected, of_values, columns, s > 0 ? 1 : 0);
-        multiply_group<0>(gates, of_values + (2 * kImageBlock >> 4), columns, s > 0 ? 1 : 0);
-      } else {
-        multiply_group(gates, weights[s], columns, s > 0 ? 1 : 0);
-      }
+      multiply_group(gates, weights[s], rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
     }
     end_products();
   };
@@ -205,24 +168,23 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
   unsigned parity = 0;
   if (kTurns && summer == 1) tell_other(kTurnPlace);
 #pragma unroll 1
-  for (; at < tiles; at = tile_after(at, step)) {
+  for (int at = group; at < tiles; at += step) {
     barrier_wait(there + 8 * stage, parity);
     if (kTurns) await_other(kTurnPlace + summer);
     begin_products();
     make_gates(stage);
     await_products<0>();
     hold(gates);
-    if (kAgain) hold(projected);
-    const unsigned from = lines_again() + stage * kStageBytes<kAgain>;
+    const unsigned from = lines_again() + stage * kStageBytes;
     const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
-    const unsigned rows = here + stage * kStageBytes<kAgain>;
+    const unsigned rows = here + stage * kStageBytes;
     unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
 #pragma unroll
     for (int s = 0; s < kRows / 16; ++s) {
       if (s > 0) __syncwarp();
       unsigned grads[4], values[4];
       load_rows_at(grads, from ^ 32 * s);
-      if (!kAgain) load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
+      load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         if (CLEBSCH_MASK == 2 && k > 0) __syncwarp();
@@ -241,9 +203,7 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
             const float grad = e == 0 ? low2(pair) : high2(pair);
             z[e] = kHalvesBefore ? grad * turned : fmaf(grad, turned, grad);
             if (CLEBSCH_MASK == 2) z[e] *= by[e];
-            // dp p (1 - s) or dl l (1 - s), half of p and twice of 1 - s
-            const float along = kAgain ? z[e] * (projected[4 * j + 2 * h + e] + of_values[h])
-                                       : grad * (e == 0 ? low2(value) : high2(value));
+            const float along = grad * (e == 0 ? low2(value) : high2(value));
             gate[e] = fmaf(-along, turned, along);
             of_rows[0][h] += z[e];
             of_rows[1][h] += gate[e];
@@ -272,32 +232,29 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     }
   }
   if (kTurns && summer == 0) await_other(kTurnPlace);
-  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f, of_gate = kAgain ? of_z
-                                                                                                     : kHalvesBefore
-                                                                                                         ? 1.0f
-                                                                                                         : 0.5f;
+  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f,
+              of_gate = kHalvesBefore ? 1.0f : 0.5f;
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
     z_sums[i] *= of_z;
     gate_sums[i] *= of_gate;
   }
-  // A part has projections and gates of left or of right.
-  const int first = first_channel % kHidden;
-  float* const to = a.input_parts + static_cast<long long>(part) * 2 * kHidden * kD;
-  write_part(to, z_sums, first, true, true);
-  write_part(to, gate_sums, kHidden + first, true, true);
+  float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
+  write_part(to, z_sums, first_channel, true, true);
+  write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
   const int lane = lane_again();
-  float* const slot = a.input_slots + static_cast<long long>(part) * 2 * kHidden + first + 16 * warp + lane / 4;
+  float* const slot =
+      a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float z = of_quad(of_rows[0][h]) * of_z, gate = of_quad(of_rows[1][h]) * of_gate;
     if (lane % 4 != 0) continue;
     slot[8 * h] = z;
-    slot[kHidden + 8 * h] = gate;
+    slot[2 * kHidden + 8 * h] = gate;
   }
 }
 
-/// Grid: blocks of left, of right, of what is stored.
+/// Grid: a block of left and one of right a group, then those of what is stored.
 extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients(GradientArguments a) {
   start_early();
   extern __shared__ __align__(16) uint4 all_memory[];
@@ -314,38 +271,22 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
     fence_copies();
   }
   __syncthreads();
-  const int summed = a.left_blocks + a.right_blocks, step = gridDim.x - summed;
-  const bool is_stored = block >= summed;
-  const int kind = block >= a.left_blocks, first_tile = kind == 0 ? block : block - a.left_blocks,
-            first = CLEBSCH_WG_PAIRS ? 2 * first_tile : first_tile;
-  const int of_kind = kind == 0 ? a.left_blocks : a.right_blocks;
-  const bool again = !is_stored && (a.again >> kind & 1) != 0;
-  if (again) copy_weights(a, memory + kImageAt, kHidden * kind);
-  if (again) fence_copies();
-  __syncthreads();
+  const int step = a.weight_groups, groups_of_stored = gridDim.x - 2 * step;
+  const bool is_stored = block >= 2 * step;
+  const int kind = block % 2, group = block / 2;
   if (warpgroup == kSummers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
-    if (is_stored) return;
-    if (again) {
-      copy_tiles<true>(a, memory, kind, first, of_kind, tiles);
-    } else {
-      copy_tiles<false>(a, memory, kind, first, of_kind, tiles);
-    }
+    if (!is_stored) copy_tiles(a, memory, kind, group, step, tiles);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
   if (!is_stored) {
-    const int first_channel = kHidden * kind + 64 * warpgroup;
-    if (again) {
-      sum_tiles<true>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
-    } else {
-      sum_tiles<false>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
-    }
+    sum_tiles(a, memory, warpgroup, group, kHidden * kind + 64 * warpgroup, step, tiles);
     return;
   }
-  const int own_part = kStoredMakers * (block - summed) + warpgroup;
+  const int own_part = kStoredMakers * (block - 2 * step) + warpgroup;
   sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
-             a.grad_gates, a.x_rows, own_part, kStoredMakers * step, tiles,
+             a.grad_gates, a.x_rows, own_part, kStoredMakers * groups_of_stored, tiles,
              a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut,
              false);
 }
