@@ -1,6 +1,7 @@
 #include "multilinear/triangle/device_gradients.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -34,9 +35,11 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool t
   const int arch = limits.arch;
   const bool warpgroups = by_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
+  const char* const given = std::getenv("CLEBSCH_TRIANGLE_INPUT");  // to be measured, and taken out
+  const std::string variant = std::string("#define CLEBSCH_INPUT_VARIANT ") + (given ? given : "0") + "\n";
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
-    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
+    for (const std::string& name : names) requests.push_back({name, variant + composed_source(name, problem)});
   }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
@@ -169,7 +172,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
     a.weight_groups = static_cast<int>(groups);
     pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
-    pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
+    if (a.grad_x) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;

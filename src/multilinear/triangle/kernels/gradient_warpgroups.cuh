@@ -21,7 +21,7 @@ struct WarpgroupImage {
   static __device__ __forceinline__ unsigned long long later(unsigned long long matrix, int bytes) {
     return matrix + static_cast<unsigned>(bytes >> 4);
   }
-  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 128.
+  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 32 or 128.
   template <int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kCount], const unsigned (&x)[kColumns / 16][4],
                                            int row) const {
@@ -30,16 +30,20 @@ struct WarpgroupImage {
       multiply_group(sums, x[s], later(straight, s / 4 * kBlock + row * 128 + s % 4 * 32), s > 0 ? 1 : 0);
     }
   }
-  /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
-  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4],
-                                                  int row) const {
-    multiply_values(sums, step, later(turned, row * 128));
+  /// sums of all columns [+]= a step of 16 inner places, rows of the image from `row` on.
+  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4], int row,
+                                                  int more = 1) const {
+    multiply_group<1>(sums, step, later(turned, row * 128), more);
   }
 };
 
 /// copy16 and load_turned with addresses in shared memory, which take one register each.
 __device__ __forceinline__ void copy16_to(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+/// The same, and asks for the rest of the 128 bytes that it lies in, which other warps copy, to be in the L2 cache.
+__device__ __forceinline__ void copy16_of_line(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
