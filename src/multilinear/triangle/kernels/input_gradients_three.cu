@@ -12,6 +12,12 @@ static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and reg
 constexpr int kImage = kGradientWidths * kD / 8;                  // vectors
 constexpr int kSteps = 2 * kHidden / 32;                          // of 32 channels
 constexpr int kRing = kThreeRing;                                 // steps whose channels are on their way
+#ifndef CLEBSCH_INPUT_VARIANT
+#define CLEBSCH_INPUT_VARIANT 0
+#endif
+/// Lines of 64 rows are copied by a warpgroup together, or 16 rows by each of its warps.
+constexpr bool kLines = (CLEBSCH_INPUT_VARIANT & 2) != 0;
+constexpr unsigned kOfChannel = kLines ? 128 : 32, kChannels = 32 * kOfChannel;
 constexpr unsigned kSlot = 2048, kOfWarp = kRing * kSlot + 1024;  // bytes: 32 channels of 16 rows of two tensors
 constexpr int kOfGates = 2 * kHidden, kOfOut = 4 * kHidden;       // rows of the image
 
@@ -100,18 +106,25 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` are bytes from the first of left.
   const auto planes_of = [&](int tile) {
-    const unsigned row = row_of(tile), batch = a.shape.batch == 1 ? 0 : row / square;
+    const unsigned row = kLines ? static_cast<unsigned>(tile) * 64 : row_of(tile),
+                   batch = a.shape.batch == 1 ? 0 : row / square;
+    const int own = kLines ? thread_again() % 128 : lane_again();
+    constexpr int kOfLine = kLines ? 8 : 2;
     return 2 * (static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
-                static_cast<long long>(lane_again() / 2) * square + 8 * (lane_again() % 2));
+                static_cast<long long>(own / kOfLine) * square + 8 * (own % kOfLine));
   };
-  const unsigned at_ring = shared_address(ring);
+  const unsigned at_ring = shared_address(kLines ? memory + kImage + warp / 4 * (4 * kOfWarp / 16) : ring);
   // Where a lane's vectors of a step go, and of 16 channels on; slots, and gradients of gates, are multiples of 1024
   // on.
   const auto place = [&] {
+    if (kLines) {
+      const int own = thread_again() % 128, line = place_of(own / 8);
+      return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
+    }
     const int own = lane_again();
     return one_address(at_ring + 16 * static_cast<unsigned>(plane_vector(place_of(own / 2), own % 2)));
   };
-  const auto place_on = [&] { return place() ^ kSixteenOn; };
+  const auto place_on = [&] { return place() ^ (kLines ? 4 * 128 + 4 * 16 : kSixteenOn); };
   long long planes = planes_of(at < tiles ? at : 0);
   const auto fetch = [&](int of_tile) {
     const bool of_left = 32 * of_tile < kHidden;
@@ -125,19 +138,26 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       copy16_to(to, from);
 #endif
     };
-    const unsigned slot = kSlot * (static_cast<unsigned>(of_tile) % kRing);
+    const unsigned slot = 2 * kChannels * (static_cast<unsigned>(of_tile) % kRing);
     copy(place() + slot, grads);
     copy(place_on() + slot, grads + on);
-    copy(place() + slot + kSlot / 2, values);
-    copy(place_on() + slot + kSlot / 2, values + on);
+    copy(place() + slot + kChannels, values);
+    copy(place_on() + slot + kChannels, values + on);
   };
   const auto fetch_out = [&](int tile, int u) {
     const uint4* gates = static_cast<const uint4*>(a.grad_gates) + static_cast<long long>(tile) * kVectorsOfTile;
     asm volatile("" : "+l"(gates));
     const int own = lane_again();
     const uint4* from = gates + static_cast<unsigned>(stored_vector(lane_vector(warp % 4, own / 4, own % 4), u, 0));
-    copy16_to(place() + kRing * kSlot, from);
-    copy16_to(place_on() + kRing * kSlot, from + 64);
+    copy16_to(place() + kRing * 2 * kChannels, from);
+    copy16_to(place_on() + kRing * 2 * kChannels, from + 64);
+  };
+  const auto meet = [&] {
+    if (kLines) {
+      asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory");
+    } else {
+      __syncwarp();
+    }
   };
   Masks mask;
   unsigned x[kD / 16][4];
@@ -197,20 +217,22 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       if (k == 2 * (kSteps - kRing)) planes = planes_of(after);
       if (half == 0) {
         await_copies<kRing - 1>();
-        __syncwarp();
+        meet();
       }
       const int own = lane_again();
-      const unsigned read_here = one_address(at_ring + 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2)) +
-                                 512 * half + kSlot * (static_cast<unsigned>(of_tile) % kRing);
+      const unsigned read_here =
+          one_address(at_ring + (kLines ? 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)
+                                        : 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2))) +
+          16 * kOfChannel * half + 2 * kChannels * (static_cast<unsigned>(of_tile) % kRing);
       load_turned_at(z, read_here);
-      load_turned_at(gate, read_here + kSlot / 2);
+      load_turned_at(gate, read_here + kChannels);
       if (half == 1) {
-        __syncwarp();
+        meet();
         if (of_tile % 2 == 1) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             uint4 all;
-            load_vector_at(all, (h == 0 ? place() : place_on()) + kRing * kSlot);
+            load_vector_at(all, (h == 0 ? place() : place_on()) + kRing * 2 * kChannels);
             take_pairs(of_out[0], of_out[1], all, h);
           }
           begin_products();
