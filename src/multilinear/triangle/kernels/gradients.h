@@ -41,7 +41,7 @@ constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps 
 /// Of input_gradients_three.cu: steps of 32 channels on their way, of two tensors; the image, 32 columns of gradients
 /// of g_out's gates a warp, biases of gates.
 constexpr int kThreeRing = 2;
-constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * (kThreeRing * 2048 + 1024) + 256 * 4;
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * (kThreeRing * 2048 + 1024) + 384 * 4;
 /// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
 /// biases.
 constexpr int kOutputThreeBytes =

@@ -9,14 +9,32 @@
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and registers are counted for these widths");
-constexpr int kImage = kGradientWidths * kD / 8;                  // vectors
-constexpr int kSteps = 2 * kHidden / 32;                          // of 32 channels
-constexpr int kRing = kThreeRing;                                 // steps whose channels are on their way
+constexpr int kImage = kGradientWidths * kD / 8;  // vectors
+constexpr int kSteps = 2 * kHidden / 32;          // of 32 channels
+constexpr int kRing = kThreeRing;                 // steps whose channels are on their way
 #ifndef CLEBSCH_INPUT_VARIANT
 #define CLEBSCH_INPUT_VARIANT 0
 #endif
 /// Lines of 64 rows are copied by a warpgroup together, or 16 rows by each of its warps.
 constexpr bool kLines = (CLEBSCH_INPUT_VARIANT & 2) != 0;
+/// Right's projections are made again, 16 channels' beside their gates, rather than read as right.
+constexpr bool kAgain = (CLEBSCH_INPUT_VARIANT & 4) != 0;
+constexpr int kLeftSteps = kHidden / 32, kUnits = kAgain ? 3 * kLeftSteps : 4 * kLeftSteps;
+__device__ constexpr bool is_again(int of_tile) { return kAgain && of_tile >= kLeftSteps; }
+/// Copies are counted in units of 32 channels of a tensor: the first one of a step, and how many it has.
+__device__ constexpr int first_unit(int of_tile) { return is_again(of_tile) ? kLeftSteps + of_tile : 2 * of_tile; }
+__device__ constexpr int units_of(int of_tile) { return is_again(of_tile) ? 1 : 2; }
+/// Rows of the image here: projections, then gates; where right's are made again, left's, then 16 of one and 16 of the
+/// other in turn.
+__device__ constexpr int row_here(int row) {
+  if (!kAgain || row >= 4 * kHidden) return row;
+  const int channel = row % (2 * kHidden), gate = row / (2 * kHidden);
+  return channel < kHidden ? gate * kHidden + channel
+                           : 2 * kHidden + (channel - kHidden) / 16 * 32 + gate * 16 + channel % 16;
+}
+/// Of 16 channels: rows of projections, of gates.
+__device__ constexpr int rows_of_projections(int k) { return row_here(16 * k); }
+__device__ constexpr int rows_of_gates(int k) { return row_here(2 * kHidden + 16 * k); }
 constexpr unsigned kOfChannel = kLines ? 128 : 32, kChannels = 32 * kOfChannel;
 constexpr unsigned kSlot = 2048, kOfWarp = kRing * kSlot + 1024;  // bytes: 32 channels of 16 rows of two tensors
 constexpr int kOfGates = 2 * kHidden, kOfOut = 4 * kHidden;       // rows of the image
@@ -43,7 +61,7 @@ __device__ __forceinline__ void half_of_step(int half, unsigned (&of_z)[4], unsi
                                              const Masks& mask, const float (&sums)[16], const float* bias) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const float2 of_open = *reinterpret_cast<const float2*>(bias + 4 * half + 2 * j);
+    const float2 of_open = *reinterpret_cast<const float2*>(bias + 2 * j);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       unsigned &grads = of_z[2 * j + h], &values = of_gate[2 * j + h];
@@ -61,6 +79,32 @@ __device__ __forceinline__ void half_of_step(int half, unsigned (&of_z)[4], unsi
       }
       grads = pack2(z[0], z[1]);
       values = pack2(gate[0], gate[1]);
+    }
+  }
+}
+
+/// The same where projections are made again: `sums` are these, then the gates, of 16 channels.
+__device__ __forceinline__ void half_again(unsigned (&of_z)[4], unsigned (&of_gate)[4], const Masks& mask,
+                                           const float (&sums)[16], const float* of_open, const float* of_value) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float2 open = *reinterpret_cast<const float2*>(of_open + 2 * j),
+                 value = *reinterpret_cast<const float2*>(of_value + 2 * j);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const unsigned pair = mask.keep(of_z[2 * j + h], h);
+      float z[2], gate[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float turned = tanh_near(fmaf(0.5f, sums[8 + 4 * j + 2 * h + e], e == 0 ? open.x : open.y));
+        const float grad = e == 0 ? low2(pair) : high2(pair),
+                    both = sums[4 * j + 2 * h + e] + (e == 0 ? value.x : value.y);
+        z[e] = fmaf(0.5f * grad, turned, 0.5f * grad);
+        if (CLEBSCH_MASK == 2) z[e] *= mask.number[h];
+        gate[e] = z[e] * both * fmaf(-0.5f, turned, 0.5f);
+      }
+      of_z[2 * j + h] = pack2(z[0], z[1]);
+      of_gate[2 * j + h] = pack2(gate[0], gate[1]);
     }
   }
 }
@@ -92,9 +136,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   uint4* const ring = memory + kImage + warp * (kOfWarp / 16);
   float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeWarps * (kOfWarp / 16));
   for (int at = threadIdx.x; at < kImage; at += kThreeThreads) {
-    copy16(memory + at, static_cast<const uint4*>(a.input_image) + at);
+    const int block = at / (8 * kGradientWidths), row = at / 8 % kGradientWidths;
+    copy16(memory + (block * kGradientWidths + row_here(row)) * 8 + at % 8,
+           static_cast<const uint4*>(a.input_image) + at);
   }
-  for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[kOfGates + at];
+  for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[2 * kHidden + at];
+  if (kAgain) {
+    for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
+  }
   // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
   // from it, and blocks that begin early do not end the kernel earlier.
   await_kernel_before();
@@ -126,11 +175,11 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   };
   const auto place_on = [&] { return place() ^ (kLines ? 4 * 128 + 4 * 16 : kSixteenOn); };
   long long planes = planes_of(at < tiles ? at : 0);
-  const auto fetch = [&](int of_tile) {
-    const bool of_left = 32 * of_tile < kHidden;
-    const long long first = planes + 64ll * (of_left ? of_tile : of_tile - kHidden / 32) * square, on = 32ll * square;
-    const char* grads = static_cast<const char*>(of_left ? a.grad_left : a.grad_right) + first;
-    const char* values = static_cast<const char*>(of_left ? a.left : a.right) + first;
+  const auto fetch = [&](int unit) {
+    const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
+    const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
+    const void* tensor = of_left ? (of_values ? a.left : a.grad_left) : (of_values ? a.right : a.grad_right);
+    const char* from = static_cast<const char*>(tensor) + planes + 2ll * channel * square;
     const auto copy = [](unsigned to, const void* from) {
 #if CLEBSCH_INPUT_VARIANT & 1
       copy16_of_line(to, from);
@@ -138,19 +187,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       copy16_to(to, from);
 #endif
     };
-    const unsigned slot = 2 * kChannels * (static_cast<unsigned>(of_tile) % kRing);
-    copy(place() + slot, grads);
-    copy(place_on() + slot, grads + on);
-    copy(place() + slot + kChannels, values);
-    copy(place_on() + slot + kChannels, values + on);
+    copy(place() + unit % 4 * kChannels, from);
+    copy(place_on() + unit % 4 * kChannels, from + 32ll * square);
   };
   const auto fetch_out = [&](int tile, int u) {
     const uint4* gates = static_cast<const uint4*>(a.grad_gates) + static_cast<long long>(tile) * kVectorsOfTile;
     asm volatile("" : "+l"(gates));
     const int own = lane_again();
     const uint4* from = gates + static_cast<unsigned>(stored_vector(lane_vector(warp % 4, own / 4, own % 4), u, 0));
-    copy16_to(place() + kRing * 2 * kChannels, from);
-    copy16_to(place_on() + kRing * 2 * kChannels, from + 64);
+    copy16_to(place() + 4 * kChannels, from);
+    copy16_to(place_on() + 4 * kChannels, from + 64);
   };
   const auto meet = [&] {
     if (kLines) {
@@ -163,10 +209,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   unsigned x[kD / 16][4];
   if (at < tiles) {
 #pragma unroll
-    for (int of_tile = 0; of_tile < kRing; ++of_tile) {
-      fetch(of_tile);
-      if (of_tile == 1) fetch_out(at, 0);
-      end_copies();
+    for (int unit = 0; unit < 4; ++unit) {
+      fetch(unit);
+      if (unit == 3) fetch_out(at, 0);
+      if (unit % 2 == 1) end_copies();
     }
     const int own = lane_again();
     mask.read(a.mask, row_of(at) + own / 4);
@@ -184,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   float sums[16];
   clear(sums);
   begin_products();
-  image.multiply(sums, x, kOfGates);
+  image.multiply(sums, x, rows_of_gates(0));
   end_products();
   await_products<0>();
   hold(sums);
@@ -206,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       // All but the half before is done.
       if (k > 0) {
         await_products<1>();
-        if (half == 0) hold(sums);
+        if (half == 0 || is_again(of_tile)) hold(sums);
         keep(z);
         keep(gate);
         if (of_tile > 0 && of_tile % 2 == 0 && half == 0) {
@@ -214,25 +260,29 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           keep(of_out[1]);
         }
       }
-      if (k == 2 * (kSteps - kRing)) planes = planes_of(after);
+      if (half == 0 && first_unit(of_tile) + 4 >= kUnits && first_unit(of_tile - 1) + 4 < kUnits) {
+        planes = planes_of(after);
+      }
       if (half == 0) {
         await_copies<kRing - 1>();
         meet();
       }
       const int own = lane_again();
       const unsigned read_here =
-          one_address(at_ring + (kLines ? 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)
-                                        : 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2))) +
-          16 * kOfChannel * half + 2 * kChannels * (static_cast<unsigned>(of_tile) % kRing);
-      load_turned_at(z, read_here);
-      load_turned_at(gate, read_here + kChannels);
+          one_address(at_ring + (kLines
+                                     ? 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)
+                                     : 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2))) +
+          16 * kOfChannel * half;
+      const int unit = first_unit(of_tile);
+      load_turned_at(z, read_here + unit % 4 * kChannels);
+      if (!is_again(of_tile)) load_turned_at(gate, read_here + (unit + 1) % 4 * kChannels);
       if (half == 1) {
         meet();
         if (of_tile % 2 == 1) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             uint4 all;
-            load_vector_at(all, (h == 0 ? place() : place_on()) + kRing * 2 * kChannels);
+            load_vector_at(all, (h == 0 ? place() : place_on()) + 4 * kChannels);
             take_pairs(of_out[0], of_out[1], all, h);
           }
           begin_products();
@@ -241,18 +291,23 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           end_products();
           fetch_out(of_tile + 1 < kSteps ? at : after, (of_tile + 1) % kSteps / 2);
         }
-        fetch((of_tile + kRing) % kSteps);
+#pragma unroll
+        for (int u = 0; u < units_of(of_tile); ++u) fetch((unit + u + 4) % kUnits);
         end_copies();
       }
-      half_of_step(half, z, gate, 32 * of_tile < kHidden ? a.left_scale : 1.0f, mask, sums,
-                   biases + 32 * of_tile + own % 4 * 8);
+      const float* bias = biases + 32 * of_tile + own % 4 * 8 + 4 * half;
+      if (is_again(of_tile)) {
+        half_again(z, gate, mask, sums, bias, bias + kHidden);
+      } else {
+        half_of_step(half, z, gate, 32 * of_tile < kHidden ? a.left_scale : 1.0f, mask, sums, bias);
+      }
       begin_products();
-      if (half == 1 && of_tile + 1 < kSteps) {
-        image.multiply(sums, x, kOfGates + 32 * (of_tile + 1));
+      if (k + 1 < 2 * kSteps && (half == 1 || is_again(of_tile))) {
+        image.multiply(sums, x, is_again((k + 1) / 2) ? rows_of_projections(k + 1) : rows_of_gates(k + 1));
         end_products();
       }
-      image.multiply_turned(grad_x, z, 32 * of_tile + 16 * half, k > 0 ? 1 : 0);
-      image.multiply_turned(grad_x, gate, kOfGates + 32 * of_tile + 16 * half);
+      image.multiply_turned(grad_x, z, rows_of_projections(k), k > 0 ? 1 : 0);
+      image.multiply_turned(grad_x, gate, rows_of_gates(k));
       end_products();
     }
     float inverse[2], sum[2] = {0.0f, 0.0f}, along[2] = {0.0f, 0.0f};
@@ -298,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       for (int h = 0; h < 2; ++h) take_pairs(x[2 * u], x[2 * u + 1], pairs_of(a.x_rows, after, warp, u)[64 * h], h);
     }
     begin_products();
-    image.multiply(sums, x, kOfGates);
+    image.multiply(sums, x, rows_of_gates(0));
     end_products();
     await_products<0>();
     hold(sums);
