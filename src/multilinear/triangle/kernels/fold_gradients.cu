@@ -1,7 +1,8 @@
 // Before and after the fused backward kernels: images of weights, and gradients of weights from products with
 // normalised rows. With xn = x' w + b (x' normalised) a projection is x' (W diag(w))^T + (W b + bias): the kernels
-// multiply by the former. With P = dz^T x' and s = the sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over
-// rows of W and P's products, db = W^T s.
+// multiply by the former, less its rows' means: rows of x' have a mean of 0. What is multiplied with it the other way,
+// the gradient of x', has no mean then either, which the norm's gradient would take off. With P = dz^T x' and s = the
+// sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over rows of W and P's products, db = W^T s.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
@@ -40,13 +41,16 @@ __device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bo
     biases[k] = there && norm_bias ? to_real(norm_bias[column]) : 0.0f;
   }
   const float own = bias ? to_real(bias[of_matrix]) : 0.0f;
-  float sum = 0;
+  float sum = 0, mean = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) mean += weights[k] * factors[k];
+  mean = sum_of_lanes<32>(mean) / static_cast<float>(columns);
 #pragma unroll
   for (int k = 0; k < kMost; ++k) {
     const int column = lane + 32 * k, place = place_of(column);
     if (column >= columns) break;
     const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
-    from_real(image[vector * 8 + place % 8], weights[k] * factors[k]);
+    from_real(image[vector * 8 + place % 8], weights[k] * factors[k] - mean);
     sum += weights[k] * biases[k];
   }
   sum = sum_of_lanes<32>(sum);

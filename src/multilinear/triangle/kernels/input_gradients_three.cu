@@ -194,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const uint4* gates = static_cast<const uint4*>(a.grad_gates) + static_cast<long long>(tile) * kVectorsOfTile;
     asm volatile("" : "+l"(gates));
     const int own = lane_again();
-    const uint4* from = gates + static_cast<unsigned>(stored_vector(lane_vector(warp % 4, own / 4, own % 4), u, 0));
+    const unsigned vector = one_address(static_cast<unsigned>(lane_vector(warp % 4, own / 4, own % 4)));
+    const uint4* from = gates + (vector ^ static_cast<unsigned>(u % 2 * 4)) + 512 * (u / 2);
     copy16_to(place() + 4 * kChannels, from);
     copy16_to(place_on() + 4 * kChannels, from + 64);
   };
@@ -310,7 +311,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
       image.multiply_turned(grad_x, gate, rows_of_gates(k));
       end_products();
     }
-    float inverse[2], sum[2] = {0.0f, 0.0f}, along[2] = {0.0f, 0.0f};
+    float inverse[2], along[2] = {0.0f, 0.0f};
     const int own = lane_again();
     const unsigned row = row_of(at) + own / 4;
 #pragma unroll
@@ -321,16 +322,15 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     mask.read(a.mask, row_of(after) + own / 4);
     await_products<0>();
     hold(grad_x);
-    // The norm's gradient: (gradient - mean of it - x times mean of gradient times x) / deviation.
+    // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
+    // the rows of the image have none.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
       for (int n = 0; n < kD / 8; ++n) {
         const unsigned pair = pair_of(x, n / 4, n % 4, h);
-        sum[h] += grad_x[4 * n + 2 * h] + grad_x[4 * n + 2 * h + 1];
         along[h] += grad_x[4 * n + 2 * h] * low2(pair) + grad_x[4 * n + 2 * h + 1] * high2(pair);
       }
-      sum[h] = -of_quad(sum[h]) * (1.0f / kD) * inverse[h];
       along[h] = -of_quad(along[h]) * (1.0f / kD) * inverse[h];
     }
 #pragma unroll
@@ -342,8 +342,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
         for (int j = 0; j < 4; ++j) {
           const unsigned pair = pair_of(x, u, j, h);
           const float* grad = grad_x + 4 * (4 * u + j) + 2 * h;
-          result[2 * j] = fmaf(grad[0], inverse[h], fmaf(low2(pair), along[h], sum[h]));
-          result[2 * j + 1] = fmaf(grad[1], inverse[h], fmaf(high2(pair), along[h], sum[h]));
+          result[2 * j] = fmaf(grad[0], inverse[h], low2(pair) * along[h]);
+          result[2 * j + 1] = fmaf(grad[1], inverse[h], high2(pair) * along[h]);
         }
         store8(static_cast<number*>(a.grad_x) + static_cast<long long>(row + 8 * h) * kD + 32 * u + own % 4 * 8,
                result);
