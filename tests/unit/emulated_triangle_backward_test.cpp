@@ -218,6 +218,7 @@ TEST(EmulatedTriangleBackward, FusedFor128) {
   compare({kBfloat16, kBrain, kNoMask, 3, 16, 128, 128, 128, false, false, false}, 2e-2, 3e-2);
   compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7}, 3e-3, 5e-3);
   compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7, false}, 3e-3, 5e-3);
+  compare({kFloat32, kBrain, kNumberMask, 1, 24, 128, 128, 128, false, false, true, 1, false}, 2e-2, 3e-2);
   compare({kBfloat16, kBrain, kNumberMask, 1, 24, 128, 128, 128, true, false, true, 1, false}, 2e-2, 3e-2);
 }
 

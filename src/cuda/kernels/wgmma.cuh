@@ -155,14 +155,38 @@ __device__ __forceinline__ void multiply_group(float (&d)[64], unsigned long lon
       : "l"(a), "l"(b), "r"(more), "n"(kTurned));
 }
 
-/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory by rows of the inner index.
+/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory, a by rows of the inner index. kTurned: so is b, else
+/// it lies by columns.
+template <int kTurned = 1>
 __device__ __forceinline__ void multiply_wide(float (&d)[68], unsigned long long a, unsigned long long b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n136k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_64
-      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, 1;\n}"
+      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, %70;\n}"
       : CLEBSCH_SUMS_64(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
-      : "l"(a), "l"(b));
+      : "l"(a), "l"(b), "n"(kTurned));
+}
+
+/// d (64, 8) += a (64, 16) b (16, 8), both from shared memory, a by rows of the inner index. kTurned: so is b, else it
+/// lies by columns.
+template <int kTurned = 0>
+__device__ __forceinline__ void multiply_narrow(float (&d)[4], unsigned long long a, unsigned long long b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
+      " {%0, %1, %2, %3}, %4, %5, p, 1, 1, 1, %6;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "n"(kTurned));
+}
+
+/// d (64, 128) = [d +] a (64, 16) b (16, 128), both from shared memory: a by columns, b by rows of the inner index.
+__device__ __forceinline__ void multiply_rows_by(float (&d)[64], unsigned long long a, unsigned long long b, int more) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.gt.s32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_64
+      "}, %64, %65, p, 1, 1, 0, 1;\n}"
+      : CLEBSCH_SUMS_64(d)
+      : "l"(a), "l"(b), "r"(more));
 }
 
 /// c (64, 128) = [c +] a (64, 16) b (128, 16)^T, both from shared memory by columns of the inner index.

@@ -136,24 +136,40 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  // Blocks of weight_gradients_three.cu: of four kinds in groups, and those of what is stored, which take less time.
-  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors * 9 / 44, (tiles + 1) / 2)),
+  // Blocks of weight_gradients_three.cu: of left, of right, and of what is stored.
+  const auto option = [](const char* name, int64_t otherwise) -> int64_t {
+    const char* const given_too = std::getenv(name);
+    return given_too ? std::atoll(given_too) : otherwise;
+  };
+  a.again = static_cast<int>(option("CLEBSCH_WG_AGAIN", 0));
+  const int64_t most_blocks = (tiles + 1) / 2;
+  const auto blocks_for = [&](const char* name, int64_t share) {
+    return std::max<int64_t>(1, std::min<int64_t>(option(name, multiprocessors * share / 132), most_blocks));
+  };
+  constexpr int64_t kShares[4][2] = {{57, 57}, {66, 50}, {50, 66}, {59, 59}};
+  const int64_t left_blocks = blocks_for("CLEBSCH_WG_LEFT", kShares[a.again][0]),
+                right_blocks = blocks_for("CLEBSCH_WG_RIGHT", kShares[a.again][1]),
                 stored_groups =
-                    std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
+                    std::max<int64_t>(1, std::min(multiprocessors - left_blocks - right_blocks, most_blocks));
+  a.left_blocks = static_cast<int>(left_blocks);
+  a.right_blocks = static_cast<int>(right_blocks);
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
-  const Slots output_slots(pass, true, three ? stored_groups : blocks_of(rows), 2 * out),
-      input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
+  const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
+      projected_slots(pass, three, blocks_of_three, 2 * out),
+      input_slots(pass, true, three ? left_blocks + right_blocks : blocks_of(rows), three ? 2 * hidden : 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
+  a.projected_slots = static_cast<float*>(projected_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const stored = static_cast<char*>(pass.stored(rows * (three ? hidden + out + d : numbers)));
-  a.o_normal = stored;
-  a.grad_projected = stored + rows * hidden * 2;
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? d : numbers)));
   if (three) {
-    a.x_rows = stored + rows * (hidden + out) * 2;
+    a.x_rows = stored;
+    a.output_parts = static_cast<float*>(pass.reals(blocks_of_three * out * hidden));
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
+    pass.launch_wide(kernels->output, blocks_of_three, kOutputThreads, a);
   } else {
+    a.o_normal = stored;
+    a.grad_projected = stored + rows * hidden * 2;
     pass.for_chunks([&] {
       chunk();
       pass.launch(kernels->output, blocks_of(a.rows), 1, a);
@@ -167,12 +183,9 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_left = grad_left;
   a.grad_right = grad_right;
   if (three) {
-    a.input_parts = static_cast<float*>(pass.reals(groups * 4 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
-    a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
-    a.weight_groups = static_cast<int>(groups);
-    pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
-    if (a.grad_x) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
+    a.input_parts = static_cast<float*>(pass.reals((left_blocks + right_blocks) * 2 * hidden * d));
+    a.gate_parts = static_cast<float*>(pass.reals(2 * stored_groups * out * d));
+    pass.launch_wide(kernels->weights, left_blocks + right_blocks + stored_groups, kWeightThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -194,16 +207,19 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     return PartsOfSum{static_cast<const float*>(from), static_cast<int>(count)};
   };
   if (three) {
-    fold.input_products = of_parts(a.input_parts, groups);
-    fold.gate_products = of_parts(a.gate_parts, stored_groups);
-    fold.output_products = of_parts(a.output_parts, stored_groups);
+    fold.input_products = of_parts(a.input_parts, left_blocks);
+    fold.right_products = of_parts(a.input_parts + left_blocks * 2 * hidden * d, right_blocks);
+    fold.right_sums = of_parts(a.input_slots + left_blocks * 2 * hidden, right_blocks);
+    fold.gate_products = of_parts(a.gate_parts, 2 * stored_groups);
+    fold.output_products = of_parts(a.output_parts, blocks_of_three);
   } else {
     fold.input_products = of_parts(inputs.parts(), inputs.count());
     fold.gate_products = of_parts(gates.parts(), gates.count());
     fold.output_products = of_parts(output.parts(), output.count());
   }
-  fold.input_sums = of_parts(input_slots.slots, input_slots.blocks);
-  fold.output_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.input_sums = of_parts(input_slots.slots, three ? left_blocks : input_slots.blocks);
+  fold.gate_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.output_sums = three ? of_parts(projected_slots.slots, projected_slots.blocks) : fold.gate_sums;
   const int64_t numbers_of_weights = widths * d + out * hidden;
   fold.products = static_cast<float*>(pass.reals(numbers_of_weights));
   fold.sums = static_cast<float*>(pass.reals(widths + out));
@@ -220,8 +236,10 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.p_out_bias = wanted.p_out_bias;
   fold.g_out_weight = wanted.g_out_weight;
   fold.g_out_bias = wanted.g_out_bias;
-  pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
+  pass.launch(kernels->matrices, fold_blocks_of_input(shape.d, shape.hidden, shape.out) + out * hidden / 32, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
+  // Last, so that parts are still in the L2 cache when they are added, and that it copies its weights behind that.
+  if (three && a.grad_x) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
 }
 
 }  // namespace clebsch::triangle

@@ -73,10 +73,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
   }
 }
 
-__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at) {
+/// Of parts first, first + step, ...
+__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at, int first = 0, int step = 1) {
   float sum = 0;
-#pragma unroll 8
-  for (int part = 0; part < of.count; ++part) sum += of.parts[static_cast<long long>(part) * width + at];
+#pragma unroll 16
+  for (int part = first; part < of.count; part += step) sum += of.parts[static_cast<long long>(part) * width + at];
   return sum;
 }
 /// The same of one number, by a warp.
@@ -88,16 +89,17 @@ __device__ __forceinline__ float sum_of_parts_by_warp(const PartsOfSum& of, int 
   return sum_of_lanes<32>(sum);
 }
 
-/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp.
+/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp, of p_out a block, since there
+/// every block of a kernel may have left a part.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
   start_early();
-  constexpr int kOfInput = kGradientWidths * kD / 32, kOfOutput = kOut * kHidden / 32;
-  int warp = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32, type = a.weights_number;
-  if (warp >= kOfInput + kOfOutput) return;
+  constexpr int kWarps = kThreads / 32, kOfInput = fold_blocks_of_input(kD, kHidden, kOut);
+  __shared__ float of_warps[kWarps][32];
+  const int of_block = threadIdx.x / 32, lane = threadIdx.x % 32, type = a.weights_number;
+  const bool of_input = blockIdx.x < kOfInput;
+  const int warp =
+      of_input ? static_cast<int>(blockIdx.x) * kWarps + of_block : static_cast<int>(blockIdx.x) - kOfInput;
   const float scale = a.scale ? *a.scale : 1.0f;
-  const bool of_input = warp < kOfInput;
-  if (!of_input) warp -= kOfInput;
   const int columns = of_input ? kD : kHidden, row = warp / (columns / 32), column = warp % (columns / 32) * 32 + lane;
   const bool of_gates = of_input && row >= 4 * kHidden;
   const InputRow input(a.weights, of_input ? row : 0);
@@ -107,13 +109,27 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
   void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
   const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
+  // Of weight_gradients_three.cu: projections and gates of left's, those of right's.
+  const bool parted = a.right_products.count > 0, of_right = parted && row / kHidden % 2 == 1;
+  const int of_part = parted ? row / (2 * kHidden) * kHidden + row % kHidden : row;
+  const int rows_of_part = parted ? 2 * kHidden : 4 * kHidden;
+  const PartsOfSum& input_products = of_right ? a.right_products : a.input_products;
+  const PartsOfSum& input_sums = of_right ? a.right_sums : a.input_sums;
   // Products of what store_eight<true> wrote have neighbours in each other's place.
-  const float product = !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1))
-                        : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
-                                   : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
+  float product =
+      !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1), of_block, kWarps)
+      : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
+                 : sum_of_parts(input_products, rows_of_part * kD, (of_part ^ 1) * kD + (column ^ 1));
   const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
-                    : of_gates ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, kOut + of_matrix)
-                               : sum_of_parts_by_warp(a.input_sums, 4 * kHidden, row);
+                    : of_gates ? sum_of_parts_by_warp(a.gate_sums, 2 * kOut, kOut + of_matrix)
+                               : sum_of_parts_by_warp(input_sums, rows_of_part, of_part);
+  if (!of_input) {
+    of_warps[of_block][lane] = product;
+    __syncthreads();
+    if (of_block > 0) return;
+    product = 0;
+    for (int other = 0; other < kWarps; ++other) product += of_warps[other][lane];
+  }
   const int of_all = of_input ? row : kGradientWidths + row;
   a.products[(of_input ? 0 : kGradientWidths * kD) + row * columns + column] = product;
   if (column == 0) {

@@ -1,8 +1,12 @@
 #pragma once
-// What blocks of weight_gradients_three.cu have in common, and those of what output_gradients_three.cu has stored: one
-// of their warpgroups sums the gates' gradients beside rows of x, another those of what is projected beside rows of o.
+// What kernels that sum over rows have in common, and the blocks of weight_gradients_three.cu that take what
+// output_gradients_three.cu has stored: two warpgroups sum the gates' gradients beside rows of x, every other tile
+// each.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
+#ifndef CLEBSCH_WG_ONCE
+#define CLEBSCH_WG_ONCE 0
+#endif
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 constexpr int kTileBytes = 2 * kBlockOfRows;
 // What a warpgroup of the others has: three tiles of both operands, two of them on their way, and columns of ones. A
@@ -46,8 +50,14 @@ constexpr int kOwnPlace = 1, kMadePlace = 5, kUsedPlace = 8;  // a warpgroup's o
 __device__ __forceinline__ void meet_warpgroup() { meet(kOwnPlace + static_cast<int>(threadIdx.x / 128)); }
 
 /// Starts to copy a tile of rows of 128 columns, by one thread, to two matrices `across` bytes from each other.
-__device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, int tile, int across, unsigned barrier) {
+__device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, int tile, int across, unsigned barrier,
+                                             bool once = false) {
   const char* from = static_cast<const char*>(tensor) + static_cast<long long>(tile) * kTileBytes;
+  if (once) {
+    copy_bulk_once(to, from, kBlockOfRows, barrier);
+    copy_bulk_once(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
+    return;
+  }
   copy_bulk(to, from, kBlockOfRows, barrier);
   copy_bulk(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
 }
@@ -85,8 +95,8 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
     if (tile >= tiles || threadIdx.x % 128 != 0) return;
     const StoredTile at(buffer);
     barrier_expect(barriers + 8 * buffer, 2 * kTileBytes);
-    fetch_matrix(here + at.rows, rows, tile, at.across, barriers + 8 * buffer);
-    fetch_matrix(here + at.low, gradients, tile, at.high - at.low, barriers + 8 * buffer);
+    fetch_matrix(here + at.rows, rows, tile, at.across, barriers + 8 * buffer, CLEBSCH_WG_ONCE && swapped);
+    fetch_matrix(here + at.low, gradients, tile, at.high - at.low, barriers + 8 * buffer, CLEBSCH_WG_ONCE);
   };
   write_ones(own + kStoredOnes * kBlockOfRows);
   fence_copies();

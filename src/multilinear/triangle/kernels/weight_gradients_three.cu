@@ -1,178 +1,303 @@
 // Sums over rows of the gradients of x's projections and gates beside normalised rows, for d, hidden and out of 128.
-// The gradients are made again here, from those of left and right, rather than written by one kernel and read by a
-// product. A block has 64 channels of left or right, as projections and gates: three warpgroups make gradients of 64
-// rows each, and a fourth multiplies them with rows of x. What one waits for is behind the others' work, and all tiles
-// are summed in their order. Other blocks sum what output_gradients has written: one of their warpgroups the gates'
-// gradients beside rows of x, another those of what is projected beside rows of o. gradients.cuh says how operands lie.
+// With l = m p s, what the forward pass has stored of left or right (mask, projection, sigmoid of the gate), and dl its
+// gradient: dp = m s dl and dg = dl l (1 - s). So gates alone are made again, and nobody multiplies by projections.
+//
+// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights, in registers, times a tile of
+// 64 rows of x in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so
+// do what ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with
+// the same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes
+// operands the tensor cores work for the other. A third one copies what they read.
+//
+// Other blocks sum what output_gradients has written: one of their warpgroups the gates' gradients beside rows of x,
+// another those of what is projected beside rows of o. gradients.cuh says how operands lie.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
-static_assert(kD == 128 && kHidden == 128 && kOut == 128, "four kinds of blocks, and those of what is stored");
-// Shared memory of the four kinds: columns of ones, to which all that lies before them has its distance in blocks of 64
-// rows and columns. A tile of rows of x lies once and twice a distance before them, so that ones are its third block:
-// two tiles of each maker, then of each the gradients of projections and of gates. Behind them lines of each maker, and
-// the image.
-constexpr int kMakers = 3, kOnesAt = 18 * kBlockOfRows, kImageAt = kOnesAt + kBlockOfRows, kImageBytes = 2 * 128 * 128,
-              kLinesAt = kImageAt + kImageBytes, kLinesBytes = kBlockOfRows,
-              kBiasesAt = kLinesAt + kMakers * kLinesBytes, kBarriersAt = kBiasesAt + 128 * 4;
-// Barriers: of each maker; or of each tile of each of the others.
-constexpr int kBarriers = 6;
-static_assert(kBarriersAt + 8 * kBarriers + 1024 <= kWeightThreeBytes, "all of a block");
-__device__ __forceinline__ int rows_distance(int maker, int buffer) {
-  return 0x975431 >> 4 * (2 * maker + buffer) & 15;  // and twice: 1 to 10, 14, 18
+static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
+// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values unless these
+// are made again: then the image of their weights is behind the stages. Behind all entries of masks for each stage.
+constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kImageBlock = 128 * 128;
+template <bool kAgain>
+constexpr int kStageBytes = kTileBytes + (kAgain ? 1 : 2) * kLinesBytes;
+constexpr int kImageAt = kStages * kStageBytes<true>, kMaskAt = kStages * kStageBytes<false>,
+              kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
+              kBarriersAt = kStoredMakers * kStoredBlocks * kBlockOfRows;
+// Barriers: what is there and what is used of each stage; of each tile of each warpgroup of the others.
+constexpr int kUsedAt = 8 * kStages, kStoredAt = 16 * kStages, kStoredBarriers = kStoredMakers * kStoredTiles;
+static_assert(kImageAt + 4 * kImageBlock <= kMaskAt && kMaskAt + kStages * kMaskBytes <= kBarriersAt,
+              "what is summed is behind what is stored");
+static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThreeBytes, "all of a block");
+// Registers a thread: 384 threads begin with 168.
+constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
+// Arrivals at what is there: of one thread for x, of all for their lines, of a warp for the mask.
+constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
+// Whether summers take turns: one makes gates when the other has begun its first sums of a tile.
+#ifndef CLEBSCH_WG_TURNS
+#define CLEBSCH_WG_TURNS 0
+#endif
+constexpr bool kTurns = CLEBSCH_WG_TURNS != 0;
+constexpr int kTurnPlace = 5;  // a summer's number on
+// To be tried: what is read once leaves the L2 cache first; blocks take two adjacent tiles one after the other.
+#ifndef CLEBSCH_WG_ONCE
+#define CLEBSCH_WG_ONCE 0
+#endif
+#ifndef CLEBSCH_WG_PAIRS
+#define CLEBSCH_WG_PAIRS 0
+#endif
+__device__ __forceinline__ int tile_after(int at, int step) {
+  return CLEBSCH_WG_PAIRS == 0 ? at + step : at % 2 == 0 ? at + 1 : at + 2 * step - 1;
 }
-__device__ __forceinline__ int gradients_distance(int maker, int of_gates) {
-  return maker == 0 ? 11 + of_gates : maker == 1 ? 13 + 2 * of_gates : 16 + of_gates;
-}
-static_assert(kStoredMakers * kStoredBlocks * kBlockOfRows <= kBarriersAt, "tiles of what is stored");
-// Registers a thread: 512 threads begin with 128.
-constexpr int kMakerRegisters = 112, kSummerRegisters = 176, kStoredRegisters = 176, kIdleRegisters = 24;
+// In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
+constexpr bool kHalvesBefore = kPrecision == kHalf;
 
-/// Makes gradients of the tiles `at`, at + step, ... for the summer.
-__device__ void make_gradients(const GradientArguments& a, char* memory, int maker, int first_channel, int at, int step,
-                               int tiles) {
-  const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  const bool of_left = first_channel < kHidden;
-  char* const lines = memory + kLinesAt + maker * kLinesBytes;
-  const unsigned ones = shared_address(memory) + kOnesAt, image = shared_address(memory) + kImageAt;
-  const float* const biases = reinterpret_cast<const float*>(memory + kBiasesAt);
-  const unsigned barrier = shared_address(memory) + kBarriersAt + 8 * maker;
-  // Starts to copy 64 channels of 64 rows, in the order of their places, by all threads: bulk copies of a thread each
-  // would come one after the other. Sixteen channels on are four places on.
-  const auto fetch_lines = [&](int tile) {
-    if (tile < tiles) {
-      const int own = thread_again() % 128;
-      const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
-      const unsigned short* from =
-          static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
-          static_cast<long long>(batch * kHidden + first_channel % kHidden + own / 8) * square +
-          (row - batch * square) + own % 8 * 8;
-      const int to = chunk_at(place_of(own / 8), own % 8);
+/// As barrier_arrive, without a branch.
+__device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(
+                   static_cast<int>(where)),
+               "r"(barrier)
+               : "memory");
+}
+
+/// Four tiles of 8 x 8 numbers as load_rows, from an address in shared memory.
+__device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned halved(unsigned pair) { return pack2(0.5f * low2(pair), 0.5f * high2(pair)); }
+/// Weights of a row of [p_in | g_in] and of a column and the next, of which rows and columns of the image are in the
+/// order of their places.
+__device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int row, int column) {
+  const int place = place_of(column);
+  return static_cast<const unsigned*>(
+      a.input_image)[image_vector<kGradientWidths>(place_of(row), place / 8) * 4 + place % 8 / 2];
+}
+
+/// Halves of weights as first operands in shared memory: projections of 128 channels from first_channel on, their
+/// gates; 64 columns after the other.
+__device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
+#pragma unroll 4
+  for (int word = threadIdx.x; word < kImageBlock; word += kWeightThreads) {
+    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, part = word / 4096;
+    const unsigned pair =
+        weights_of(a, part / 2 * 2 * kHidden + first_channel + row, part % 2 * 64 + 8 * chunk + 2 * j);
+    reinterpret_cast<unsigned*>(to + part * kImageBlock + chunk_at(row, chunk))[j] =
+        part < 2 && kHalvesBefore ? pair : halved(pair);
+  }
+}
+
+/// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
+/// those of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
+template <bool kAgain>
+__device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, int at, int step, int tiles) {
+  // Two warps copy gradients, eight channels at once, and two values; or all of them gradients.
+  constexpr int kCopiers = kAgain ? 128 : 64, kAtOnce = kCopiers / 8;
+  const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n), here = shared_address(memory);
+  const unsigned there = here + kBarriersAt, used = there + kUsedAt;
+  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % kCopiers;
+  const void* const tensor = kAgain || warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
+  const unsigned short* const from =
+      static_cast<const unsigned short*>(tensor) + static_cast<long long>(own / 8) * square + own % 8 * 8;
+  const unsigned to = here + kTileBytes + (kAgain ? 0 : warp / 2 * kLinesBytes) + chunk_at(own / 8, own % 8);
+  const long long next = kAtOnce * static_cast<long long>(square);
+  const bool of_mask = CLEBSCH_MASK != 0 && warp == 3;
+  unsigned short bytes = 0;
+  float2 numbers = make_float2(0.0f, 0.0f);
+  const auto read_mask = [&](int tile) {
+    const long long row = static_cast<long long>(tile) * kRows + 2 * lane;
+    if (CLEBSCH_MASK == 1)
+      bytes = __ldg(reinterpret_cast<const unsigned short*>(static_cast<const char*>(a.mask) + row));
+    if (CLEBSCH_MASK == 2) numbers = __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(a.mask) + row));
+  };
+  if (of_mask && at < tiles) read_mask(at);
+  int stage = 0;
+  unsigned parity = 1;  // the ring begins as used
+#pragma unroll 1
+  for (; at < tiles; at = tile_after(at, step)) {
+    barrier_wait(used + 8 * stage, parity);
+    if (thread_again() % 128 == 0) {
+      barrier_expect(there + 8 * stage, kTileBytes);
+      fetch_matrix(here + stage * kStageBytes<kAgain>, a.x_rows, at, kBlockOfRows, there + 8 * stage);
+    }
+    const unsigned row = static_cast<unsigned>(at) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
+    const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
 #pragma unroll
-      for (int q = 0; q < 4; ++q, from += 16 * static_cast<long long>(square)) {
-        copy16(lines + (q % 2 == 0 ? to : to ^ (4 * 128 + 4 * 16)) + 4096 * (q / 2), from);
+    for (int q = 0; q < 128 / kAtOnce; ++q, line += next) {
+      const unsigned place = to + stage * kStageBytes<kAgain> + kAtOnce * 128 * q;
+      if (CLEBSCH_WG_ONCE) {
+        copy16_once(place, line);
+      } else {
+        copy16_to(place, line);
       }
     }
-    end_copies();
-  };
-  const auto fetch_rows = [&](int tile, int buffer) {
-    if (tile >= tiles || thread_again() % 128 != 0) return;
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    barrier_expect(barrier, kTileBytes);
-    fetch_matrix(ones - 2 * distance, a.x_rows, tile, distance, barrier);
-  };
-  const auto row_of = [&](int tile) {
-    const int own = thread_again() % 128;
-    return static_cast<unsigned>(tile) * kRows + own / 32 * 16 + own / 4 % 8;
-  };
-  Masks mask;
-  if (at < tiles) mask.read(a.mask, row_of(at));
-  fetch_lines(at);
-  fetch_rows(at, 0);
-  bool is_first = true;
-#pragma unroll 1
-  for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
-    mask.take();
-    barrier_wait(barrier, buffer);
-    await_copies<0>();
-    meet_warpgroup();  // this tile is there
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    const unsigned long long rows = matrix_at(ones - 2 * distance, 16), weights = matrix_at(image, 16);
-    float both[64];  // projections of 64 channels, their gates
-    clear(both);
-    begin_products();
+    barrier_arrive_with_copies(there + 8 * stage);
+    if (of_mask) {
+      char* const place = memory + kMaskAt + stage * kMaskBytes;
+      if (CLEBSCH_MASK == 1) {
+        reinterpret_cast<unsigned*>(place)[lane % 4 * 8 + lane / 4] =
+            (bytes & 0xff ? 0xffffu : 0u) | (bytes >> 8 ? 0xffff0000u : 0u);
+      } else {
+        reinterpret_cast<float2*>(place)[lane % 4 * 8 + lane / 4] = numbers;
+      }
+      barrier_arrive(there + 8 * stage);
+      const int next_tile = tile_after(at, step);
+      if (next_tile < tiles) read_mask(next_tile);
+    }
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+}
+
+/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `at`, at + step, ..., to a part.
+template <bool kAgain>
+__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int part, int first_channel,
+                          int at, int step, int tiles) {
+  const int warp = warp_of_block() % 4;
+  // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
+  unsigned weights[kD / 16][4];
+  float biases[2], of_values[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int g = lane_again() / 4, t = lane_again() % 4;
+    const int channel = first_channel + 16 * warp + 8 * h + g;
+    biases[h] = 0.5f * a.input_bias[2 * kHidden + channel];
+    if (kAgain) of_values[h] = (kHalvesBefore ? 1.0f : 0.5f) * a.input_bias[channel];
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
-      multiply_scores(both, rows + ((s / 4 * distance + s % 4 * 32) >> 4),
-                      weights + ((s / 4 * (128 * 128) + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
-    }
-    end_products();
-    if (at + step < tiles) mask.read(a.mask, row_of(at + step));
-    unsigned planes[2][2][4];
-    {
-      const int own = thread_again() % 128;
-      const unsigned from = shared_address(lines) + chunk_at(own / 16 % 2 * 8 + own % 8, own / 32 * 2 + own / 8 % 2);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + 128 * (32 * half + 16 * p));
+      for (int k = 0; k < 2; ++k) {
+        if (!kAgain) weights[s][h + 2 * k] = halved(weights_of(a, 2 * kHidden + channel, 16 * s + 8 * k + 2 * t));
       }
     }
-    await_products<0>();
-    hold(both);
-    meet_warpgroup();  // nobody reads lines any more
-    fetch_lines(at + step);
-    if (!is_first) await_other(kUsedPlace + maker);  // the last tile's rows and gradients
-    is_first = false;
-    fetch_rows(at + step, buffer ^ 1);
-    if (at + 2 * step < tiles) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(a.x_rows) +
-                                                    static_cast<long long>(at + 2 * step) * kTileBytes +
-                                                    thread_again() % 128 * 128));
-    }
-    float of_mask[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      unsigned of_z[2][4], of_gate[2][4];
-      step_gradients<64>(planes[half], of_left ? a.left_scale : 1.0f, mask, both, 16 * half, 32 + 16 * half,
-                         biases + 32 * half + thread_again() % 4 * 8, of_mask, of_z, of_gate);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int own = thread_again() % 128;
-        char* const to = memory + kOnesAt + chunk_at(own / 32 * 16 + 8 * h + own / 4 % 8, 4 * half + own % 4);
-        const auto pairs = [&](unsigned(&of)[2][4]) {
-          return make_uint4(pair_of(of, 0, 0, h), pair_of(of, 0, 1, h), pair_of(of, 0, 2, h), pair_of(of, 0, 3, h));
-        };
-        *reinterpret_cast<uint4*>(to - gradients_distance(maker, 0) * kBlockOfRows) = pairs(of_z);
-        *reinterpret_cast<uint4*>(to - gradients_distance(maker, 1) * kBlockOfRows) = pairs(of_gate);
-      }
-    }
-    fence_copies();
-    tell_other(kMadePlace + maker);
   }
-  if (!is_first) await_other(kUsedPlace + maker);
-}
-
-/// Multiplies what makers have made of the tiles `at`, at + step, ..., which they take in turn.
-__device__ void sum_made(const GradientArguments& a, const char* memory, int group, int first_channel, int at, int step,
-                         int tiles) {
-  float z_sums[68], gate_sums[68];
+  float z_sums[64], gate_sums[64], gates[32], projected[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
   clear(z_sums);
   clear(gate_sums);
-  const unsigned ones = shared_address(memory) + kOnesAt;
-  int maker = 0, buffer = 0;
-#pragma unroll 1
-  for (; at < tiles; at += step) {
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    await_other(kMadePlace + maker);
-    begin_products();
-    multiply_rows(z_sums, ones - gradients_distance(maker, 0) * kBlockOfRows, ones - 2 * distance, distance);
-    multiply_rows(gate_sums, ones - gradients_distance(maker, 1) * kBlockOfRows, ones - 2 * distance, distance);
+  clear(gates);
+  if (kAgain) clear(projected);
+  const unsigned here = shared_address(memory), there = here + kBarriersAt, used = there + kUsedAt;
+  // Lane 8 i + r: channel r of the warp's first eight or second eight (i % 2), rows 8 (i / 2) on.
+  const auto lines_again = [&] {
+    const int lane = lane_again();
+    return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  };
+  const auto make_gates = [&](int stage) {
+    const unsigned long long rows = matrix_at(here + stage * kStageBytes<kAgain>, 16),
+                             image = matrix_at(here + kImageAt + 64 * 128 * summer, 16);
+#pragma unroll
+    for (int s = 0; s < kD / 16; ++s) {
+      const unsigned long long columns = rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4);
+      if (kAgain) {
+        const unsigned long long of_values = image + ((s / 4 * kImageBlock + s % 4 * 32) >> 4);
+        multiply_group<0>(projected, of_values, columns, s > 0 ? 1 : 0);
+        multiply_group<0>(gates, of_values + (2 * kImageBlock >> 4), columns, s > 0 ? 1 : 0);
+      } else {
+        multiply_group(gates, weights[s], columns, s > 0 ? 1 : 0);
+      }
+    }
     end_products();
+  };
+  int stage = 0;
+  unsigned parity = 0;
+  if (kTurns && summer == 1) tell_other(kTurnPlace);
+#pragma unroll 1
+  for (; at < tiles; at = tile_after(at, step)) {
+    barrier_wait(there + 8 * stage, parity);
+    if (kTurns) await_other(kTurnPlace + summer);
+    begin_products();
+    make_gates(stage);
+    await_products<0>();
+    hold(gates);
+    if (kAgain) hold(projected);
+    const unsigned from = lines_again() + stage * kStageBytes<kAgain>;
+    const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
+    const unsigned rows = here + stage * kStageBytes<kAgain>;
+    unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
+#pragma unroll
+    for (int s = 0; s < kRows / 16; ++s) {
+      if (s > 0) __syncwarp();
+      unsigned grads[4], values[4];
+      load_rows_at(grads, from ^ 32 * s);
+      if (!kAgain) load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        if (CLEBSCH_MASK == 2 && k > 0) __syncwarp();
+        const int j = 2 * s + k;  // rows 8 j + 2 t and the next
+        const unsigned kept = CLEBSCH_MASK == 1 ? reinterpret_cast<const unsigned*>(of_mask)[j] : ~0u;
+        // Volatile, or all of them would be read first.
+        const volatile float* const by = reinterpret_cast<const volatile float*>(of_mask) + 2 * j;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const unsigned pair = grads[2 * k + h] & kept, value = values[2 * k + h];
+          float z[2], gate[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            float turned = tanh_near(gates[4 * j + 2 * h + e] + biases[h]);
+            if (kHalvesBefore) turned = fmaf(0.5f, turned, 0.5f);
+            const float grad = e == 0 ? low2(pair) : high2(pair);
+            z[e] = kHalvesBefore ? grad * turned : fmaf(grad, turned, grad);
+            if (CLEBSCH_MASK == 2) z[e] *= by[e];
+            // dp p (1 - s) or dl l (1 - s), half of p and twice of 1 - s
+            const float along = kAgain ? z[e] * (projected[4 * j + 2 * h + e] + of_values[h])
+                                       : grad * (e == 0 ? low2(value) : high2(value));
+            gate[e] = fmaf(-along, turned, along);
+            of_rows[0][h] += z[e];
+            of_rows[1][h] += gate[e];
+          }
+          of_z[s][2 * k + h] = pack2(z[0], z[1]);
+          of_gate[s][2 * k + h] = pack2(gate[0], gate[1]);
+        }
+      }
+      if (s % 2 == 0) continue;
+      begin_products();
+#pragma unroll
+      for (int part = s - 1; part <= s; ++part) {
+        multiply_values(z_sums, of_z[part], matrix_at(rows + 2048 * part, kBlockOfRows));
+        multiply_values(gate_sums, of_gate[part], matrix_at(rows + 2048 * part, kBlockOfRows));
+      }
+      end_products();
+      if (kTurns && s == 1) tell_other(kTurnPlace + 1 - summer);
+    }
     await_products<0>();
     hold(z_sums);
     hold(gate_sums);
-    tell_other(kUsedPlace + maker);
-    if (++maker == kMakers) {
-      maker = 0;
-      buffer ^= 1;
+    arrive_where(lane_again() == 0, used + 8 * stage);
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
     }
   }
-  float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
-  write_part(to, z_sums, first_channel, true, true);
-  write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
-  const int lane = threadIdx.x % 32;
-  if (lane % 4 != 0) return;
-  float* of_ones = a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel +
-                   16 * (threadIdx.x % 128 / 32) + lane / 4;
+  if (kTurns && summer == 0) await_other(kTurnPlace);
+  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f, of_gate = kAgain ? of_z
+                                                                                                     : kHalvesBefore
+                                                                                                         ? 1.0f
+                                                                                                         : 0.5f;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) {
+    z_sums[i] *= of_z;
+    gate_sums[i] *= of_gate;
+  }
+  // A part has projections and gates of left or of right.
+  const int first = first_channel % kHidden;
+  float* const to = a.input_parts + static_cast<long long>(part) * 2 * kHidden * kD;
+  write_part(to, z_sums, first, true, true);
+  write_part(to, gate_sums, kHidden + first, true, true);
+  const int lane = lane_again();
+  float* const slot = a.input_slots + static_cast<long long>(part) * 2 * kHidden + first + 16 * warp + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    of_ones[8 * h] = z_sums[64 + 2 * h];
-    of_ones[2 * kHidden + 8 * h] = gate_sums[64 + 2 * h];
+    const float z = of_quad(of_rows[0][h]) * of_z, gate = of_quad(of_rows[1][h]) * of_gate;
+    if (lane % 4 != 0) continue;
+    slot[8 * h] = z;
+    slot[kHidden + 8 * h] = gate;
   }
 }
 
-/// Grid: kWeightKinds blocks a group, then those of what is stored.
+/// Grid: blocks of left, of right, of what is stored.
 extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients(GradientArguments a) {
   start_early();
   extern __shared__ __align__(16) uint4 all_memory[];
@@ -181,52 +306,46 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   const int tiles = static_cast<int>(a.shape.batch * a.shape.n * a.shape.n / kRows);
   const unsigned barriers = shared_address(memory) + kBarriersAt;
   if (threadIdx.x == 0) {
-    for (int barrier = 0; barrier < kBarriers; ++barrier) barrier_begin(barriers + 8 * barrier, 1);
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_begin(barriers + 8 * stage, kArrivals);
+      barrier_begin(barriers + kUsedAt + 8 * stage, 4 * kSummers);
+    }
+    for (int barrier = 0; barrier < kStoredBarriers; ++barrier) barrier_begin(barriers + kStoredAt + 8 * barrier, 1);
     fence_copies();
   }
   __syncthreads();
-  if (block >= kWeightKinds * a.weight_groups) {
-    if (warpgroup >= kStoredMakers) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kIdleRegisters));
-      return;
+  const int summed = a.left_blocks + a.right_blocks, step = gridDim.x - summed;
+  const bool is_stored = block >= summed;
+  const int kind = block >= a.left_blocks, first_tile = kind == 0 ? block : block - a.left_blocks,
+            first = CLEBSCH_WG_PAIRS ? 2 * first_tile : first_tile;
+  const int of_kind = kind == 0 ? a.left_blocks : a.right_blocks;
+  const bool again = !is_stored && (a.again >> kind & 1) != 0;
+  if (again) copy_weights(a, memory + kImageAt, kHidden * kind);
+  if (again) fence_copies();
+  __syncthreads();
+  if (warpgroup == kSummers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
+    if (is_stored) return;
+    if (again) {
+      copy_tiles<true>(a, memory, kind, first, of_kind, tiles);
+    } else {
+      copy_tiles<false>(a, memory, kind, first, of_kind, tiles);
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kStoredRegisters));
-    const int group = block - kWeightKinds * a.weight_groups, groups = gridDim.x - kWeightKinds * a.weight_groups;
-    char* const own = memory + warpgroup * kStoredBlocks * kBlockOfRows;
-    const long long part = static_cast<long long>(group) * kOut * kD;
-    float* const slot = a.output_slots + group * 2 * kOut;
-    const bool of_gates =
-        warpgroup == 0;  // what is projected is stored with neighbouring columns swapped, rows of o too
-    sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
-               of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
-               (of_gates ? a.gate_parts : a.output_parts) + part, of_gates ? slot + kOut : slot, !of_gates);
     return;
   }
-  const int kind = block % kWeightKinds, group = block / kWeightKinds, first_channel = 64 * kind;
-  // Projections and gates of the block's channels, with columns as rows of x have them here: a vector of eight of them
-  // comes from four of the image, whose columns are in the order of their places.
-  const unsigned* from = static_cast<const unsigned*>(a.input_image);
-  for (int word = threadIdx.x; word < kImageBytes / 4; word += kWeightThreads) {
-    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, of_columns = word / 4096;
-    const int of_image = row < 64 ? first_channel + row : 2 * kHidden + first_channel + row - 64;
-    const int vector = (of_columns * kGradientWidths + of_image) * 8 + ((chunk / 4 * 4 + j) ^ row % 8);
-    reinterpret_cast<unsigned*>(memory + kImageAt)[(of_columns * 1024 + row * 8 + (chunk ^ row % 8)) * 4 + j] =
-        from[4 * vector + chunk % 4];
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
+  if (!is_stored) {
+    const int first_channel = kHidden * kind + 64 * warpgroup;
+    if (again) {
+      sum_tiles<true>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
+    } else {
+      sum_tiles<false>(a, memory, warpgroup, block, first_channel, first, of_kind, tiles);
+    }
+    return;
   }
-  for (int channel = threadIdx.x; channel < 128; channel += kWeightThreads) {
-    reinterpret_cast<float*>(memory + kBiasesAt)[channel] =
-        channel < 64 ? a.input_bias[first_channel + channel]
-                     : 0.5f * a.input_bias[2 * kHidden + first_channel + channel - 64];
-  }
-  if (warpgroup == kMakers) write_ones(memory + kOnesAt);
-  fence_copies();
-  __syncthreads();
-  if (warpgroup == kMakers) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
-    sum_made(a, memory, group, first_channel, group, a.weight_groups, tiles);
-  } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kMakerRegisters));
-    make_gradients(a, memory, warpgroup, first_channel, group + warpgroup * a.weight_groups, kMakers * a.weight_groups,
-                   tiles);
-  }
+  const int own_part = kStoredMakers * (block - summed) + warpgroup;
+  sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
+             a.grad_gates, a.x_rows, own_part, kStoredMakers * step, tiles,
+             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut,
+             false);
 }
