@@ -148,10 +148,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   // from it, and blocks that begin early do not end the kernel earlier.
   await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  // Tiles go to the first warpgroups of all blocks, then to the second ones.
-  const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
-  int at = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  if (at >= tiles) at = tiles;
+  // Tiles go to the first warpgroups of all blocks, then to the second ones; the last ones first, of which some is
+  // still in the L2 cache.
+  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 8) != 0;
+  const int tiles = static_cast<int>(a.rows / 64), all = static_cast<int>(gridDim.x) * kThreeGroups,
+            step = kFromLast ? -all : all,
+            own_first = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  const auto is_tile = [&](int tile) { return static_cast<unsigned>(tile) < static_cast<unsigned>(tiles); };
+  int at = kFromLast ? tiles - 1 - own_first : own_first;
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` are bytes from the first of left.
   const auto planes_of = [&](int tile) {
@@ -174,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     return one_address(at_ring + 16 * static_cast<unsigned>(plane_vector(place_of(own / 2), own % 2)));
   };
   const auto place_on = [&] { return place() ^ (kLines ? 4 * 128 + 4 * 16 : kSixteenOn); };
-  long long planes = planes_of(at < tiles ? at : 0);
+  long long planes = planes_of(is_tile(at) ? at : 0);
   const auto fetch = [&](int unit) {
     const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
     const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
@@ -208,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   };
   Masks mask;
   unsigned x[kD / 16][4];
-  if (at < tiles) {
+  if (is_tile(at)) {
 #pragma unroll
     for (int unit = 0; unit < 4; ++unit) {
       fetch(unit);
@@ -226,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   await_copies<0>();
   fence_copies();
   __syncthreads();
-  if (at >= tiles) return;
+  if (!is_tile(at)) return;
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
   float sums[16];
   clear(sums);
@@ -238,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll 1
   while (true) {
     // After the last tile it is read once more.
-    const int after = at + step < tiles ? at + step : at;
+    const int after = is_tile(at + step) ? at + step : at;
     mask.take();
     ask_for_tile(a.x_rows, row_of(after), kD * 2);
     ask_for_tile(a.grad_gates, row_of(after), kOut * 2);
@@ -357,7 +361,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     end_products();
     await_products<0>();
     hold(sums);
-    if (at + step >= tiles) break;
+    if (!is_tile(at + step)) break;
     at = after;
   }
   await_copies<0>();
