@@ -243,16 +243,21 @@ TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
   for (const Case& c : {Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, false},
                         Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, true},
                         Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false},
-                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
+                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false},
+                        Case{kFloat16, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
     Problem p(c);
+    const auto set = [&](const void* tensor, int64_t i, float to) {
+      if (c.number == kFloat32) static_cast<float*>(const_cast<void*>(tensor))[i] = to;
+      if (c.number == kFloat16) static_cast<Half*>(const_cast<void*>(tensor))[i] = from_double<Half>(to);
+    };
     for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
       if (static_cast<const unsigned char*>(p.device.mask)[row]) continue;
       for (int64_t i = 0; i < c.d; ++i) {
-        static_cast<float*>(const_cast<void*>(p.device.x))[row * c.d + i] = NAN;
+        set(p.device.x, row * c.d + i, NAN);
         static_cast<double*>(const_cast<void*>(p.host.x))[row * c.d + i] = NAN;
       }
       for (int64_t i = 0; i < c.out; ++i) {
-        static_cast<float*>(const_cast<void*>(p.device.grad))[row * c.out + i] = 0;
+        set(p.device.grad, row * c.out + i, 0);
         static_cast<double*>(const_cast<void*>(p.host.grad))[row * c.out + i] = 0;
       }
     }

@@ -92,14 +92,12 @@ __device__ __forceinline__ float sum_of_parts_by_warp(const PartsOfSum& of, int 
 /// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp, of p_out a block, since there
 /// every block of a kernel may have left a part.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
-  start_early();
   constexpr int kWarps = kThreads / 32, kOfInput = fold_blocks_of_input(kD, kHidden, kOut);
   __shared__ float of_warps[kWarps][32];
   const int of_block = threadIdx.x / 32, lane = threadIdx.x % 32, type = a.weights_number;
   const bool of_input = blockIdx.x < kOfInput;
   const int warp =
       of_input ? static_cast<int>(blockIdx.x) * kWarps + of_block : static_cast<int>(blockIdx.x) - kOfInput;
-  const float scale = a.scale ? *a.scale : 1.0f;
   const int columns = of_input ? kD : kHidden, row = warp / (columns / 32), column = warp % (columns / 32) * 32 + lane;
   const bool of_gates = of_input && row >= 4 * kHidden;
   const InputRow input(a.weights, of_input ? row : 0);
@@ -109,6 +107,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
   void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
   const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
+  start_early();  // what is read before are weights
+  const float scale = a.scale ? *a.scale : 1.0f;
   // Of weight_gradients_three.cu: projections and gates of left's, those of right's.
   const bool parted = a.right_products.count > 0, of_right = parted && row / kHidden % 2 == 1;
   const int of_part = parted ? row / (2 * kHidden) * kHidden + row % kHidden : row;
@@ -148,14 +148,24 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
   const int rows = of_input ? kGradientWidths : kOut, columns = of_input ? kD : kHidden;
   const float* products = a.products + (of_input ? 0 : kGradientWidths * kD);
   const float* sums = a.sums + (of_input ? 0 : kGradientWidths);
-  float along = 0, plain = 0;
-#pragma unroll 4
-  for (int row = group; row < rows; row += kThreads / kFoldColumns) {
+  constexpr int kGroups = kThreads / kFoldColumns,
+                kMost = ((kGradientWidths > kOut ? kGradientWidths : kOut) + kGroups - 1) / kGroups;
+  float weights[kMost], along = 0, plain = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int row = group + k * kGroups;
+    if (row >= rows) break;
     const InputRow input(a.weights, of_input ? row : 0);
     const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight);
-    const float weight = to_real(matrix[(of_input ? input.row : row) * columns + column]);
-    along += weight * products[row * columns + column];
-    plain += weight * sums[row];
+    weights[k] = to_real(matrix[(of_input ? input.row : row) * columns + column]);
+  }
+  start_early();  // what is read before are weights
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int row = group + k * kGroups;
+    if (row >= rows) break;
+    along += weights[k] * products[row * columns + column];
+    plain += weights[k] * sums[row];
   }
   shared[0][threadIdx.x] = along;
   shared[1][threadIdx.x] = plain;
@@ -176,7 +186,6 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
 /// turn.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
   __shared__ float shared[2][kThreads];
-  start_early();
   if (a.weights_number == kFloat32) {
     fold_columns<float>(a, shared);
   } else if (a.weights_number == kFloat16) {

@@ -36,13 +36,18 @@ struct MakerCopies {
   }
   __device__ __forceinline__ long long sixteen_channels() const { return 16 * (a.shape.n * a.shape.n); }
 
+  /// kCrossed: rows in the places where crossed_row_of_lane() has those of a lane's quad.
+  template <bool kCrossed>
   __device__ __forceinline__ void fetch_rows(bool there, int at, const void* tensor, int tile) const {
     if (kAhead && there) {
-      const int own = lane_again(), to = thread_again() / 32 % 4 * 2048 + own % 16 / 8 * kTileBlock + own / 16 * 128 +
-                                         (own % 8 ^ own / 16) * 16;
+      const int own = lane_again(), first = own / 16 * (kCrossed ? 4 : 1),
+                to = thread_again() / 32 % 4 * 2048 + own % 16 / 8 * kTileBlock + first * 128 + (own % 8 ^ first) * 16;
       const number* from = static_cast<const number*>(tensor) + static_cast<long long>(row_of(tile)) * 128 + 8 * own;
 #pragma unroll
-      for (int q = 0; q < kGradientRows / 2; ++q) copy16(tiles + at + (to ^ q % 4 * 32) + 256 * q, from + 256 * q);
+      for (int q = 0; q < kGradientRows / 2; ++q) {
+        const int on = q % 4 * (kCrossed ? 1 : 2);
+        copy16(tiles + at + (to ^ on * 16) + on * 128 + q / 4 * 1024, from + 256 * q);
+      }
     }
     end_copies();
   }
@@ -53,10 +58,10 @@ struct MakerCopies {
       copy16(memory + kMasksAt + thread_again() / 32 * 64 + 16 * own,
              static_cast<const char*>(a.mask) + static_cast<long long>(row_of(tile)) * kEntry + 16 * own);
     }
-    fetch_rows(there, kTileBytes, a.x, tile);
+    fetch_rows<false>(there, kTileBytes, a.x, tile);
   }
   __device__ __forceinline__ void fetch_gradient(bool there, int tile) const {
-    fetch_rows(there, 2 * kTileBytes, a.grad, tile);
+    fetch_rows<true>(there, 2 * kTileBytes, a.grad, tile);
   }
   __device__ __forceinline__ void fetch_o(bool there, int tile) const {
     if (there) {
@@ -69,10 +74,10 @@ struct MakerCopies {
     }
     end_copies();
   }
-  /// Of rows g + 8 h of the warp's.
+  /// Of rows crossed(g) + 8 h of the warp's.
   __device__ __forceinline__ bool is_masked(int h) const {
     if (CLEBSCH_MASK == 0) return false;
-    const int own = thread_again(), entry = own / 4 % 8 + 8 * h;
+    const int own = thread_again(), entry = crossed(own / 4 % 8) + 8 * h;
     const char* const of_mask = memory + kMasksAt + own / 32 * 64;
     if (CLEBSCH_MASK == 1) return of_mask[entry] == 0;
     return reinterpret_cast<const float*>(of_mask)[entry] == 0.0f;
@@ -100,19 +105,18 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
   const WarpgroupImage<kHidden, kOut> output{images + kImageBytes};
   const float* const biases = reinterpret_cast<const float*>(own.memory + kBiasesAt);
   const float scale = a.grad_scale ? a.grad_scale[0] : 1.0f;
-  // A lane's eight columns 32 u + 8 t on of row g + 8 h: of x's tile and of the gradient's.
+  // Eight columns 32 u + 8 t on of rows crossed(g) + 8 h: of x's tile and of the gradient's.
   const auto x_at = [&](int u, int h) {
-    return reinterpret_cast<uint4*>(own.tiles + kTileBytes + vector_of_row(row_of_lane(), u, h));
+    return reinterpret_cast<uint4*>(own.tiles + kTileBytes + vector_of_row(crossed_row_of_lane(), u, h));
   };
   const auto grad_at = [&](int u, int h) {
-    return reinterpret_cast<uint4*>(own.tiles + 2 * kTileBytes + vector_of_row(row_of_lane(), u, h));
+    return reinterpret_cast<uint4*>(own.tiles + 2 * kTileBytes + vector_of_row(crossed_row_of_lane(), u, h));
   };
-  const auto read = [&](const uint4* here, const void* tensor, int u, int h, float(&row)[8]) {
+  const auto read = [&](const uint4* here, const void* tensor, int row, int u, float(&to)[8]) {
     load8(kAhead ? reinterpret_cast<const number*>(here)
-                 : static_cast<const number*>(tensor) +
-                       static_cast<long long>(own.row_of(at) + lane_again() / 4 + 8 * h) * 128 + 32 * u +
+                 : static_cast<const number*>(tensor) + static_cast<long long>(own.row_of(at) + row) * 128 + 32 * u +
                        lane_again() % 4 * 8,
-          row);
+          to);
   };
 #pragma unroll 1
   for (; at < tiles; at += step) {
@@ -124,7 +128,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
       float of_row[kD / 32][8], sum = 0, squares = 0;
 #pragma unroll
       for (int u = 0; u < kD / 32; ++u) {
-        read(x_at(u, h), a.x, u, h, of_row[u]);
+        read(x_at(u, h), a.x, crossed(lane_again() / 4) + 8 * h, u, of_row[u]);
 #pragma unroll
         for (int e = 0; e < 8; ++e) sum += of_row[u][e];
       }
@@ -140,7 +144,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
       float inverse = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
       const bool none = own.is_masked(h) && !(inverse > 0.0f && mean - mean == 0.0f);
       if (none) inverse = 0.0f;
-      a.x_inverse[own.row_of(at) + lane_again() / 4 + 8 * h] =
+      a.x_inverse[own.row_of(at) + crossed(lane_again() / 4) + 8 * h] =
           inverse;  // four lanes the same: a branch would part the warp
 #pragma unroll
       for (int u = 0; u < kD / 32; ++u) {
@@ -156,11 +160,12 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
     fence_copies();
     meet_makers();
     store_tile(a.x_rows, at, of_x);
-    // Whether a gate or a row of o is not a number. That of gates is a bit that no half from -1 to 1 has, of all of
-    // them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
-    unsigned of_gates[2] = {0, 0};
+    // Bit h: a gate or o of row g + 8 h is not a number. That of gates is a bit that no half from -1 to 1 has, of all
+    // of them: which also keeps the compiler from making tanh only where it is needed, with 64 sums until then.
+    int none;
     {
       float z[64];
+      unsigned of_gates[2] = {0, 0};
       begin_products();
       multiply_tile(z, of_x, gates.straight, 0);
       end_products();
@@ -186,9 +191,8 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
 #pragma unroll
         for (int h = 0; h < 2; ++h) *x_at(u, h) = make_uint4(open[h][0], open[h][1], open[h][2], open[h][3]);
       }
+      none = ((of_gates[0] & 0x40004000u) != 0 ? 1 : 0) | ((of_gates[1] & 0x40004000u) != 0 ? 2 : 0);
     }
-    bool unsound = __any_sync(0xffffffffu, ((of_gates[0] | of_gates[1]) & 0x40004000u) != 0);
-    int none = 0;  // bit h: what is not 0 of the gradient's row g + 8 h is no number
     await_copies<1>();
     meet_makers();
     {
@@ -201,7 +205,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
         float mean;
         const float inverse = norm_of_row(o, h, a.eps_of_o, mean), nothing = -mean * inverse;
         own.inverse_at(h) = inverse;
-        unsound |= !(inverse > 0.0f && mean - mean == 0.0f);
+        if (!(nothing - nothing == 0.0f)) none |= 1 << h;
 #pragma unroll
         for (int s = 0; s < kHidden / 16; ++s) {
 #pragma unroll
@@ -210,39 +214,33 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
           }
         }
       }
-      unsound = __any_sync(0xffffffffu, unsound);
-      await_copies<0>();
-      __syncwarp();
-      if (unsound) {
-        // What is 0 stays 0, whatever it is multiplied by, and all else of such a row is no number: then the gradient
-        // is what says so, where it has 16 bits in shared memory, rather than o and the gates.
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          unsigned of_row = of_gates[h] & 0x40004000u;
-#pragma unroll
-          for (int s = 0; s < kHidden / 16; ++s) of_row |= not_numbers(o[s][h]) | not_numbers(o[s][2 + h]);
-          of_row |= __shfl_xor_sync(0xffffffffu, of_row, 1);
-          of_row |= __shfl_xor_sync(0xffffffffu, of_row, 2);
-          if (of_row == 0) continue;
-          none |= 1 << h;
-#pragma unroll
-          for (int u = 0; u < kOut / 32; ++u) {
-            if (!kAhead) break;
-            uint4& given = *grad_at(u, h);
-            given =
-                make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z), zero_or_none(given.w));
-          }
-#pragma unroll
-          for (int s = 0; s < kHidden / 16; ++s) o[s][h] = o[s][2 + h] = 0;
-#pragma unroll
-          for (int u = 0; u < kOut / 32; ++u) *x_at(u, h) = make_uint4(0, 0, 0, 0);
-        }
-        __syncwarp();
-      }
       meet_makers();  // nobody reads lines any more
       const int to = operand_of_lane();
 #pragma unroll
       for (int s = 0; s < kHidden / 16; ++s) store_places_at(of_o + operand_at(to, s), o[s]);
+    }
+    await_copies<0>();
+    __syncwarp();
+    if (__any_sync(0xffffffffu, none != 0)) {
+      // What is 0 stays 0, whatever it is multiplied by, and all else of such a row is no number: then the gradient is
+      // what says so, where it has 16 bits in shared memory, rather than o and the gates.
+      none |= __shfl_xor_sync(0xffffffffu, none, 1);
+      none |= __shfl_xor_sync(0xffffffffu, none, 2);
+#pragma unroll 1
+      for (int h = 0; h < 2; ++h) {
+        if ((none >> h & 1) == 0) continue;
+#pragma unroll
+        for (int u = 0; u < kOut / 32; ++u) {
+          if (kAhead) {
+            uint4& given = *grad_at(u, h);
+            given =
+                make_uint4(zero_or_none(given.x), zero_or_none(given.y), zero_or_none(given.z), zero_or_none(given.w));
+          }
+          *reinterpret_cast<uint4*>(own.tiles + vector_of_row(row_of_lane(), u, h)) = make_uint4(0, 0, 0, 0);
+          *x_at(u, h) = make_uint4(0, 0, 0, 0);
+        }
+      }
+      __syncwarp();
     }
     fence_copies();
     meet_makers();
@@ -261,7 +259,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float given[8], of_y[8], of_z[8];
-          read(grad_at(u, h), a.grad, u, h, given);
+          read(grad_at(u, h), a.grad, lane_again() / 4 + 8 * h, u, given);
           if (!kAhead && (none >> h & 1) != 0) {
 #pragma unroll
             for (int e = 0; e < 8; ++e) given[e] = __uint_as_float(given[e] != 0.0f ? 0x7fffffffu : 0u);
@@ -277,8 +275,9 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
             of_y[e] = 0.5f * twice;
             along[h] = fmaf(of_y[e], own_y, along[h]);
           }
-          store_eight<false>(reinterpret_cast<operand*>(x_at(u, h)), of_z);
-          __syncwarp();  // the gradient's eight rows and 32 columns are read
+          __syncwarp();  // of eight rows and 32 columns all is read
+          store_eight<false>(reinterpret_cast<operand*>(own.tiles + kTileBytes + vector_of_row(row_of_lane(), u, h)),
+                             of_z);
           unsigned places[4];
 #pragma unroll
           for (int j = 0; j < 4; ++j) places[j] = pack2(of_y[2 * j], of_y[2 * j + 1]);

@@ -17,6 +17,13 @@ __device__ __forceinline__ int row_of_lane() {
   const int own = thread_again();
   return 16 * lane_vector(own / 32 % 4, own / 4 % 8, own % 4);
 }
+/// The same of row crossed(g): of two quads that are read or written at once one has its vectors in the other half of
+/// the banks.
+__device__ __forceinline__ int crossed(int g) { return g % 2 * 4 + g / 2; }
+__device__ __forceinline__ int crossed_row_of_lane() {
+  const int own = thread_again();
+  return 16 * lane_vector(own / 32 % 4, crossed(own / 4 % 8), own % 4);
+}
 __device__ __forceinline__ int vector_of_row(int row_of_lane, int u, int h) {
   return (row_of_lane ^ u % 2 * 64) + kTileBlock * (u / 2) + 1024 * h;
 }
@@ -92,11 +99,6 @@ __device__ __forceinline__ float half_of(unsigned pair, int e) {
   return to_real(Half{static_cast<unsigned short>(e == 0 ? pair & 0xffffu : pair >> 16)});
 }
 
-/// Of two 16-bit numbers: bits that are set where one of them is infinite or no number.
-__device__ __forceinline__ unsigned not_numbers(unsigned pair) {
-  constexpr unsigned kExponent = kPrecision == kHalf ? 0x7c00u : 0x7f80u;
-  return ((pair & kExponent) == kExponent ? 1u : 0u) | ((pair >> 16 & kExponent) == kExponent ? 2u : 0u);
-}
 /// Of two 16-bit numbers: what is not 0 becomes no number.
 __device__ __forceinline__ unsigned zero_or_none(unsigned pair) {
   return ((pair & 0x7fffu) != 0 ? 0x7fffu : 0u) | ((pair & 0x7fff0000u) != 0 ? 0x7fff0000u : 0u);
