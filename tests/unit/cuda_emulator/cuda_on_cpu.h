@@ -192,6 +192,11 @@ inline void copy_later(unsigned to, const void* from, size_t bytes) {
 inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
   load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
 }
+inline void load_vector(void* to, unsigned from, int line) {
+  if (from % 16 != 0) emulated_fail("ld.shared.v4 from an address that is no multiple of 16", line);
+  note_read(__start_emulated_shared + from, 16);
+  std::memcpy(to, __start_emulated_shared + from, 16);
+}
 inline void load_matrices(unsigned (&to)[4], unsigned from, int line) {
   load_matrices(to, static_cast<const void*>(__start_emulated_shared + from), line);
 }
