@@ -139,9 +139,8 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   // Blocks of weight_gradients_three.cu: as many of left as of right, and those of what is stored. What they wait for
   // is memory: their shares are those of the bytes that they read, rather less for what is stored.
   const int64_t most_blocks = (tiles + 1) / 2;
-  const char* const wanted_stored = std::getenv("CLEBSCH_WG_STORED");
-  const int64_t share = wanted_stored ? std::atoll(wanted_stored) : multiprocessors * 22 / 132,
-                groups = std::max<int64_t>(1, std::min((multiprocessors - share) / 2, most_blocks)),
+  const int64_t groups =
+                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 22 / 132) / 2, most_blocks)),
                 stored_groups = std::max<int64_t>(1, std::min(multiprocessors - 2 * groups, most_blocks));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),

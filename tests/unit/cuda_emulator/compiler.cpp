@@ -72,8 +72,7 @@ std::string without_assembly(std::string text) {
          "if (where) emulated_meet_named(barrier, $1, 1, __LINE__);"},
         {statement(R"(\{\\n\.reg \.pred p;\\nsetp\.ne\.s32 p, %0, 0;\\n@p st\.global\.v4\.b32[^;]*;[^;]*;)"),
          "if (where) std::memcpy(to, pairs, 16);"},
-        {statement(
-             R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)? [^;]*;"[^;]*;)"),
+        {statement(R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes [^;]*;"[^;]*;)"),
          "emulated::copy_bulk(to, from, bytes, barrier, __LINE__);"},
         {statement(R"(cp\.async\.bulk\.global\.shared::cta\.bulk_group [^;]*;"[^;]*;)"),
          "emulated::store_bulk(to, from, bytes, __LINE__);"},
@@ -86,7 +85,7 @@ std::string without_assembly(std::string text) {
          "emulated::store_matrices(to, from, __LINE__);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global(?:\.L2::128B)? \[%0\], \[%1\], (\d+);"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
-        {statement(R"(cp\.async\.c[ag]\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
+        {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2, %3;"[^;]*;)"),
          "emulated::copy_or_clear_later(to, from, kBytes, bytes);"},

@@ -2,11 +2,11 @@
 // With l = m p s, what the forward pass has stored of left or right (mask, projection, sigmoid of the gate), and dl its
 // gradient: dp = m s dl and dg = dl l (1 - s). So gates alone are made again, and nobody multiplies by projections.
 //
-// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights, in registers, times a tile of
-// 64 rows of x in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so
-// do what ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with
-// the same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes
-// operands the tensor cores work for the other. A third one copies what they read.
+// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights times a tile of 64 rows of x,
+// both in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so does what
+// ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with the same
+// tile, which is read the other way round. Two such warpgroups a block take turns: one's products, the sums of a tile
+// and the next tile's gates, are on their way while the other makes operands. A third one copies what they read.
 //
 // Other blocks sum what output_gradients has written, gradients of the result's gates, beside rows of x: two
 // warpgroups, every other tile each. gradients.cuh says how operands lie.
@@ -15,7 +15,7 @@
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
 // A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values. Behind the
-// stages entries of masks for each of them.
+// stages the gates' weights, and entries of masks for each stage.
 constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kStageBytes = kTileBytes + 2 * kLinesBytes;
 constexpr int kImageAt = kStages * kStageBytes, kImageBlock = 128 * 128, kMaskAt = kImageAt + 2 * kImageBlock,
               kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4), kBarriersAt = kMaskAt + kStages * kMaskBytes;
@@ -59,7 +59,7 @@ __device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int r
 /// Halves of the weights of a warpgroup's 64 gates as first operand in shared memory: 64 columns after the other, of
 /// 128 channels each.
 __device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
-#pragma unroll 8
+#pragma unroll 16
   for (int word = threadIdx.x % 128; word < kImageBlock / 4; word += 128) {
     const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 64, block = word / 2048;
     reinterpret_cast<unsigned*>(to + block * kImageBlock + chunk_at(row, chunk))[j] =
@@ -283,6 +283,5 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   const int own_part = kStoredMakers * (block - 2 * step) + warpgroup;
   sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
              a.grad_gates, a.x_rows, own_part, kStoredMakers * groups_of_stored, tiles,
-             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut,
-             false);
+             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut);
 }
