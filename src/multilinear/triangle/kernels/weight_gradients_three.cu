@@ -11,6 +11,7 @@
 // Other blocks sum what output_gradients has written, gradients of the result's gates, beside rows of x: two
 // warpgroups, every other tile each. gradients.cuh says how operands lie.
 #include "cuda/kernels/early_start.cuh"
+#include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
