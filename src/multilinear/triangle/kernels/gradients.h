@@ -76,12 +76,11 @@ struct GradientArguments {
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
-  /// (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped; the same beside rows of o, (parts,
-  /// out, hidden).
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d), one a
+  /// group of blocks, and (parts, out, d), two a block of what is stored, with neighbouring columns swapped; the same
+  /// beside rows of o, (parts, out, hidden), one a block of output_gradients_three.cu.
   float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
-  // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
-  // its tiles, and the last null:
+  // Of the chunk, with neighbouring columns swapped (store_eight); null for kernels by three warpgroups:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)
