@@ -36,7 +36,7 @@ GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool t
   const bool warpgroups = by_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
   const char* const given = std::getenv("CLEBSCH_TRIANGLE_INPUT");  // to be measured, and taken out
-  const std::string variant = std::string("#define CLEBSCH_INPUT_VARIANT ") + (given ? given : "2") + "\n";
+  const std::string variant = std::string("#define CLEBSCH_INPUT_VARIANT ") + (given ? given : "4") + "\n";
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
     for (const std::string& name : names) requests.push_back({name, variant + composed_source(name, problem)});

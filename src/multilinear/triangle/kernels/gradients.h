@@ -38,10 +38,8 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
 
 /// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
 constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
-/// Of input_gradients_three.cu: steps of 32 channels on their way, of two tensors; the image, 32 columns of gradients
-/// of g_out's gates a warp, biases of gates.
-constexpr int kThreeRing = 2;
-constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * (kThreeRing * 2048 + 1024) + 384 * 4;
+/// Of input_gradients_three.cu: the image, of every warpgroup 64 rows of 5 times 32 channels, biases.
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 64 * 2 + 384 * 4;
 /// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
 /// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
 constexpr int kOutputThreads = kThreeThreads + 128;

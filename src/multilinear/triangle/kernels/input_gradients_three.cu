@@ -11,12 +11,9 @@
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and registers are counted for these widths");
 constexpr int kImage = kGradientWidths * kD / 8;  // vectors
 constexpr int kSteps = 2 * kHidden / 32;          // of 32 channels
-constexpr int kRing = kThreeRing;                 // steps whose channels are on their way
 #ifndef CLEBSCH_INPUT_VARIANT
-#define CLEBSCH_INPUT_VARIANT 0
+#define CLEBSCH_INPUT_VARIANT 4
 #endif
-/// Lines of 64 rows are copied by a warpgroup together, or 16 rows by each of its warps.
-constexpr bool kLines = (CLEBSCH_INPUT_VARIANT & 2) != 0;
 /// Right's projections are made again, 16 channels' beside their gates, rather than read as right.
 constexpr bool kAgain = (CLEBSCH_INPUT_VARIANT & 4) != 0;
 constexpr int kLeftSteps = kHidden / 32, kUnits = kAgain ? 3 * kLeftSteps : 4 * kLeftSteps;
@@ -35,9 +32,10 @@ __device__ constexpr int row_here(int row) {
 /// Of 16 channels: rows of projections, of gates.
 __device__ constexpr int rows_of_projections(int k) { return row_here(16 * k); }
 __device__ constexpr int rows_of_gates(int k) { return row_here(2 * kHidden + 16 * k); }
-constexpr unsigned kOfChannel = kLines ? 128 : 32, kChannels = 32 * kOfChannel;
-constexpr unsigned kSlot = 2048, kOfWarp = kRing * kSlot + 1024;  // bytes: 32 channels of 16 rows of two tensors
-constexpr int kOfGates = 2 * kHidden, kOfOut = 4 * kHidden;       // rows of the image
+constexpr int kOfOut = 4 * kHidden;  // a row of the image
+/// Bytes of 64 rows of 32 channels, and of what a warpgroup has on its way: four of them, and 32 columns of gradients
+/// of g_out's gates.
+constexpr unsigned kUnit = 4096, kOnTheirWay = 4 * kUnit + kUnit;
 
 /// Where a lane's two vectors are of a tile that output_gradients has stored, columns 32 u on; the second is 64 on.
 __device__ __forceinline__ const uint4* pairs_of(const void* tensor, int tile, int warp, int u) {
@@ -132,9 +130,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
   const int warp = warp_of_block();
-  // Of a warp: channels on their way, and 32 columns of gradients of g_out's gates, each lane's for itself.
-  uint4* const ring = memory + kImage + warp * (kOfWarp / 16);
-  float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeWarps * (kOfWarp / 16));
+  const unsigned at_ring = shared_address(memory + kImage) + warp / 4 * kOnTheirWay;
+  float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeGroups * (kOnTheirWay / 16));
   for (int at = threadIdx.x; at < kImage; at += kThreeThreads) {
     const int block = at / (8 * kGradientWidths), row = at / 8 % kGradientWidths;
     copy16(memory + (block * kGradientWidths + row_here(row)) * 8 + at % 8,
@@ -157,42 +154,28 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const auto is_tile = [&](int tile) { return static_cast<unsigned>(tile) < static_cast<unsigned>(tiles); };
   int at = kFromLast ? tiles - 1 - own_first : own_first;
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
-  // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` are bytes from the first of left.
+  // What a thread copies of a unit: 8 rows of a channel, and of 16 channels on; `planes` are bytes from the first of
+  // left.
   const auto planes_of = [&](int tile) {
-    const unsigned row = kLines ? static_cast<unsigned>(tile) * 64 : row_of(tile),
-                   batch = a.shape.batch == 1 ? 0 : row / square;
-    const int own = kLines ? thread_again() % 128 : lane_again();
-    constexpr int kOfLine = kLines ? 8 : 2;
+    const unsigned row = static_cast<unsigned>(tile) * 64, batch = a.shape.batch == 1 ? 0 : row / square;
+    const int own = thread_again() % 128;
     return 2 * (static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
-                static_cast<long long>(own / kOfLine) * square + 8 * (own % kOfLine));
+                static_cast<long long>(own / 8) * square + 8 * (own % 8));
   };
-  const unsigned at_ring = shared_address(kLines ? memory + kImage + warp / 4 * (4 * kOfWarp / 16) : ring);
-  // Where a lane's vectors of a step go, and of 16 channels on; slots, and gradients of gates, are multiples of 1024
-  // on.
+  // Where these vectors go, in units and in gradients of gates: lines of 128 bytes, vectors exchanged.
   const auto place = [&] {
-    if (kLines) {
-      const int own = thread_again() % 128, line = place_of(own / 8);
-      return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
-    }
-    const int own = lane_again();
-    return one_address(at_ring + 16 * static_cast<unsigned>(plane_vector(place_of(own / 2), own % 2)));
+    const int own = thread_again() % 128, line = place_of(own / 8);
+    return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
   };
-  const auto place_on = [&] { return place() ^ (kLines ? 4 * 128 + 4 * 16 : kSixteenOn); };
+  const auto place_on = [&] { return place() ^ (4 * 128 + 4 * 16); };
   long long planes = planes_of(is_tile(at) ? at : 0);
   const auto fetch = [&](int unit) {
     const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
     const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
     const void* tensor = of_left ? (of_values ? a.left : a.grad_left) : (of_values ? a.right : a.grad_right);
     const char* from = static_cast<const char*>(tensor) + planes + 2ll * channel * square;
-    const auto copy = [](unsigned to, const void* from) {
-#if CLEBSCH_INPUT_VARIANT & 1
-      copy16_of_line(to, from);
-#else
-      copy16_to(to, from);
-#endif
-    };
-    copy(place() + unit % 4 * kChannels, from);
-    copy(place_on() + unit % 4 * kChannels, from + 32ll * square);
+    copy16_to(place() + unit % 4 * kUnit, from);
+    copy16_to(place_on() + unit % 4 * kUnit, from + 32ll * square);
   };
   const auto fetch_out = [&](int tile, int u) {
     const uint4* gates = static_cast<const uint4*>(a.grad_gates) + static_cast<long long>(tile) * kVectorsOfTile;
@@ -200,16 +183,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const int own = lane_again();
     const unsigned vector = one_address(static_cast<unsigned>(lane_vector(warp % 4, own / 4, own % 4)));
     const uint4* from = gates + (vector ^ static_cast<unsigned>(u % 2 * 4)) + 512 * (u / 2);
-    copy16_to(place() + 4 * kChannels, from);
-    copy16_to(place_on() + 4 * kChannels, from + 64);
+    copy16_to(place() + 4 * kUnit, from);
+    copy16_to(place_on() + 4 * kUnit, from + 64);
   };
-  const auto meet = [&] {
-    if (kLines) {
-      asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory");
-    } else {
-      __syncwarp();
-    }
-  };
+  const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory"); };
   Masks mask;
   unsigned x[kD / 16][4];
   if (is_tile(at)) {
@@ -244,8 +221,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     // After the last tile it is read once more.
     const int after = is_tile(at + step) ? at + step : at;
     mask.take();
-    ask_for_tile(a.x_rows, row_of(after), kD * 2);
-    ask_for_tile(a.grad_gates, row_of(after), kOut * 2);
     float grad_x[kD / 2];
     unsigned of_z[2][4], of_gate[2][4], of_out[2][4];
     clear(grad_x);
@@ -269,25 +244,23 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
         planes = planes_of(after);
       }
       if (half == 0) {
-        await_copies<kRing - 1>();
+        await_copies<1>();
         meet();
       }
       const int own = lane_again();
       const unsigned read_here =
-          one_address(at_ring + (kLines
-                                     ? 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)
-                                     : 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2))) +
-          16 * kOfChannel * half;
+          one_address(at_ring + 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)) +
+          16 * 128 * half;
       const int unit = first_unit(of_tile);
-      load_turned_at(z, read_here + unit % 4 * kChannels);
-      if (!is_again(of_tile)) load_turned_at(gate, read_here + (unit + 1) % 4 * kChannels);
+      load_turned_at(z, read_here + unit % 4 * kUnit);
+      if (!is_again(of_tile)) load_turned_at(gate, read_here + (unit + 1) % 4 * kUnit);
       if (half == 1) {
         meet();
         if (of_tile % 2 == 1) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             uint4 all;
-            load_vector_at(all, (h == 0 ? place() : place_on()) + 4 * kChannels);
+            load_vector_at(all, (h == 0 ? place() : place_on()) + 4 * kUnit);
             take_pairs(of_out[0], of_out[1], all, h);
           }
           begin_products();
@@ -296,6 +269,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           end_products();
           fetch_out(of_tile + 1 < kSteps ? at : after, (of_tile + 1) % kSteps / 2);
         }
+        // Late, or they would have left the L2 cache before they are read.
+        if (of_tile == kSteps - 3) ask_for_tile(a.x_rows, row_of(after), kD * 2);
 #pragma unroll
         for (int u = 0; u < units_of(of_tile); ++u) fetch((unit + u + 4) % kUnits);
         end_copies();
