@@ -16,6 +16,9 @@ constexpr int kSteps = 2 * kHidden / 32;          // of 32 channels
 #endif
 /// Right's projections are made again, 16 channels' beside their gates, rather than read as right.
 constexpr bool kAgain = (CLEBSCH_INPUT_VARIANT & 4) != 0;
+/// Begins while weight_gradients runs, of which it needs nothing, where blocks of that have ended; tiles are taken from
+/// a counter, so that who begins early has more.
+constexpr bool kEarly = (CLEBSCH_INPUT_VARIANT & 16) != 0;
 constexpr int kLeftSteps = kHidden / 32, kUnits = kAgain ? 3 * kLeftSteps : 4 * kLeftSteps;
 __device__ constexpr bool is_again(int of_tile) { return kAgain && of_tile >= kLeftSteps; }
 /// Copies are counted in units of 32 channels of a tensor: the first one of a step, and how many it has.
@@ -143,16 +146,29 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   }
   // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
   // from it, and blocks that begin early do not end the kernel earlier.
-  await_kernel_before();
+  if (!kEarly) await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   // Tiles go to the first warpgroups of all blocks, then to the second ones; the last ones first, of which some is
   // still in the L2 cache.
-  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 8) != 0;
-  const int tiles = static_cast<int>(a.rows / 64), all = static_cast<int>(gridDim.x) * kThreeGroups,
-            step = kFromLast ? -all : all,
-            own_first = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  const auto is_tile = [&](int tile) { return static_cast<unsigned>(tile) < static_cast<unsigned>(tiles); };
-  int at = kFromLast ? tiles - 1 - own_first : own_first;
+  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 24) != 0;
+  const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
+  // Tiles in the order in which they are taken.
+  const auto tile_of = [&](int taken) { return kFromLast ? tiles - 1 - taken : taken; };
+  int* const next_taken = reinterpret_cast<int*>(biases + 3 * kHidden) + warp / 4;
+  const bool takes = threadIdx.x % 128 == 0;
+  int taken = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  if (kEarly) {
+    int* const first_taken = next_taken + kThreeGroups;
+    if (takes) {
+      const int first = static_cast<int>(atomicAdd(a.tiles_taken, 2u));
+      *first_taken = first;
+      *next_taken = first + 1;
+    }
+    __syncthreads();
+    taken = __shfl_sync(0xffffffffu, *first_taken, 0);
+  }
+  const bool any = taken < tiles;
+  int at = any ? tile_of(taken) : 0;
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   // What a thread copies of a unit: 8 rows of a channel, and of 16 channels on; `planes` are bytes from the first of
   // left.
@@ -168,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
   };
   const auto place_on = [&] { return place() ^ (4 * 128 + 4 * 16); };
-  long long planes = planes_of(is_tile(at) ? at : 0);
+  long long planes = planes_of(at);
   const auto fetch = [&](int unit) {
     const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
     const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
@@ -189,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory"); };
   Masks mask;
   unsigned x[kD / 16][4];
-  if (is_tile(at)) {
+  if (any) {
 #pragma unroll
     for (int unit = 0; unit < 4; ++unit) {
       fetch(unit);
@@ -207,7 +223,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   await_copies<0>();
   fence_copies();
   __syncthreads();
-  if (!is_tile(at)) return;
+  if (!any) {
+    if (kEarly) await_kernel_before();
+    return;
+  }
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
   float sums[16];
   clear(sums);
@@ -219,7 +238,14 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll 1
   while (true) {
     // After the last tile it is read once more.
-    const int after = is_tile(at + step) ? at + step : at;
+    int after = at;
+    bool is_last = false;
+    const auto look_ahead = [&](int next) {
+      is_last = next >= tiles;
+      taken = next;
+      after = is_last ? at : tile_of(next);
+    };
+    if (!kEarly) look_ahead(taken + step);
     mask.take();
     float grad_x[kD / 2];
     unsigned of_z[2][4], of_gate[2][4], of_out[2][4];
@@ -240,6 +266,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           keep(of_out[1]);
         }
       }
+      if (kEarly && k == (kAgain ? 6 : 10)) look_ahead(__shfl_sync(0xffffffffu, *next_taken, 0));
       if (half == 0 && first_unit(of_tile) + 4 >= kUnits && first_unit(of_tile - 1) + 4 < kUnits) {
         planes = planes_of(after);
       }
@@ -301,8 +328,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     mask.read(a.mask, row_of(after) + own / 4);
     await_products<0>();
     hold(grad_x);
-    // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
-    // the rows of the image have none.
+    int later = 0;
+    if (kEarly && takes) later = static_cast<int>(atomicAdd(a.tiles_taken, 1u));
+      // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
+      // the rows of the image have none.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -331,13 +360,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll
       for (int h = 0; h < 2; ++h) take_pairs(x[2 * u], x[2 * u + 1], pairs_of(a.x_rows, after, warp, u)[64 * h], h);
     }
+    if (kEarly && takes) *next_taken = later;  // who reads it has met the others before
     begin_products();
     image.multiply(sums, x, rows_of_gates(0));
     end_products();
     await_products<0>();
     hold(sums);
-    if (!is_tile(at + step)) break;
+    if (is_last) break;
     at = after;
   }
   await_copies<0>();
+  // Who waits for this kernel waits for the one before it, too.
+  if (kEarly) await_kernel_before();
 }
