@@ -83,7 +83,7 @@ std::string without_assembly(std::string text) {
          "emulated::store_transposed(to, from, __LINE__);"},
         {statement(R"(stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 [^;]*;"[\s\S]*?"memory"\);)"),
          "emulated::store_matrices(to, from, __LINE__);"},
-        {statement(R"(cp\.async\.c[ag]\.shared\.global(?:\.L2::128B)? \[%0\], \[%1\], (\d+);"[^;]*;)"),
+        {statement(R"(cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
         {statement(R"(cp\.async\.ca\.shared\.global\.L2::cache_hint \[%0\], \[%1\], (\d+), %2;"[^;]*;)"),
          "emulated::copy_later(to, from, $1);"},
