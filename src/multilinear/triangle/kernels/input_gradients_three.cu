@@ -144,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   if (kAgain) {
     for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
   }
+  end_copies();  // also where a warpgroup has no tile and asks for nothing else
   // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
   // from it, and blocks that begin early do not end the kernel earlier.
   if (!kEarly) await_kernel_before();
