@@ -61,6 +61,7 @@ struct Case {
   int d = 32, hidden = 16, out = 48;
   bool incoming = false, before = false, biases = true;
   double grad_size = 1;
+  bool of_mask = true;  ///< whether the gradient of a mask of numbers is wanted
 };
 
 /// The root mean square of a - b beside that of b.
@@ -146,7 +147,7 @@ struct Problem {
     weight("g_out_weight", &Weights::g_out_weight, &Gradients::g_out_weight, gate * c.d, of_d, 0, true);
     weight("g_out_bias", &Weights::g_out_bias, &Gradients::g_out_bias, gate, 0.3, 0, c.biases);
     add_gradient("x", &Gradients::x, c.number, rows * c.d);
-    if (c.mask == kNumberMask) add_gradient("mask", &Gradients::mask, sums, rows);
+    if (c.mask == kNumberMask && c.of_mask) add_gradient("mask", &Gradients::mask, sums, rows);
     out = {c.number, rows * c.out};
     host_out = {kFloat64, rows * c.out};
     device.out = out.data();
@@ -216,6 +217,9 @@ TEST(EmulatedTriangleBackward, FusedFor128) {
   compare({kBfloat16, kBrain, kByteMask, 1, 56, 128, 128, 128, true, false}, 2e-2, 3e-2);
   compare({kBfloat16, kBrain, kNoMask, 3, 16, 128, 128, 128, false, false, false}, 2e-2, 3e-2);
   compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7}, 3e-3, 5e-3);
+  compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7, false}, 3e-3, 5e-3);
+  compare({kFloat32, kBrain, kNumberMask, 1, 24, 128, 128, 128, false, false, true, 1, false}, 2e-2, 3e-2);
+  compare({kBfloat16, kBrain, kNumberMask, 1, 24, 128, 128, 128, true, false, true, 1, false}, 2e-2, 3e-2);
 }
 
 // Lines of more than one tile of rows.
@@ -239,16 +243,21 @@ TEST(EmulatedTriangleBackward, NothingLeaksFromBehindAMask) {
   for (const Case& c : {Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, false},
                         Case{kFloat32, kTf32, kByteMask, 1, 6, 32, 32, 32, false, true},
                         Case{kFloat32, kHalf, kByteMask, 2, 8, 64, 64, 64, true, false},
-                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
+                        Case{kFloat32, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false},
+                        Case{kFloat16, kHalf, kByteMask, 1, 16, 128, 128, 128, false, false}}) {
     Problem p(c);
+    const auto set = [&](const void* tensor, int64_t i, float to) {
+      if (c.number == kFloat32) static_cast<float*>(const_cast<void*>(tensor))[i] = to;
+      if (c.number == kFloat16) static_cast<Half*>(const_cast<void*>(tensor))[i] = from_double<Half>(to);
+    };
     for (int64_t row = 0; row < c.batch * c.n * c.n; ++row) {
       if (static_cast<const unsigned char*>(p.device.mask)[row]) continue;
       for (int64_t i = 0; i < c.d; ++i) {
-        static_cast<float*>(const_cast<void*>(p.device.x))[row * c.d + i] = NAN;
+        set(p.device.x, row * c.d + i, NAN);
         static_cast<double*>(const_cast<void*>(p.host.x))[row * c.d + i] = NAN;
       }
       for (int64_t i = 0; i < c.out; ++i) {
-        static_cast<float*>(const_cast<void*>(p.device.grad))[row * c.out + i] = 0;
+        set(p.device.grad, row * c.out + i, 0);
         static_cast<double*>(const_cast<void*>(p.host.grad))[row * c.out + i] = 0;
       }
     }

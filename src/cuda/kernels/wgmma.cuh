@@ -74,6 +74,7 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 }
 
 // The registers of sums in the text of an instruction, and as its operands.
+#define CLEBSCH_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define CLEBSCH_PLACES_32                                                                                     \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
   "%23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -81,6 +82,9 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
   CLEBSCH_PLACES_32                                                                                             \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CLEBSCH_SUMS_16(d)                                                                                    \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
+      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
 #define CLEBSCH_SUMS_32(d)                                                                                    \
   "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
       "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),  \
@@ -92,6 +96,18 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
       "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),    \
       "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),    \
       "+f"(d[63])
+
+/// d (64, 32) = [d +] a (64, 16) b (16, 32): rows in registers as for mma.m16n8k16, `more`: 0 for the first product.
+/// kTurned: b lies by rows of the inner index, else by columns.
+template <int kTurned = 0>
+__device__ __forceinline__ void multiply_group(float (&d)[16], const unsigned (&a)[4], unsigned long long b, int more) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_16
+      "}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}"
+      : CLEBSCH_SUMS_16(d)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more), "n"(kTurned));
+}
 
 /// d (64, 64) = [d +] a (64, 16) b (16, 64): rows in registers as for mma.m16n8k16, `more`: 0 for the first product.
 /// kTurned: b lies by rows of the inner index, else by columns.
@@ -139,14 +155,38 @@ __device__ __forceinline__ void multiply_group(float (&d)[64], unsigned long lon
       : "l"(a), "l"(b), "r"(more), "n"(kTurned));
 }
 
-/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory by rows of the inner index.
+/// d (64, 136) += a (64, 16) b (16, 136), both from shared memory, a by rows of the inner index. kTurned: so is b, else
+/// it lies by columns.
+template <int kTurned = 1>
 __device__ __forceinline__ void multiply_wide(float (&d)[68], unsigned long long a, unsigned long long b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n136k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_64
-      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, 1;\n}"
+      ", %64, %65, %66, %67}, %68, %69, p, 1, 1, 1, %70;\n}"
       : CLEBSCH_SUMS_64(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
-      : "l"(a), "l"(b));
+      : "l"(a), "l"(b), "n"(kTurned));
+}
+
+/// d (64, 8) += a (64, 16) b (16, 8), both from shared memory, a by rows of the inner index. kTurned: so is b, else it
+/// lies by columns.
+template <int kTurned = 0>
+__device__ __forceinline__ void multiply_narrow(float (&d)[4], unsigned long long a, unsigned long long b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF
+      " {%0, %1, %2, %3}, %4, %5, p, 1, 1, 1, %6;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "n"(kTurned));
+}
+
+/// d (64, 128) = [d +] a (64, 16) b (16, 128), both from shared memory: a by columns, b by rows of the inner index.
+__device__ __forceinline__ void multiply_rows_by(float (&d)[64], unsigned long long a, unsigned long long b, int more) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.gt.s32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." CLEBSCH_HALF "." CLEBSCH_HALF " {" CLEBSCH_PLACES_64
+      "}, %64, %65, p, 1, 1, 0, 1;\n}"
+      : CLEBSCH_SUMS_64(d)
+      : "l"(a), "l"(b), "r"(more));
 }
 
 /// c (64, 128) = [c +] a (64, 16) b (128, 16)^T, both from shared memory by columns of the inner index.

@@ -133,24 +133,29 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
-  // Blocks of weight_gradients_three.cu: of four kinds in groups, and those of what is stored, which take less time.
-  const int64_t groups = std::max<int64_t>(1, std::min(multiprocessors * 9 / 44, (tiles + 1) / 2)),
-                stored_groups =
-                    std::max<int64_t>(1, std::min(multiprocessors - kWeightKinds * groups, (tiles + 1) / 2));
+  // Blocks of weight_gradients_three.cu: as many of left as of right, and those of what is stored. What they wait for
+  // is memory: their shares are those of the bytes that they read, rather less for what is stored.
+  const int64_t most_blocks = (tiles + 1) / 2;
+  const int64_t groups =
+                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 16 / 132) / 2, most_blocks)),
+                stored_groups = std::max<int64_t>(1, std::min(multiprocessors - 2 * groups, most_blocks));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
-  const Slots output_slots(pass, true, three ? stored_groups : blocks_of(rows), 2 * out),
+  const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
+      projected_slots(pass, three, blocks_of_three, 2 * out),
       input_slots(pass, true, three ? groups : blocks_of(rows), 4 * hidden);
   a.output_slots = static_cast<float*>(output_slots.slots);
+  a.projected_slots = static_cast<float*>(projected_slots.slots);
   a.input_slots = static_cast<float*>(input_slots.slots);
-  char* const stored = static_cast<char*>(pass.stored(rows * (three ? hidden + out + d : numbers)));
-  a.o_normal = stored;
-  a.grad_projected = stored + rows * hidden * 2;
+  char* const stored = static_cast<char*>(pass.stored(rows * (three ? d : numbers)));
   if (three) {
-    a.x_rows = stored + rows * (hidden + out) * 2;
+    a.x_rows = stored;
+    a.output_parts = static_cast<float*>(pass.reals(blocks_of_three * out * hidden));
     a.x_inverse = static_cast<float*>(pass.reals(rows));
     a.rows = rows;
-    pass.launch_wide(kernels->output, blocks_of_three, kThreeThreads, a);
+    pass.launch_wide(kernels->output, blocks_of_three, kOutputThreads, a);
   } else {
+    a.o_normal = stored;
+    a.grad_projected = stored + rows * hidden * 2;
     pass.for_chunks([&] {
       chunk();
       pass.launch(kernels->output, blocks_of(a.rows), 1, a);
@@ -165,11 +170,9 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_right = grad_right;
   if (three) {
     a.input_parts = static_cast<float*>(pass.reals(groups * 4 * hidden * d));
-    a.gate_parts = static_cast<float*>(pass.reals(stored_groups * out * d));
-    a.output_parts = static_cast<float*>(pass.reals(stored_groups * out * hidden));
+    a.gate_parts = static_cast<float*>(pass.reals(2 * stored_groups * out * d));
     a.weight_groups = static_cast<int>(groups);
-    pass.launch_wide(kernels->weights, kWeightKinds * groups + stored_groups, kWeightThreads, a);
-    pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
+    pass.launch_wide(kernels->weights, 2 * groups + stored_groups, kWeightThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -192,15 +195,16 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   };
   if (three) {
     fold.input_products = of_parts(a.input_parts, groups);
-    fold.gate_products = of_parts(a.gate_parts, stored_groups);
-    fold.output_products = of_parts(a.output_parts, stored_groups);
+    fold.gate_products = of_parts(a.gate_parts, 2 * stored_groups);
+    fold.output_products = of_parts(a.output_parts, blocks_of_three);
   } else {
     fold.input_products = of_parts(inputs.parts(), inputs.count());
     fold.gate_products = of_parts(gates.parts(), gates.count());
     fold.output_products = of_parts(output.parts(), output.count());
   }
   fold.input_sums = of_parts(input_slots.slots, input_slots.blocks);
-  fold.output_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.gate_sums = of_parts(output_slots.slots, output_slots.blocks);
+  fold.output_sums = three ? of_parts(projected_slots.slots, projected_slots.blocks) : fold.gate_sums;
   const int64_t numbers_of_weights = widths * d + out * hidden;
   fold.products = static_cast<float*>(pass.reals(numbers_of_weights));
   fold.sums = static_cast<float*>(pass.reals(widths + out));
@@ -217,8 +221,10 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   fold.p_out_bias = wanted.p_out_bias;
   fold.g_out_weight = wanted.g_out_weight;
   fold.g_out_bias = wanted.g_out_bias;
-  pass.launch(kernels->matrices, (numbers_of_weights + kComposedThreads - 1) / kComposedThreads, 1, fold);
+  pass.launch(kernels->matrices, fold_blocks_of_input(shape.d, shape.hidden, shape.out) + out * hidden / 32, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
+  // Last, so that parts are still in the L2 cache when they are added, and that it copies its weights behind that.
+  if (three && a.grad_x) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
 }
 
 }  // namespace clebsch::triangle

@@ -127,14 +127,18 @@ void check_product(const void* at, size_t bytes);
 /// cp.async.bulk into shared memory: the target holds not-a-numbers until the copy ends, which is some time before
 /// somebody goes on who waits at the barrier.
 void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier, int line);
+/// Bulk stores to global memory, of groups of a thread: done when it waits for them, and lost if it does not.
+void store_bulk(void* to, unsigned from, unsigned bytes, int line);
+void end_stores();
+void await_stores();
 /// Ends one copy, if there is one; which follows from a random number.
 bool finish_a_copy(uint64_t random);
 bool has_open_copies();
 enum class Operand { half, bfloat, tf32 };
 /// wgmma.mma_async.sync.aligned.m64nNk16.f32, d = [d +] a b, of a warp's 16 rows: a in registers as of mma.m16n8k16 or,
 /// where they are null, in shared memory, b there; PTX ISA, "matrix descriptor", for lines of 128 bytes whose parts are
-/// exchanged. `turned`: a matrix in shared memory lies by rows of the inner index. It is computed when its group is
-/// waited for, and until then the sums are no numbers.
+/// exchanged. `turned`: matrices in shared memory lie by rows of the inner index; 2: a alone, 3: b alone. It is
+/// computed when its group is waited for, and until then the sums are no numbers.
 void multiply_later(float* d, int columns, const unsigned* rows, unsigned long long a, unsigned long long b, int more,
                     int turned, Operand number, int line);
 template <int kCount>
@@ -179,12 +183,25 @@ void load_matrices(unsigned (&to)[4], const void* from, int line);
 
 /// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16, to an address in shared memory: the opposite of load_transposed.
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line);
+/// Without .trans: the opposite of load_matrices.
+void store_straight_matrices(char* to, const unsigned (&from)[4], int line);
 /// Addresses of shared memory as instructions have them.
 inline void copy_later(unsigned to, const void* from, size_t bytes) {
   copy_later(__start_emulated_shared + to, from, bytes);
 }
 inline void load_transposed(unsigned (&to)[4], unsigned from, int line) {
   load_transposed(to, reinterpret_cast<const unsigned short*>(__start_emulated_shared + from), line);
+}
+inline void load_vector(void* to, unsigned from, int line) {
+  if (from % 16 != 0) emulated_fail("ld.shared.v4 from an address that is no multiple of 16", line);
+  note_read(__start_emulated_shared + from, 16);
+  std::memcpy(to, __start_emulated_shared + from, 16);
+}
+inline void load_matrices(unsigned (&to)[4], unsigned from, int line) {
+  load_matrices(to, static_cast<const void*>(__start_emulated_shared + from), line);
+}
+inline void store_matrices(unsigned to, const unsigned (&from)[4], int line) {
+  store_straight_matrices(__start_emulated_shared + to, from, line);
 }
 inline void store_transposed(unsigned to, const unsigned (&from)[4], int line) {
   store_turned_matrices(__start_emulated_shared + to, from, line);

@@ -146,6 +146,14 @@ void load_matrices(unsigned (&to)[4], const void* from, int line) {
   for (int i = 0; i < 4; ++i) to[i] = static_cast<const unsigned*>(slot<const void*>(slots, 8 * i + g))[t];
 }
 
+void store_straight_matrices(char* to, const unsigned (&from)[4], int line) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0) emulated_fail("stmatrix: a row is not aligned to 16 bytes", line);
+  note_write(to, 16);
+  const char* slots = emulated_exchange(0xffffffffu, &to, sizeof(to), line);
+  const int g = lane() / 4, t = lane() % 4;
+  for (int i = 0; i < 4; ++i) std::memcpy(slot<char*>(slots, 8 * i + g) + 4 * t, &from[i], 4);
+}
+
 void store_turned_matrices(char* to, const unsigned (&from)[4], int line) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0) emulated_fail("stmatrix: a row is not aligned to 16 bytes", line);
   note_write(to, 16);

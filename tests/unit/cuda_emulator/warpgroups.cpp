@@ -23,6 +23,14 @@ struct Copy {
 };
 std::vector<Copy> copies;
 
+struct Store {
+  void* to;
+  const char* from;
+  unsigned bytes, thread;
+  bool in_group;
+};
+std::vector<Store> stores;
+
 /// Groups of a thread, of which the last is being made.
 template <typename T>
 using Groups = std::deque<std::vector<T>>;
@@ -40,7 +48,7 @@ struct Product {
   bool in_registers;
   unsigned rows[4][4];  ///< of the quad's lanes
   unsigned long long a, b;
-  bool more, turned;
+  bool more, turned_rows, turned;
   Operand number;
 };
 std::vector<Groups<Product>> products;
@@ -109,8 +117,8 @@ void multiply(const Product& p, std::vector<float>& sums) {
   double rows[2][16], numbers[16];
   for (int half = 0; half < 2; ++half) {
     for (int k = 0; k < inner; ++k) {
-      rows[half][k] =
-          p.in_registers ? of_registers(p, half, k) : operand(p.a, p.turned, 16 * warp + g + 8 * half, k, p.number);
+      rows[half][k] = p.in_registers ? of_registers(p, half, k)
+                                     : operand(p.a, p.turned_rows, 16 * warp + g + 8 * half, k, p.number);
     }
   }
   for (int tile = 0; tile < p.columns / 8; ++tile) {
@@ -131,6 +139,7 @@ void multiply(const Product& p, std::vector<float>& sums) {
 void begin_block_of_warpgroups(char* shared) {
   shared_begin = shared;
   copies.clear();
+  stores.clear();
   products.clear();
   open_sums.clear();
 }
@@ -154,11 +163,35 @@ bool finish_a_copy(uint64_t random) {
   return true;
 }
 
+void store_bulk(void* to, unsigned from, unsigned bytes, int line) {
+  if (from % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
+    emulated_fail("a bulk store of what is no multiple of 16 bytes", line);
+  }
+  check_product(shared_begin + from, bytes);
+  stores.push_back({to, shared_begin + from, bytes, threadIdx.x, false});
+}
+void end_stores() {
+  for (Store& store : stores) store.in_group |= store.thread == threadIdx.x;
+}
+void await_stores() {
+  for (size_t k = 0; k < stores.size();) {
+    const Store store = stores[k];
+    if (!store.in_group || store.thread != threadIdx.x) {
+      ++k;
+      continue;
+    }
+    std::memcpy(store.to, store.from, store.bytes);
+    stores.erase(stores.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+}
+
 bool has_open_copies() { return !copies.empty(); }
 
 void multiply_later(float* sums, int columns, const unsigned* rows, unsigned long long a, unsigned long long b,
                     int more, int turned, Operand number, int line) {
-  Product product{sums, columns, rows != nullptr, {}, a, b, more != 0, turned != 0, number};
+  Product product{
+      sums,  columns, rows != nullptr, {}, a, b, more != 0, turned == 1 || turned == 2, turned == 1 || turned == 3,
+      number};
   if (rows) {
     const char* slots = emulated_exchange(0xffffffffu, rows, 16, line);
     for (int t = 0; t < 4; ++t) std::memcpy(product.rows[t], slots + 16 * (lane() / 4 * 4 + t), 16);

@@ -1,7 +1,8 @@
 // Before and after the fused backward kernels: images of weights, and gradients of weights from products with
 // normalised rows. With xn = x' w + b (x' normalised) a projection is x' (W diag(w))^T + (W b + bias): the kernels
-// multiply by the former. With P = dz^T x' and s = the sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over
-// rows of W and P's products, db = W^T s.
+// multiply by the former, less its rows' means: rows of x' have a mean of 0. What is multiplied with it the other way,
+// the gradient of x', has no mean then either, which the norm's gradient would take off. With P = dz^T x' and s = the
+// sums of dz over rows, dW = P diag(w) + s b^T, dw = the sums over rows of W and P's products, db = W^T s.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradients.cuh"
 
@@ -40,13 +41,16 @@ __device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bo
     biases[k] = there && norm_bias ? to_real(norm_bias[column]) : 0.0f;
   }
   const float own = bias ? to_real(bias[of_matrix]) : 0.0f;
-  float sum = 0;
+  float sum = 0, mean = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) mean += weights[k] * factors[k];
+  mean = sum_of_lanes<32>(mean) / static_cast<float>(columns);
 #pragma unroll
   for (int k = 0; k < kMost; ++k) {
     const int column = lane + 32 * k, place = place_of(column);
     if (column >= columns) break;
     const int vector = of_input ? image_vector<kGradientWidths>(row, place / 8) : image_vector<kOut>(row, place / 8);
-    from_real(image[vector * 8 + place % 8], weights[k] * factors[k]);
+    from_real(image[vector * 8 + place % 8], weights[k] * factors[k] - mean);
     sum += weights[k] * biases[k];
   }
   sum = sum_of_lanes<32>(sum);
@@ -69,10 +73,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArgum
   }
 }
 
-__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at) {
+/// Of parts first, first + step, ...
+__device__ __forceinline__ float sum_of_parts(const PartsOfSum& of, int width, int at, int first = 0, int step = 1) {
   float sum = 0;
-#pragma unroll 8
-  for (int part = 0; part < of.count; ++part) sum += of.parts[static_cast<long long>(part) * width + at];
+#pragma unroll 16
+  for (int part = first; part < of.count; part += step) sum += of.parts[static_cast<long long>(part) * width + at];
   return sum;
 }
 /// The same of one number, by a warp.
@@ -84,16 +89,15 @@ __device__ __forceinline__ float sum_of_parts_by_warp(const PartsOfSum& of, int 
   return sum_of_lanes<32>(sum);
 }
 
-/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp.
+/// Sums of parts; gradients of matrices and of their biases: 32 columns of a row a warp, of p_out a block, since there
+/// every block of a kernel may have left a part.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArguments a) {
-  start_early();
-  constexpr int kOfInput = kGradientWidths * kD / 32, kOfOutput = kOut * kHidden / 32;
-  int warp = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32, type = a.weights_number;
-  if (warp >= kOfInput + kOfOutput) return;
-  const float scale = a.scale ? *a.scale : 1.0f;
-  const bool of_input = warp < kOfInput;
-  if (!of_input) warp -= kOfInput;
+  constexpr int kWarps = kThreads / 32, kOfInput = fold_blocks_of_input(kD, kHidden, kOut);
+  __shared__ float of_warps[kWarps][32];
+  const int of_block = threadIdx.x / 32, lane = threadIdx.x % 32, type = a.weights_number;
+  const bool of_input = blockIdx.x < kOfInput;
+  const int warp =
+      of_input ? static_cast<int>(blockIdx.x) * kWarps + of_block : static_cast<int>(blockIdx.x) - kOfInput;
   const int columns = of_input ? kD : kHidden, row = warp / (columns / 32), column = warp % (columns / 32) * 32 + lane;
   const bool of_gates = of_input && row >= 4 * kHidden;
   const InputRow input(a.weights, of_input ? row : 0);
@@ -103,13 +107,23 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_matrices(FoldArgumen
   void* to = !of_input ? a.p_out_weight : of_gates ? a.g_out_weight : row < 2 * kHidden ? a.p_in_weight : a.g_in_weight;
   void* bias = !of_input ? a.p_out_bias : of_gates ? a.g_out_bias : row < 2 * kHidden ? a.p_in_bias : a.g_in_bias;
   const float weight = number_at(norm, type, column, 1), plain = number_at(norm_bias, type, column, 0);
+  start_early();  // what is read before are weights
+  const float scale = a.scale ? *a.scale : 1.0f;
   // Products of what store_eight<true> wrote have neighbours in each other's place.
-  const float product = !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1))
-                        : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
-                                   : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
+  float product =
+      !of_input  ? sum_of_parts(a.output_products, kOut * kHidden, (row ^ 1) * kHidden + (column ^ 1), of_block, kWarps)
+      : of_gates ? sum_of_parts(a.gate_products, kOut * kD, of_matrix * kD + (column ^ 1))
+                 : sum_of_parts(a.input_products, 4 * kHidden * kD, (row ^ 1) * kD + (column ^ 1));
   const float sum = !of_input  ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, row)
-                    : of_gates ? sum_of_parts_by_warp(a.output_sums, 2 * kOut, kOut + of_matrix)
+                    : of_gates ? sum_of_parts_by_warp(a.gate_sums, 2 * kOut, kOut + of_matrix)
                                : sum_of_parts_by_warp(a.input_sums, 4 * kHidden, row);
+  if (!of_input) {
+    of_warps[of_block][lane] = product;
+    __syncthreads();
+    if (of_block > 0) return;
+    product = 0;
+    for (int other = 0; other < kWarps; ++other) product += of_warps[other][lane];
+  }
   const int of_all = of_input ? row : kGradientWidths + row;
   a.products[(of_input ? 0 : kGradientWidths * kD) + row * columns + column] = product;
   if (column == 0) {
@@ -128,14 +142,24 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
   const int rows = of_input ? kGradientWidths : kOut, columns = of_input ? kD : kHidden;
   const float* products = a.products + (of_input ? 0 : kGradientWidths * kD);
   const float* sums = a.sums + (of_input ? 0 : kGradientWidths);
-  float along = 0, plain = 0;
-#pragma unroll 4
-  for (int row = group; row < rows; row += kThreads / kFoldColumns) {
+  constexpr int kGroups = kThreads / kFoldColumns,
+                kMost = ((kGradientWidths > kOut ? kGradientWidths : kOut) + kGroups - 1) / kGroups;
+  float weights[kMost], along = 0, plain = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int row = group + k * kGroups;
+    if (row >= rows) break;
     const InputRow input(a.weights, of_input ? row : 0);
     const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight);
-    const float weight = to_real(matrix[(of_input ? input.row : row) * columns + column]);
-    along += weight * products[row * columns + column];
-    plain += weight * sums[row];
+    weights[k] = to_real(matrix[(of_input ? input.row : row) * columns + column]);
+  }
+  start_early();  // what is read before are weights
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const int row = group + k * kGroups;
+    if (row >= rows) break;
+    along += weights[k] * products[row * columns + column];
+    plain += weights[k] * sums[row];
   }
   shared[0][threadIdx.x] = along;
   shared[1][threadIdx.x] = plain;
@@ -156,7 +180,6 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
 /// turn.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
   __shared__ float shared[2][kThreads];
-  start_early();
   if (a.weights_number == kFloat32) {
     fold_columns<float>(a, shared);
   } else if (a.weights_number == kFloat16) {

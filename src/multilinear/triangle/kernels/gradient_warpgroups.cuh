@@ -21,7 +21,7 @@ struct WarpgroupImage {
   static __device__ __forceinline__ unsigned long long later(unsigned long long matrix, int bytes) {
     return matrix + static_cast<unsigned>(bytes >> 4);
   }
-  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 128.
+  /// sums of 64 places from `row` of the image on = rows times the image's transpose; or of 32 or 128.
   template <int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kCount], const unsigned (&x)[kColumns / 16][4],
                                            int row) const {
@@ -30,10 +30,10 @@ struct WarpgroupImage {
       multiply_group(sums, x[s], later(straight, s / 4 * kBlock + row * 128 + s % 4 * 32), s > 0 ? 1 : 0);
     }
   }
-  /// sums of all columns += a step of 16 inner places, rows of the image from `row` on.
-  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4],
-                                                  int row) const {
-    multiply_values(sums, step, later(turned, row * 128));
+  /// sums of all columns [+]= a step of 16 inner places, rows of the image from `row` on.
+  __device__ __forceinline__ void multiply_turned(float (&sums)[kColumns / 2], const unsigned (&step)[4], int row,
+                                                  int more = 1) const {
+    multiply_group<1>(sums, step, later(turned, row * 128), more);
   }
 };
 
@@ -149,41 +149,6 @@ struct Masks {
     return CLEBSCH_MASK == 1 ? pair & kept[h] : pair;
   }
 };
-
-/// Of a warp's 16 rows and 32 channels: `planes` has the gradients of left or right as rows; sums from z_at on are the
-/// projections, from gate_at on their gates, without biases; gives gradients of both as operands. `bias`, in shared
-/// memory, those of projections of columns 8 t on, and kGates numbers on those of gates, halved.
-template <int kGates, int kCount>
-__device__ __forceinline__ void step_gradients(const unsigned (&planes)[2][4], float scale, const Masks& mask,
-                                               const float (&sums)[kCount], int z_at, int gate_at, const float* bias,
-                                               float (&of_mask)[2], unsigned (&of_z)[2][4], unsigned (&of_gate)[2][4]) {
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float2 of_value = *reinterpret_cast<const float2*>(bias + 2 * j),
-                 of_open = *reinterpret_cast<const float2*>(bias + kGates + 2 * j);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const unsigned pair = mask.keep(planes[j / 2][2 * (j % 2) + h], h);
-      float z[2], gate[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float turned = tanh_near(fmaf(0.5f, sums[gate_at + 4 * j + 2 * h + e], e == 0 ? of_open.x : of_open.y));
-        const float value = sums[z_at + 4 * j + 2 * h + e] + (e == 0 ? of_value.x : of_value.y);
-        const float open = fmaf(0.5f, turned, 0.5f), closed = fmaf(-0.5f, turned, 0.5f);
-        float grad = e == 0 ? low2(pair) : high2(pair);
-        if (kPrecision == kHalf) grad *= scale;
-        z[e] = grad * open;
-        if (CLEBSCH_MASK == 2) {
-          of_mask[h] += z[e] * value;
-          z[e] *= mask.number[h];
-        }
-        gate[e] = z[e] * value * closed;
-      }
-      pair_of(of_z, 0, j, h) = pack2(z[0], z[1]);
-      pair_of(of_gate, 0, j, h) = pack2(gate[0], gate[1]);
-    }
-  }
-}
 
 /// The beginning of shared memory that is a multiple of 1024.
 __device__ __forceinline__ uint4* aligned_memory(uint4* memory) {

@@ -38,17 +38,17 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
 
 /// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
 constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
-/// Of input_gradients_three.cu: steps of 32 channels on their way, the image, biases.
-constexpr int kThreeRing = 4;
-constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * kThreeRing * 1024 + 512 * 4;
-/// Of output_gradients_three.cu: images of g_out and p_out, of every warp a tile of o, of x and of the gradient,
-/// biases.
+/// Of input_gradients_three.cu: the image, of every warpgroup 64 rows of 5 times 32 channels, biases.
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 64 * 2 + 384 * 4;
+/// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
+/// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
+constexpr int kOutputThreads = kThreeThreads + 128;
 constexpr int kOutputThreeBytes =
-    1024 + 2 * 128 * 128 * 2 + kThreeWarps * (3 * kGradientRows * 128 * 2 + 64 + 64) + 2 * 128 * 4;
-/// Of weight_gradients_three.cu: four warpgroups a block; blocks of 64 channels of left or right; 19 blocks of 64 rows
-/// and columns, an image of 128 rows, lines of channels, biases, barriers.
-constexpr int kWeightThreads = 512, kWeightKinds = 4,
-              kWeightThreeBytes = 1024 + 19 * 64 * 64 * 2 + 128 * 128 * 2 + 3 * 64 * 128 + 128 * 4 + 64;
+    1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 + kThreeWarps * (64 + 64);
+/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; four stages of a
+/// tile of x and 256 lines of 64 rows, an image of 128 rows, masks and barriers.
+constexpr int kWeightThreads = 384,
+              kWeightThreeBytes = 1024 + 4 * (128 + 256) * 64 * 2 + 128 * 128 * 2 + 4 * 64 * 4 + 128;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
@@ -74,12 +74,11 @@ struct GradientArguments {
   float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
-  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them, one a group of blocks:
-  /// (parts, 4 hidden, d) and (parts, out, d), with neighbouring columns swapped; the same beside rows of o, (parts,
-  /// out, hidden).
+  /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d), one a
+  /// group of blocks, and (parts, out, d), two a block of what is stored, with neighbouring columns swapped; the same
+  /// beside rows of o, (parts, out, hidden), one a block of output_gradients_three.cu.
   float *input_parts = nullptr, *gate_parts = nullptr, *output_parts = nullptr;
-  // Of the chunk, with neighbouring columns swapped (store_eight); of output_gradients_three.cu of all rows, as
-  // its tiles, and the last null:
+  // Of the chunk, with neighbouring columns swapped (store_eight); null for kernels by three warpgroups:
   void* x_normal = nullptr;          ///< (rows, d): (x - mean) / deviation
   void* o_normal = nullptr;          ///< (rows, hidden)
   void* grad_projected = nullptr;    ///< (rows, out)
@@ -90,12 +89,17 @@ struct GradientArguments {
   float* input_bias = nullptr;   ///< (4 hidden + out)
   float* output_bias = nullptr;  ///< (out)
   // Sums over rows, a slot a block, set by the first chunk.
-  float* output_slots = nullptr;  ///< (blocks, 2 out): of grad_projected, grad_gates
-  float* input_slots = nullptr;   ///< (blocks, 4 hidden): of grad_projections
-  int weight_groups = 0;          ///< of weight_gradients_three.cu: groups of kWeightKinds blocks
+  float* output_slots = nullptr;     ///< (blocks, 2 out): of grad_projected, grad_gates
+  float* projected_slots = nullptr;  ///< the same, of output_gradients_three.cu, of which the first half is set
+  float* input_slots = nullptr;      ///< (blocks, 4 hidden): of grad_projections
+  int weight_groups = 0;             ///< of weight_gradients_three.cu: blocks of left, and of right
   bool first = true;
 };
 
+/// Blocks of fold_matrices: of the input's matrices 32 columns of a row a warp of kGradientWarps, of p_out a block.
+CLEBSCH_BOTH constexpr int fold_blocks_of_input(int d, int hidden, int out) {
+  return (4 * hidden + out) * d / 32 / kGradientWarps;
+}
 /// Columns of a block of fold_norms: few, since what it waits for are its rows.
 constexpr int kFoldColumns = 8;
 
@@ -111,12 +115,12 @@ struct FoldArguments {
   Shape shape;
   Weights weights;
   int weights_number = kFloat32;
-  const float* scale = nullptr;  ///< of the results; null: 1
-  PartsOfSum input_products;     ///< (4 hidden, d)
-  PartsOfSum gate_products;      ///< (out, d)
-  PartsOfSum output_products;    ///< (out, hidden)
-  PartsOfSum input_sums;         ///< (4 hidden)
-  PartsOfSum output_sums;        ///< (2 out): of what is projected, of the gates
+  const float* scale = nullptr;       ///< of the results; null: 1
+  PartsOfSum input_products;          ///< (4 hidden, d)
+  PartsOfSum gate_products;           ///< (out, d)
+  PartsOfSum output_products;         ///< (out, hidden)
+  PartsOfSum input_sums;              ///< (4 hidden)
+  PartsOfSum output_sums, gate_sums;  ///< (2 out): of what is projected; of the gates, the second half
   // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
   // (hidden columns).
   float *products = nullptr, *sums = nullptr;

@@ -5,16 +5,15 @@
 constexpr int kPlanes = 2 * kHidden;  // vectors of a warp's tile
 
 /// Starts to copy the images of g_out and of p_out, one after the other.
-template <int kOfBlock = kGradientThreads>
 __device__ __forceinline__ void copy_images(uint4* memory, const GradientArguments& a) {
   constexpr int kImageIn = kOut * kD / 8, kImageOut = kOut * kHidden / 8;
   const uint4* from = static_cast<const uint4*>(a.input_image);
-  for (int at = threadIdx.x; at < kImageIn; at += kOfBlock) {
+  for (int at = threadIdx.x; at < kImageIn; at += kGradientThreads) {
     const int block = at / (8 * kOut);
     copy16(memory + at, from + 8 * (block * (kGradientWidths - kOut) + 4 * kHidden) + at);
   }
   from = static_cast<const uint4*>(a.output_image);
-  for (int at = threadIdx.x; at < kImageOut; at += kOfBlock) copy16(memory + kImageIn + at, from + at);
+  for (int at = threadIdx.x; at < kImageOut; at += kGradientThreads) copy16(memory + kImageIn + at, from + at);
 }
 
 /// Starts to copy a tile of o, by channel.

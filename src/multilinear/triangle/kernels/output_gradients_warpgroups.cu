@@ -13,8 +13,9 @@ __device__ __forceinline__ void store_turned(uint4* here, const unsigned (&o)[kH
 #pragma unroll
   for (int s = 0; s < kHidden / 16; ++s) {
     const unsigned to = shared_address(here + plane_vector(16 * s + 8 * (i / 2) + r, i % 2));
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(o[s][0]),
-                 "r"(o[s][1]), "r"(o[s][2]), "r"(o[s][3])
+    const unsigned(&from)[4] = o[s];
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(from[0]),
+                 "r"(from[1]), "r"(from[2]), "r"(from[3])
                  : "memory");
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
-// What blocks of weight_gradients_three.cu have in common, and those of what output_gradients_three.cu has stored: one
-// of their warpgroups sums the gates' gradients beside rows of x, another those of what is projected beside rows of o.
+// What kernels that sum over rows have in common, and the blocks of weight_gradients_three.cu that take what
+// output_gradients_three.cu has stored: two warpgroups sum the gates' gradients beside rows of x, every other tile
+// each.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
@@ -52,7 +53,7 @@ __device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, in
   copy_bulk(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
 }
 
-/// Where the blocks of a tile of the fifth kind lie: rows at the ones less once and twice `across`, gradients.
+/// Where the blocks of a tile of what is stored lie: rows at the ones less once and twice `across`, gradients.
 struct StoredTile {
   int rows, across, low, high;
   __device__ __forceinline__ explicit StoredTile(int buffer) {
@@ -73,10 +74,9 @@ __device__ __forceinline__ void write_ones(char* to) {
 }
 
 /// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part,
-/// and of `gradients` alone to `of_ones`; `swapped`: gradients have neighbouring columns swapped,
-/// rows have not.
+/// and of `gradients` alone to `of_ones`.
 __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, const void* rows, int first, int step,
-                           int tiles, float* to, float* of_ones, bool swapped) {
+                           int tiles, float* to, float* of_ones) {
   float low_sums[68], high_sums[68];
   clear(low_sums);
   clear(high_sums);
@@ -113,13 +113,13 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
   await_products<0>();
   hold(low_sums);
   hold(high_sums);
-  write_part(to, low_sums, 0, false, !swapped);
-  write_part(to, high_sums, 64, false, !swapped);
+  write_part(to, low_sums, 0, false, true);
+  write_part(to, high_sums, 64, false, true);
   if (threadIdx.x % 4 != 0) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
-    of_ones[swapped ? row ^ 1 : row] = low_sums[64 + 2 * h];
-    of_ones[64 + (swapped ? row ^ 1 : row)] = high_sums[64 + 2 * h];
+    of_ones[row] = low_sums[64 + 2 * h];
+    of_ones[64 + row] = high_sums[64 + 2 * h];
   }
 }

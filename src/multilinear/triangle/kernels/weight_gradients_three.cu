@@ -1,178 +1,257 @@
 // Sums over rows of the gradients of x's projections and gates beside normalised rows, for d, hidden and out of 128.
-// The gradients are made again here, from those of left and right, rather than written by one kernel and read by a
-// product. A block has 64 channels of left or right, as projections and gates: three warpgroups make gradients of 64
-// rows each, and a fourth multiplies them with rows of x. What one waits for is behind the others' work, and all tiles
-// are summed in their order. Other blocks sum what output_gradients has written: one of their warpgroups the gates'
-// gradients beside rows of x, another those of what is projected beside rows of o. gradients.cuh says how operands lie.
+// With l = m p s, what the forward pass has stored of left or right (mask, projection, sigmoid of the gate), and dl its
+// gradient: dp = m s dl and dg = dl l (1 - s). So gates alone are made again, and nobody multiplies by projections.
+//
+// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights times a tile of 64 rows of x,
+// both in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so does what
+// ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with the same
+// tile, which is read the other way round. Two such warpgroups a block take turns: one's products, the sums of a tile
+// and the next tile's gates, are on their way while the other makes operands. A third one copies what they read.
+//
+// Other blocks sum what output_gradients has written, gradients of the result's gates, beside rows of x: two
+// warpgroups, every other tile each. gradients.cuh says how operands lie.
 #include "cuda/kernels/early_start.cuh"
+#include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
-static_assert(kD == 128 && kHidden == 128 && kOut == 128, "four kinds of blocks, and those of what is stored");
-// Shared memory of the four kinds: columns of ones, to which all that lies before them has its distance in blocks of 64
-// rows and columns. A tile of rows of x lies once and twice a distance before them, so that ones are its third block:
-// two tiles of each maker, then of each the gradients of projections and of gates. Behind them lines of each maker, and
-// the image.
-constexpr int kMakers = 3, kOnesAt = 18 * kBlockOfRows, kImageAt = kOnesAt + kBlockOfRows, kImageBytes = 2 * 128 * 128,
-              kLinesAt = kImageAt + kImageBytes, kLinesBytes = kBlockOfRows,
-              kBiasesAt = kLinesAt + kMakers * kLinesBytes, kBarriersAt = kBiasesAt + 128 * 4;
-// Barriers: of each maker; or of each tile of each of the others.
-constexpr int kBarriers = 6;
-static_assert(kBarriersAt + 8 * kBarriers + 1024 <= kWeightThreeBytes, "all of a block");
-__device__ __forceinline__ int rows_distance(int maker, int buffer) {
-  return 0x975431 >> 4 * (2 * maker + buffer) & 15;  // and twice: 1 to 10, 14, 18
-}
-__device__ __forceinline__ int gradients_distance(int maker, int of_gates) {
-  return maker == 0 ? 11 + of_gates : maker == 1 ? 13 + 2 * of_gates : 16 + of_gates;
-}
+static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
+// A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values. Behind the
+// stages the gates' weights, and entries of masks for each stage.
+constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kStageBytes = kTileBytes + 2 * kLinesBytes;
+constexpr int kImageAt = kStages * kStageBytes, kImageBlock = 128 * 128, kMaskAt = kImageAt + 2 * kImageBlock,
+              kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4), kBarriersAt = kMaskAt + kStages * kMaskBytes;
+// Barriers: what is there and what is used of each stage; of each tile of each warpgroup of the others.
+constexpr int kUsedAt = 8 * kStages, kStoredAt = 16 * kStages, kStoredBarriers = kStoredMakers * kStoredTiles;
 static_assert(kStoredMakers * kStoredBlocks * kBlockOfRows <= kBarriersAt, "tiles of what is stored");
-// Registers a thread: 512 threads begin with 128.
-constexpr int kMakerRegisters = 112, kSummerRegisters = 176, kStoredRegisters = 176, kIdleRegisters = 24;
+static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThreeBytes, "all of a block");
+// Registers a thread: 384 threads begin with 168.
+constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
+// Arrivals at what is there: of one thread for x, of all for their lines, of a warp for the mask.
+constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
+constexpr int kTurnPlace = 5;  // a summer's number on
+// In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
+constexpr bool kHalvesBefore = kPrecision == kHalf;
 
-/// Makes gradients of the tiles `at`, at + step, ... for the summer.
-__device__ void make_gradients(const GradientArguments& a, char* memory, int maker, int first_channel, int at, int step,
-                               int tiles) {
-  const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  const bool of_left = first_channel < kHidden;
-  char* const lines = memory + kLinesAt + maker * kLinesBytes;
-  const unsigned ones = shared_address(memory) + kOnesAt, image = shared_address(memory) + kImageAt;
-  const float* const biases = reinterpret_cast<const float*>(memory + kBiasesAt);
-  const unsigned barrier = shared_address(memory) + kBarriersAt + 8 * maker;
-  // Starts to copy 64 channels of 64 rows, in the order of their places, by all threads: bulk copies of a thread each
-  // would come one after the other. Sixteen channels on are four places on.
-  const auto fetch_lines = [&](int tile) {
-    if (tile < tiles) {
-      const int own = thread_again() % 128;
-      const unsigned row = static_cast<unsigned>(tile) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
-      const unsigned short* from =
-          static_cast<const unsigned short*>(of_left ? a.grad_left : a.grad_right) +
-          static_cast<long long>(batch * kHidden + first_channel % kHidden + own / 8) * square +
-          (row - batch * square) + own % 8 * 8;
-      const int to = chunk_at(place_of(own / 8), own % 8);
-#pragma unroll
-      for (int q = 0; q < 4; ++q, from += 16 * static_cast<long long>(square)) {
-        copy16(lines + (q % 2 == 0 ? to : to ^ (4 * 128 + 4 * 16)) + 4096 * (q / 2), from);
-      }
-    }
-    end_copies();
-  };
-  const auto fetch_rows = [&](int tile, int buffer) {
-    if (tile >= tiles || thread_again() % 128 != 0) return;
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    barrier_expect(barrier, kTileBytes);
-    fetch_matrix(ones - 2 * distance, a.x_rows, tile, distance, barrier);
-  };
-  const auto row_of = [&](int tile) {
-    const int own = thread_again() % 128;
-    return static_cast<unsigned>(tile) * kRows + own / 32 * 16 + own / 4 % 8;
-  };
-  Masks mask;
-  if (at < tiles) mask.read(a.mask, row_of(at));
-  fetch_lines(at);
-  fetch_rows(at, 0);
-  bool is_first = true;
-#pragma unroll 1
-  for (int buffer = 0; at < tiles; at += step, buffer ^= 1) {
-    mask.take();
-    barrier_wait(barrier, buffer);
-    await_copies<0>();
-    meet_warpgroup();  // this tile is there
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    const unsigned long long rows = matrix_at(ones - 2 * distance, 16), weights = matrix_at(image, 16);
-    float both[64];  // projections of 64 channels, their gates
-    clear(both);
-    begin_products();
-#pragma unroll
-    for (int s = 0; s < kD / 16; ++s) {
-      multiply_scores(both, rows + ((s / 4 * distance + s % 4 * 32) >> 4),
-                      weights + ((s / 4 * (128 * 128) + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
-    }
-    end_products();
-    if (at + step < tiles) mask.read(a.mask, row_of(at + step));
-    unsigned planes[2][2][4];
-    {
-      const int own = thread_again() % 128;
-      const unsigned from = shared_address(lines) + chunk_at(own / 16 % 2 * 8 + own % 8, own / 32 * 2 + own / 8 % 2);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int p = 0; p < 2; ++p) load_turned_at(planes[half][p], from + 128 * (32 * half + 16 * p));
-      }
-    }
-    await_products<0>();
-    hold(both);
-    meet_warpgroup();  // nobody reads lines any more
-    fetch_lines(at + step);
-    if (!is_first) await_other(kUsedPlace + maker);  // the last tile's rows and gradients
-    is_first = false;
-    fetch_rows(at + step, buffer ^ 1);
-    if (at + 2 * step < tiles) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(a.x_rows) +
-                                                    static_cast<long long>(at + 2 * step) * kTileBytes +
-                                                    thread_again() % 128 * 128));
-    }
-    float of_mask[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      unsigned of_z[2][4], of_gate[2][4];
-      step_gradients<64>(planes[half], of_left ? a.left_scale : 1.0f, mask, both, 16 * half, 32 + 16 * half,
-                         biases + 32 * half + thread_again() % 4 * 8, of_mask, of_z, of_gate);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int own = thread_again() % 128;
-        char* const to = memory + kOnesAt + chunk_at(own / 32 * 16 + 8 * h + own / 4 % 8, 4 * half + own % 4);
-        const auto pairs = [&](unsigned(&of)[2][4]) {
-          return make_uint4(pair_of(of, 0, 0, h), pair_of(of, 0, 1, h), pair_of(of, 0, 2, h), pair_of(of, 0, 3, h));
-        };
-        *reinterpret_cast<uint4*>(to - gradients_distance(maker, 0) * kBlockOfRows) = pairs(of_z);
-        *reinterpret_cast<uint4*>(to - gradients_distance(maker, 1) * kBlockOfRows) = pairs(of_gate);
-      }
-    }
-    fence_copies();
-    tell_other(kMadePlace + maker);
-  }
-  if (!is_first) await_other(kUsedPlace + maker);
+/// As barrier_arrive, without a branch.
+__device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(
+                   static_cast<int>(where)),
+               "r"(barrier)
+               : "memory");
 }
 
-/// Multiplies what makers have made of the tiles `at`, at + step, ..., which they take in turn.
-__device__ void sum_made(const GradientArguments& a, const char* memory, int group, int first_channel, int at, int step,
-                         int tiles) {
-  float z_sums[68], gate_sums[68];
-  clear(z_sums);
-  clear(gate_sums);
-  const unsigned ones = shared_address(memory) + kOnesAt;
-  int maker = 0, buffer = 0;
+/// Four tiles of 8 x 8 numbers as load_rows, from an address in shared memory.
+__device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned halved(unsigned pair) { return pack2(0.5f * low2(pair), 0.5f * high2(pair)); }
+/// Weights of a row of [p_in | g_in] and of a column and the next, of which rows and columns of the image are in the
+/// order of their places.
+__device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int row, int column) {
+  const int place = place_of(column);
+  return static_cast<const unsigned*>(
+      a.input_image)[image_vector<kGradientWidths>(place_of(row), place / 8) * 4 + place % 8 / 2];
+}
+
+/// Halves of the weights of a warpgroup's 64 gates as first operand in shared memory: 64 columns after the other, of
+/// 128 channels each.
+__device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
+#pragma unroll 16
+  for (int word = threadIdx.x % 128; word < kImageBlock / 4; word += 128) {
+    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 64, block = word / 2048;
+    reinterpret_cast<unsigned*>(to + block * kImageBlock + chunk_at(row, chunk))[j] =
+        halved(weights_of(a, 2 * kHidden + first_channel + row, 64 * block + 8 * chunk + 2 * j));
+  }
+}
+
+/// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
+/// those of two adjacent rows a lane, in the order of summers' lanes (four of them have rows 2 t on of each eight).
+__device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, int at, int step, int tiles) {
+  const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n), here = shared_address(memory);
+  const unsigned there = here + kBarriersAt, used = there + kUsedAt;
+  const int lane = lane_again(), warp = warp_of_block() % 4, own = thread_again() % 64;
+  // Two warps copy gradients, two values: eight channels at once.
+  const void* const tensor = warp < 2 ? kind == 0 ? a.grad_left : a.grad_right : kind == 0 ? a.left : a.right;
+  const unsigned short* const from =
+      static_cast<const unsigned short*>(tensor) + static_cast<long long>(own / 8) * square + own % 8 * 8;
+  const unsigned to = here + kTileBytes + warp / 2 * kLinesBytes + chunk_at(own / 8, own % 8);
+  const long long eight = 8 * static_cast<long long>(square);
+  const bool of_mask = CLEBSCH_MASK != 0 && warp == 3;
+  unsigned short bytes = 0;
+  float2 numbers = make_float2(0.0f, 0.0f);
+  const auto read_mask = [&](int tile) {
+    const long long row = static_cast<long long>(tile) * kRows + 2 * lane;
+    if (CLEBSCH_MASK == 1)
+      bytes = __ldg(reinterpret_cast<const unsigned short*>(static_cast<const char*>(a.mask) + row));
+    if (CLEBSCH_MASK == 2) numbers = __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(a.mask) + row));
+  };
+  if (of_mask && at < tiles) read_mask(at);
+  int stage = 0;
+  unsigned parity = 1;  // the ring begins as used
 #pragma unroll 1
   for (; at < tiles; at += step) {
-    const int distance = rows_distance(maker, buffer) * kBlockOfRows;
-    await_other(kMadePlace + maker);
-    begin_products();
-    multiply_rows(z_sums, ones - gradients_distance(maker, 0) * kBlockOfRows, ones - 2 * distance, distance);
-    multiply_rows(gate_sums, ones - gradients_distance(maker, 1) * kBlockOfRows, ones - 2 * distance, distance);
+    barrier_wait(used + 8 * stage, parity);
+    if (thread_again() % 128 == 0) {
+      barrier_expect(there + 8 * stage, kTileBytes);
+      fetch_matrix(here + stage * kStageBytes, a.x_rows, at, kBlockOfRows, there + 8 * stage);
+    }
+    const unsigned row = static_cast<unsigned>(at) * kRows, batch = a.shape.batch == 1 ? 0 : row / square;
+    const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
+#pragma unroll
+    for (int q = 0; q < 16; ++q, line += eight) {
+      copy16_to(to + stage * kStageBytes + 1024 * q, line);
+    }
+    barrier_arrive_with_copies(there + 8 * stage);
+    if (of_mask) {
+      char* const place = memory + kMaskAt + stage * kMaskBytes;
+      if (CLEBSCH_MASK == 1) {
+        reinterpret_cast<unsigned*>(place)[lane % 4 * 8 + lane / 4] =
+            (bytes & 0xff ? 0xffffu : 0u) | (bytes >> 8 ? 0xffff0000u : 0u);
+      } else {
+        reinterpret_cast<float2*>(place)[lane % 4 * 8 + lane / 4] = numbers;
+      }
+      barrier_arrive(there + 8 * stage);
+      if (at + step < tiles) read_mask(at + step);
+    }
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+}
+
+/// Sums of 64 channels from first_channel of [left | right] on, over the tiles `group`, group + step, ....
+__device__ void sum_tiles(const GradientArguments& a, char* memory, int summer, int group, int first_channel, int step,
+                          int tiles) {
+  const int warp = warp_of_block() % 4;
+  // The gates' weights and biases are halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
+  float biases[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    biases[h] = 0.5f * a.input_bias[2 * kHidden + first_channel + 16 * warp + 8 * h + lane_again() / 4];
+  }
+  copy_weights(a, memory + kImageAt + 64 * 128 * summer, first_channel);
+  fence_copies();
+  meet_warpgroup();
+  float z_sums[64], gate_sums[64], gates[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+  clear(z_sums);
+  clear(gate_sums);
+  clear(gates);
+  const unsigned here = shared_address(memory), there = here + kBarriersAt, used = there + kUsedAt;
+  // Lane 8 i + r: channel r of the warp's first eight or second eight (i % 2), rows 8 (i / 2) on.
+  const auto lines_again = [&] {
+    const int lane = lane_again();
+    return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  };
+  const auto make_gates = [&](int stage) {
+    const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16),
+                             image = matrix_at(here + kImageAt + 64 * 128 * summer, 16);
+#pragma unroll
+    for (int s = 0; s < kD / 16; ++s) {
+      multiply_group<0>(gates, image + ((s / 4 * kImageBlock + s % 4 * 32) >> 4),
+                        rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
+    }
     end_products();
+  };
+  int stage = 0;
+  unsigned parity = 0;
+  if (group < tiles) {
+    barrier_wait(there, 0);
+    begin_products();
+    make_gates(0);
+    await_products<0>();
+    hold(gates);
+  }
+  if (summer == 1) tell_other(kTurnPlace);
+#pragma unroll 1
+  for (int at = group; at < tiles; at += step) {
+    const unsigned from = lines_again() + stage * kStageBytes;
+    const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
+    const unsigned rows = here + stage * kStageBytes;
+    unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
+#pragma unroll
+    for (int s = 0; s < kRows / 16; ++s) {
+      unsigned grads[4], values[4];
+      load_rows_at(grads, from ^ 32 * s);
+      load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int j = 2 * s + k;  // rows 8 j + 2 t and the next
+        const unsigned kept = CLEBSCH_MASK == 1 ? reinterpret_cast<const unsigned*>(of_mask)[j] : ~0u;
+        // Volatile, or all of them would be read first.
+        const volatile float* const by = reinterpret_cast<const volatile float*>(of_mask) + 2 * j;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const unsigned pair = grads[2 * k + h] & kept, value = values[2 * k + h];
+          float z[2], gate[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            float turned = tanh_near(gates[4 * j + 2 * h + e] + biases[h]);
+            if (kHalvesBefore) turned = fmaf(0.5f, turned, 0.5f);
+            const float grad = e == 0 ? low2(pair) : high2(pair);
+            z[e] = kHalvesBefore ? grad * turned : fmaf(grad, turned, grad);
+            if (CLEBSCH_MASK == 2) z[e] *= by[e];
+            const float along = grad * (e == 0 ? low2(value) : high2(value));
+            gate[e] = fmaf(-along, turned, along);
+            of_rows[0][h] += z[e];
+            of_rows[1][h] += gate[e];
+          }
+          of_z[s][2 * k + h] = pack2(z[0], z[1]);
+          of_gate[s][2 * k + h] = pack2(gate[0], gate[1]);
+        }
+      }
+    }
+    // Summers take turns: one's products are on their way while the other makes operands. The next tile's gates come
+    // behind this one's sums; of the last one those of whatever lies there.
+    const int next = stage + 1 == kStages ? 0 : stage + 1;
+    const unsigned next_parity = next == 0 ? parity ^ 1 : parity;
+    if (at + step < tiles) barrier_wait(there + 8 * next, next_parity);
+    await_other(kTurnPlace + summer);
+    begin_products();
+#pragma unroll
+    for (int s = 0; s < kRows / 16; ++s) {
+      multiply_values(z_sums, of_z[s], matrix_at(rows + 2048 * s, kBlockOfRows));
+      multiply_values(gate_sums, of_gate[s], matrix_at(rows + 2048 * s, kBlockOfRows));
+    }
+    end_products();
+    make_gates(next);
+    tell_other(kTurnPlace + 1 - summer);
     await_products<0>();
     hold(z_sums);
     hold(gate_sums);
-    tell_other(kUsedPlace + maker);
-    if (++maker == kMakers) {
-      maker = 0;
-      buffer ^= 1;
-    }
+    hold(gates);
+    arrive_where(lane_again() == 0, used + 8 * stage);
+    stage = next;
+    parity = next_parity;
+  }
+  if (summer == 0) await_other(kTurnPlace);
+  const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f,
+              of_gate = kHalvesBefore ? 1.0f : 0.5f;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) {
+    z_sums[i] *= of_z;
+    gate_sums[i] *= of_gate;
   }
   float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
   write_part(to, z_sums, first_channel, true, true);
   write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
-  const int lane = threadIdx.x % 32;
-  if (lane % 4 != 0) return;
-  float* of_ones = a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel +
-                   16 * (threadIdx.x % 128 / 32) + lane / 4;
+  const int lane = lane_again();
+  float* const slot =
+      a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + lane / 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    of_ones[8 * h] = z_sums[64 + 2 * h];
-    of_ones[2 * kHidden + 8 * h] = gate_sums[64 + 2 * h];
+    const float z = of_quad(of_rows[0][h]) * of_z, gate = of_quad(of_rows[1][h]) * of_gate;
+    if (lane % 4 != 0) continue;
+    slot[8 * h] = z;
+    slot[2 * kHidden + 8 * h] = gate;
   }
 }
 
-/// Grid: kWeightKinds blocks a group, then those of what is stored.
+/// Grid: a block of left and one of right a group, then those of what is stored.
 extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients(GradientArguments a) {
   start_early();
   extern __shared__ __align__(16) uint4 all_memory[];
@@ -181,52 +260,29 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   const int tiles = static_cast<int>(a.shape.batch * a.shape.n * a.shape.n / kRows);
   const unsigned barriers = shared_address(memory) + kBarriersAt;
   if (threadIdx.x == 0) {
-    for (int barrier = 0; barrier < kBarriers; ++barrier) barrier_begin(barriers + 8 * barrier, 1);
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_begin(barriers + 8 * stage, kArrivals);
+      barrier_begin(barriers + kUsedAt + 8 * stage, 4 * kSummers);
+    }
+    for (int barrier = 0; barrier < kStoredBarriers; ++barrier) barrier_begin(barriers + kStoredAt + 8 * barrier, 1);
     fence_copies();
   }
   __syncthreads();
-  if (block >= kWeightKinds * a.weight_groups) {
-    if (warpgroup >= kStoredMakers) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kIdleRegisters));
-      return;
-    }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kStoredRegisters));
-    const int group = block - kWeightKinds * a.weight_groups, groups = gridDim.x - kWeightKinds * a.weight_groups;
-    char* const own = memory + warpgroup * kStoredBlocks * kBlockOfRows;
-    const long long part = static_cast<long long>(group) * kOut * kD;
-    float* const slot = a.output_slots + group * 2 * kOut;
-    const bool of_gates =
-        warpgroup == 0;  // what is projected is stored with neighbouring columns swapped, rows of o too
-    sum_stored(own, barriers + 8 * kStoredTiles * warpgroup, of_gates ? a.grad_gates : a.grad_projected,
-               of_gates ? a.x_rows : a.o_normal, group, groups, tiles,
-               (of_gates ? a.gate_parts : a.output_parts) + part, of_gates ? slot + kOut : slot, !of_gates);
+  const int step = a.weight_groups, groups_of_stored = gridDim.x - 2 * step;
+  const bool is_stored = block >= 2 * step;
+  const int kind = block % 2, group = block / 2;
+  if (warpgroup == kSummers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
+    if (!is_stored) copy_tiles(a, memory, kind, group, step, tiles);
     return;
   }
-  const int kind = block % kWeightKinds, group = block / kWeightKinds, first_channel = 64 * kind;
-  // Projections and gates of the block's channels, with columns as rows of x have them here: a vector of eight of them
-  // comes from four of the image, whose columns are in the order of their places.
-  const unsigned* from = static_cast<const unsigned*>(a.input_image);
-  for (int word = threadIdx.x; word < kImageBytes / 4; word += kWeightThreads) {
-    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 128, of_columns = word / 4096;
-    const int of_image = row < 64 ? first_channel + row : 2 * kHidden + first_channel + row - 64;
-    const int vector = (of_columns * kGradientWidths + of_image) * 8 + ((chunk / 4 * 4 + j) ^ row % 8);
-    reinterpret_cast<unsigned*>(memory + kImageAt)[(of_columns * 1024 + row * 8 + (chunk ^ row % 8)) * 4 + j] =
-        from[4 * vector + chunk % 4];
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
+  if (!is_stored) {
+    sum_tiles(a, memory, warpgroup, group, kHidden * kind + 64 * warpgroup, step, tiles);
+    return;
   }
-  for (int channel = threadIdx.x; channel < 128; channel += kWeightThreads) {
-    reinterpret_cast<float*>(memory + kBiasesAt)[channel] =
-        channel < 64 ? a.input_bias[first_channel + channel]
-                     : 0.5f * a.input_bias[2 * kHidden + first_channel + channel - 64];
-  }
-  if (warpgroup == kMakers) write_ones(memory + kOnesAt);
-  fence_copies();
-  __syncthreads();
-  if (warpgroup == kMakers) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kSummerRegisters));
-    sum_made(a, memory, group, first_channel, group, a.weight_groups, tiles);
-  } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kMakerRegisters));
-    make_gradients(a, memory, warpgroup, first_channel, group + warpgroup * a.weight_groups, kMakers * a.weight_groups,
-                   tiles);
-  }
+  const int own_part = kStoredMakers * (block - 2 * step) + warpgroup;
+  sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
+             a.grad_gates, a.x_rows, own_part, kStoredMakers * groups_of_stored, tiles,
+             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut);
 }
