@@ -45,10 +45,9 @@ constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 
 constexpr int kOutputThreads = kThreeThreads + 128;
 constexpr int kOutputThreeBytes =
     1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 + kThreeWarps * (64 + 64);
-/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; four stages of a
-/// tile of x and 256 lines of 64 rows, an image of 128 rows, masks and barriers.
-constexpr int kWeightThreads = 384,
-              kWeightThreeBytes = 1024 + 4 * (128 + 256) * 64 * 2 + 128 * 128 * 2 + 4 * 64 * 4 + 128;
+/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64
+/// rows and columns, barriers.
+constexpr int kWeightThreads = 384, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
