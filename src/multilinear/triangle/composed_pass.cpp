@@ -1,7 +1,6 @@
 #include "multilinear/triangle/composed_pass.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -60,24 +59,13 @@ ComposedProblem problem_of(const DeviceArguments& given) {
 
 std::vector<std::string> composed_sources() { return {"composed_parts", "composed_rows", "composed_planes"}; }
 
-namespace {
-/// Defines that are to be tried.
-std::string tried() {
-  std::string all;
-  for (const char* name : {"CLEBSCH_WG_TURNS", "CLEBSCH_WG_ONCE"}) {
-    if (const char* given = std::getenv(name)) all += fmt::format("#define {} {}\n", name, given);
-  }
-  return all;
-}
-}  // namespace
-
 std::string composed_source(const std::string& name, const ComposedProblem& problem) {
   return fmt::format(
              "#define CLEBSCH_NUMBER {}\n#define CLEBSCH_PRECISION {}\n#define CLEBSCH_MASK {}\n#define CLEBSCH_D {}\n"
              "#define CLEBSCH_HIDDEN {}\n#define CLEBSCH_OUT {}\n#define CLEBSCH_GATE_BEFORE {}\n",
              problem.number, problem.precision, problem.mask_kind, problem.d, problem.hidden, problem.out,
              problem.gate_before ? 1 : 0) +
-         tried() + embedded()[name];
+         embedded()[name];
 }
 
 std::shared_ptr<const ComposedKernels> composed_kernels(const ComposedProblem& problem) {

@@ -41,17 +41,6 @@ struct WarpgroupImage {
 __device__ __forceinline__ void copy16_to(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-/// The same, and asks for the rest of the 128 bytes that it lies in, which other warps copy, to be in the L2 cache.
-__device__ __forceinline__ void copy16_of_line(unsigned to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-/// The same of what nobody reads again: it leaves the L2 cache first. The policy is what createpolicy makes of
-/// L2::evict_first.
-__device__ __forceinline__ void copy16_once(unsigned to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "l"(0x12f0000000000000ull)
-               : "memory");
-}
 __device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

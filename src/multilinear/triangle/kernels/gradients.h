@@ -38,18 +38,17 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
 
 /// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
 constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
-/// Of input_gradients_three.cu: steps of 32 channels on their way, of two tensors; the image, 32 columns of gradients
-/// of g_out's gates a warp, biases of gates.
-constexpr int kThreeRing = 2;
-constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeWarps * (kThreeRing * 2048 + 1024) + 384 * 4;
+/// Of input_gradients_three.cu: the image, of every warpgroup 64 rows of 5 times 32 channels, biases, numbers of tiles.
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 64 * 2 + 384 * 4 + kThreeGroups * 8;
 /// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
 /// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
 constexpr int kOutputThreads = kThreeThreads + 128;
 constexpr int kOutputThreeBytes =
     1024 + 2 * 128 * 128 * 2 + kThreeGroups * 3 * 64 * 128 * 2 + 1024 + 2 * 128 * 4 + kThreeWarps * (64 + 64);
-/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; 26 blocks of 64
-/// rows and columns, barriers.
-constexpr int kWeightThreads = 384, kWeightThreeBytes = 1024 + 26 * 64 * 64 * 2 + 256;
+/// Of weight_gradients_three.cu: three warpgroups a block, which has all channels of left or right; four stages of a
+/// tile of x and 256 lines of 64 rows, an image of 128 rows, masks and barriers.
+constexpr int kWeightThreads = 384,
+              kWeightThreeBytes = 1024 + 4 * (128 + 256) * 64 * 2 + 128 * 128 * 2 + 4 * 64 * 4 + 128;
 static_assert(kInputThreeBytes <= kMostOfHopper && kOutputThreeBytes <= kMostOfHopper &&
                   kWeightThreeBytes <= kMostOfHopper,
               "weights and what is on its way");
@@ -71,8 +70,9 @@ struct GradientArguments {
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
   // What output_gradients_three.cu stores of x; else null.
-  void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
-  float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
+  void* x_rows = nullptr;           ///< (all rows, d): (x - mean) / deviation
+  float* x_inverse = nullptr;       ///< (all rows): 1 / deviation
+  unsigned* tiles_taken = nullptr;  ///< by input_gradients_three.cu, of which pack_images makes 0
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d), one a

@@ -11,14 +11,14 @@
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and registers are counted for these widths");
 constexpr int kImage = kGradientWidths * kD / 8;  // vectors
 constexpr int kSteps = 2 * kHidden / 32;          // of 32 channels
-constexpr int kRing = kThreeRing;                 // steps whose channels are on their way
 #ifndef CLEBSCH_INPUT_VARIANT
-#define CLEBSCH_INPUT_VARIANT 0
+#define CLEBSCH_INPUT_VARIANT 4
 #endif
-/// Lines of 64 rows are copied by a warpgroup together, or 16 rows by each of its warps.
-constexpr bool kLines = (CLEBSCH_INPUT_VARIANT & 2) != 0;
 /// Right's projections are made again, 16 channels' beside their gates, rather than read as right.
 constexpr bool kAgain = (CLEBSCH_INPUT_VARIANT & 4) != 0;
+/// Begins while weight_gradients runs, of which it needs nothing, where blocks of that have ended; tiles are taken from
+/// a counter, so that who begins early has more.
+constexpr bool kEarly = (CLEBSCH_INPUT_VARIANT & 16) != 0;
 constexpr int kLeftSteps = kHidden / 32, kUnits = kAgain ? 3 * kLeftSteps : 4 * kLeftSteps;
 __device__ constexpr bool is_again(int of_tile) { return kAgain && of_tile >= kLeftSteps; }
 /// Copies are counted in units of 32 channels of a tensor: the first one of a step, and how many it has.
@@ -35,9 +35,10 @@ __device__ constexpr int row_here(int row) {
 /// Of 16 channels: rows of projections, of gates.
 __device__ constexpr int rows_of_projections(int k) { return row_here(16 * k); }
 __device__ constexpr int rows_of_gates(int k) { return row_here(2 * kHidden + 16 * k); }
-constexpr unsigned kOfChannel = kLines ? 128 : 32, kChannels = 32 * kOfChannel;
-constexpr unsigned kSlot = 2048, kOfWarp = kRing * kSlot + 1024;  // bytes: 32 channels of 16 rows of two tensors
-constexpr int kOfGates = 2 * kHidden, kOfOut = 4 * kHidden;       // rows of the image
+constexpr int kOfOut = 4 * kHidden;  // a row of the image
+/// Bytes of 64 rows of 32 channels, and of what a warpgroup has on its way: four of them, and 32 columns of gradients
+/// of g_out's gates.
+constexpr unsigned kUnit = 4096, kOnTheirWay = 4 * kUnit + kUnit;
 
 /// Where a lane's two vectors are of a tile that output_gradients has stored, columns 32 u on; the second is 64 on.
 __device__ __forceinline__ const uint4* pairs_of(const void* tensor, int tile, int warp, int u) {
@@ -132,9 +133,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   extern __shared__ __align__(16) uint4 all_memory[];
   uint4* const memory = aligned_memory(all_memory);
   const int warp = warp_of_block();
-  // Of a warp: channels on their way, and 32 columns of gradients of g_out's gates, each lane's for itself.
-  uint4* const ring = memory + kImage + warp * (kOfWarp / 16);
-  float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeWarps * (kOfWarp / 16));
+  const unsigned at_ring = shared_address(memory + kImage) + warp / 4 * kOnTheirWay;
+  float* const biases = reinterpret_cast<float*>(memory + kImage + kThreeGroups * (kOnTheirWay / 16));
   for (int at = threadIdx.x; at < kImage; at += kThreeThreads) {
     const int block = at / (8 * kGradientWidths), row = at / 8 % kGradientWidths;
     copy16(memory + (block * kGradientWidths + row_here(row)) * 8 + at % 8,
@@ -147,53 +147,52 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   }
   // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
   // from it, and blocks that begin early do not end the kernel earlier.
-  await_kernel_before();
+  if (!kEarly) await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   // Tiles go to the first warpgroups of all blocks, then to the second ones; the last ones first, of which some is
   // still in the L2 cache.
-  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 8) != 0;
-  const int tiles = static_cast<int>(a.rows / 64), all = static_cast<int>(gridDim.x) * kThreeGroups,
-            step = kFromLast ? -all : all,
-            own_first = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  const auto is_tile = [&](int tile) { return static_cast<unsigned>(tile) < static_cast<unsigned>(tiles); };
-  int at = kFromLast ? tiles - 1 - own_first : own_first;
-  const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
-  // What a lane copies of a step: 16 rows of channels lane / 2 and 16 more; `planes` are bytes from the first of left.
-  const auto planes_of = [&](int tile) {
-    const unsigned row = kLines ? static_cast<unsigned>(tile) * 64 : row_of(tile),
-                   batch = a.shape.batch == 1 ? 0 : row / square;
-    const int own = kLines ? thread_again() % 128 : lane_again();
-    constexpr int kOfLine = kLines ? 8 : 2;
-    return 2 * (static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
-                static_cast<long long>(own / kOfLine) * square + 8 * (own % kOfLine));
-  };
-  const unsigned at_ring = shared_address(kLines ? memory + kImage + warp / 4 * (4 * kOfWarp / 16) : ring);
-  // Where a lane's vectors of a step go, and of 16 channels on; slots, and gradients of gates, are multiples of 1024
-  // on.
-  const auto place = [&] {
-    if (kLines) {
-      const int own = thread_again() % 128, line = place_of(own / 8);
-      return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
+  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 24) != 0;
+  const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
+  // Tiles in the order in which they are taken.
+  const auto tile_of = [&](int taken) { return kFromLast ? tiles - 1 - taken : taken; };
+  int* const next_taken = reinterpret_cast<int*>(biases + 3 * kHidden) + warp / 4;
+  const bool takes = threadIdx.x % 128 == 0;
+  int taken = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  if (kEarly) {
+    int* const first_taken = next_taken + kThreeGroups;
+    if (takes) {
+      const int first = static_cast<int>(atomicAdd(a.tiles_taken, 2u));
+      *first_taken = first;
+      *next_taken = first + 1;
     }
-    const int own = lane_again();
-    return one_address(at_ring + 16 * static_cast<unsigned>(plane_vector(place_of(own / 2), own % 2)));
+    __syncthreads();
+    taken = __shfl_sync(0xffffffffu, *first_taken, 0);
+  }
+  const bool any = taken < tiles;
+  int at = any ? tile_of(taken) : 0;
+  const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
+  // What a thread copies of a unit: 8 rows of a channel, and of 16 channels on; `planes` are bytes from the first of
+  // left.
+  const auto planes_of = [&](int tile) {
+    const unsigned row = static_cast<unsigned>(tile) * 64, batch = a.shape.batch == 1 ? 0 : row / square;
+    const int own = thread_again() % 128;
+    return 2 * (static_cast<long long>(batch) * kHidden * square + (row - batch * square) +
+                static_cast<long long>(own / 8) * square + 8 * (own % 8));
   };
-  const auto place_on = [&] { return place() ^ (kLines ? 4 * 128 + 4 * 16 : kSixteenOn); };
-  long long planes = planes_of(is_tile(at) ? at : 0);
+  // Where these vectors go, in units and in gradients of gates: lines of 128 bytes, vectors exchanged.
+  const auto place = [&] {
+    const int own = thread_again() % 128, line = place_of(own / 8);
+    return one_address(at_ring + 128 * line + 16 * (own % 8 ^ line % 8));
+  };
+  const auto place_on = [&] { return place() ^ (4 * 128 + 4 * 16); };
+  long long planes = planes_of(at);
   const auto fetch = [&](int unit) {
     const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
     const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
     const void* tensor = of_left ? (of_values ? a.left : a.grad_left) : (of_values ? a.right : a.grad_right);
     const char* from = static_cast<const char*>(tensor) + planes + 2ll * channel * square;
-    const auto copy = [](unsigned to, const void* from) {
-#if CLEBSCH_INPUT_VARIANT & 1
-      copy16_of_line(to, from);
-#else
-      copy16_to(to, from);
-#endif
-    };
-    copy(place() + unit % 4 * kChannels, from);
-    copy(place_on() + unit % 4 * kChannels, from + 32ll * square);
+    copy16_to(place() + unit % 4 * kUnit, from);
+    copy16_to(place_on() + unit % 4 * kUnit, from + 32ll * square);
   };
   const auto fetch_out = [&](int tile, int u) {
     const uint4* gates = static_cast<const uint4*>(a.grad_gates) + static_cast<long long>(tile) * kVectorsOfTile;
@@ -201,19 +200,13 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     const int own = lane_again();
     const unsigned vector = one_address(static_cast<unsigned>(lane_vector(warp % 4, own / 4, own % 4)));
     const uint4* from = gates + (vector ^ static_cast<unsigned>(u % 2 * 4)) + 512 * (u / 2);
-    copy16_to(place() + 4 * kChannels, from);
-    copy16_to(place_on() + 4 * kChannels, from + 64);
+    copy16_to(place() + 4 * kUnit, from);
+    copy16_to(place_on() + 4 * kUnit, from + 64);
   };
-  const auto meet = [&] {
-    if (kLines) {
-      asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory");
-    } else {
-      __syncwarp();
-    }
-  };
+  const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(1 + warp / 4) : "memory"); };
   Masks mask;
   unsigned x[kD / 16][4];
-  if (is_tile(at)) {
+  if (any) {
 #pragma unroll
     for (int unit = 0; unit < 4; ++unit) {
       fetch(unit);
@@ -231,7 +224,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   await_copies<0>();
   fence_copies();
   __syncthreads();
-  if (!is_tile(at)) return;
+  if (!any) {
+    if (kEarly) await_kernel_before();
+    return;
+  }
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
   float sums[16];
   clear(sums);
@@ -243,10 +239,15 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll 1
   while (true) {
     // After the last tile it is read once more.
-    const int after = is_tile(at + step) ? at + step : at;
+    int after = at;
+    bool is_last = false;
+    const auto look_ahead = [&](int next) {
+      is_last = next >= tiles;
+      taken = next;
+      after = is_last ? at : tile_of(next);
+    };
+    if (!kEarly) look_ahead(taken + step);
     mask.take();
-    ask_for_tile(a.x_rows, row_of(after), kD * 2);
-    ask_for_tile(a.grad_gates, row_of(after), kOut * 2);
     float grad_x[kD / 2];
     unsigned of_z[2][4], of_gate[2][4], of_out[2][4];
     clear(grad_x);
@@ -266,29 +267,28 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           keep(of_out[1]);
         }
       }
+      if (kEarly && k == (kAgain ? 6 : 10)) look_ahead(__shfl_sync(0xffffffffu, *next_taken, 0));
       if (half == 0 && first_unit(of_tile) + 4 >= kUnits && first_unit(of_tile - 1) + 4 < kUnits) {
         planes = planes_of(after);
       }
       if (half == 0) {
-        await_copies<kRing - 1>();
+        await_copies<1>();
         meet();
       }
       const int own = lane_again();
       const unsigned read_here =
-          one_address(at_ring + (kLines
-                                     ? 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)
-                                     : 16 * plane_vector(8 * (own / 16) + own % 8, own / 8 % 2))) +
-          16 * kOfChannel * half;
+          one_address(at_ring + 128 * (8 * (own / 16) + own % 8) + 16 * ((warp % 4 * 2 + own / 8 % 2) ^ own % 8)) +
+          16 * 128 * half;
       const int unit = first_unit(of_tile);
-      load_turned_at(z, read_here + unit % 4 * kChannels);
-      if (!is_again(of_tile)) load_turned_at(gate, read_here + (unit + 1) % 4 * kChannels);
+      load_turned_at(z, read_here + unit % 4 * kUnit);
+      if (!is_again(of_tile)) load_turned_at(gate, read_here + (unit + 1) % 4 * kUnit);
       if (half == 1) {
         meet();
         if (of_tile % 2 == 1) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             uint4 all;
-            load_vector_at(all, (h == 0 ? place() : place_on()) + 4 * kChannels);
+            load_vector_at(all, (h == 0 ? place() : place_on()) + 4 * kUnit);
             take_pairs(of_out[0], of_out[1], all, h);
           }
           begin_products();
@@ -297,6 +297,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           end_products();
           fetch_out(of_tile + 1 < kSteps ? at : after, (of_tile + 1) % kSteps / 2);
         }
+        // Late, or they would have left the L2 cache before they are read.
+        if (of_tile == kSteps - 3) ask_for_tile(a.x_rows, row_of(after), kD * 2);
 #pragma unroll
         for (int u = 0; u < units_of(of_tile); ++u) fetch((unit + u + 4) % kUnits);
         end_copies();
@@ -327,8 +329,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     mask.read(a.mask, row_of(after) + own / 4);
     await_products<0>();
     hold(grad_x);
-    // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
-    // the rows of the image have none.
+    int later = 0;
+    if (kEarly && takes) later = static_cast<int>(atomicAdd(a.tiles_taken, 1u));
+      // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
+      // the rows of the image have none.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -357,13 +361,16 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll
       for (int h = 0; h < 2; ++h) take_pairs(x[2 * u], x[2 * u + 1], pairs_of(a.x_rows, after, warp, u)[64 * h], h);
     }
+    if (kEarly && takes) *next_taken = later;  // who reads it has met the others before
     begin_products();
     image.multiply(sums, x, rows_of_gates(0));
     end_products();
     await_products<0>();
     hold(sums);
-    if (!is_tile(at + step)) break;
+    if (is_last) break;
     at = after;
   }
   await_copies<0>();
+  // Who waits for this kernel waits for the one before it, too.
+  if (kEarly) await_kernel_before();
 }

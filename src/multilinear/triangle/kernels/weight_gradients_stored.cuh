@@ -4,9 +4,6 @@
 // each.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
-#ifndef CLEBSCH_WG_ONCE
-#define CLEBSCH_WG_ONCE 0
-#endif
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 constexpr int kTileBytes = 2 * kBlockOfRows;
 // What a warpgroup of the others has: three tiles of both operands, two of them on their way, and columns of ones. A
@@ -50,19 +47,13 @@ constexpr int kOwnPlace = 1, kMadePlace = 5, kUsedPlace = 8;  // a warpgroup's o
 __device__ __forceinline__ void meet_warpgroup() { meet(kOwnPlace + static_cast<int>(threadIdx.x / 128)); }
 
 /// Starts to copy a tile of rows of 128 columns, by one thread, to two matrices `across` bytes from each other.
-__device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, int tile, int across, unsigned barrier,
-                                             bool once = false) {
+__device__ __forceinline__ void fetch_matrix(unsigned to, const void* tensor, int tile, int across, unsigned barrier) {
   const char* from = static_cast<const char*>(tensor) + static_cast<long long>(tile) * kTileBytes;
-  if (once) {
-    copy_bulk_once(to, from, kBlockOfRows, barrier);
-    copy_bulk_once(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
-    return;
-  }
   copy_bulk(to, from, kBlockOfRows, barrier);
   copy_bulk(to + across, from + kBlockOfRows, kBlockOfRows, barrier);
 }
 
-/// Where the blocks of a tile of the fifth kind lie: rows at the ones less once and twice `across`, gradients.
+/// Where the blocks of a tile of what is stored lie: rows at the ones less once and twice `across`, gradients.
 struct StoredTile {
   int rows, across, low, high;
   __device__ __forceinline__ explicit StoredTile(int buffer) {
@@ -83,10 +74,9 @@ __device__ __forceinline__ void write_ones(char* to) {
 }
 
 /// Sums over rows of the tiles first, first + step, ... of `gradients` (rows, 128) beside `rows` (rows, 128) to a part,
-/// and of `gradients` alone to `of_ones`; `swapped`: gradients have neighbouring columns swapped,
-/// rows have not.
+/// and of `gradients` alone to `of_ones`.
 __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, const void* rows, int first, int step,
-                           int tiles, float* to, float* of_ones, bool swapped) {
+                           int tiles, float* to, float* of_ones) {
   float low_sums[68], high_sums[68];
   clear(low_sums);
   clear(high_sums);
@@ -95,8 +85,8 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
     if (tile >= tiles || threadIdx.x % 128 != 0) return;
     const StoredTile at(buffer);
     barrier_expect(barriers + 8 * buffer, 2 * kTileBytes);
-    fetch_matrix(here + at.rows, rows, tile, at.across, barriers + 8 * buffer, CLEBSCH_WG_ONCE && swapped);
-    fetch_matrix(here + at.low, gradients, tile, at.high - at.low, barriers + 8 * buffer, CLEBSCH_WG_ONCE);
+    fetch_matrix(here + at.rows, rows, tile, at.across, barriers + 8 * buffer);
+    fetch_matrix(here + at.low, gradients, tile, at.high - at.low, barriers + 8 * buffer);
   };
   write_ones(own + kStoredOnes * kBlockOfRows);
   fence_copies();
@@ -123,13 +113,13 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
   await_products<0>();
   hold(low_sums);
   hold(high_sums);
-  write_part(to, low_sums, 0, false, !swapped);
-  write_part(to, high_sums, 64, false, !swapped);
+  write_part(to, low_sums, 0, false, true);
+  write_part(to, high_sums, 64, false, true);
   if (threadIdx.x % 4 != 0) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = 16 * static_cast<int>(threadIdx.x % 128 / 32) + 8 * h + static_cast<int>(threadIdx.x % 32 / 4);
-    of_ones[swapped ? row ^ 1 : row] = low_sums[64 + 2 * h];
-    of_ones[64 + (swapped ? row ^ 1 : row)] = high_sums[64 + 2 * h];
+    of_ones[row] = low_sums[64 + 2 * h];
+    of_ones[64 + row] = high_sums[64 + 2 * h];
   }
 }

@@ -2,41 +2,33 @@
 // With l = m p s, what the forward pass has stored of left or right (mask, projection, sigmoid of the gate), and dl its
 // gradient: dp = m s dl and dg = dl l (1 - s). So gates alone are made again, and nobody multiplies by projections.
 //
-// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights, in registers, times a tile of
-// 64 rows of x in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so
-// do what ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with
-// the same tile, which is read the other way round. Two such warpgroups a block are out of step: while one makes
-// operands the tensor cores work for the other. A third one copies what they read.
+// Channels are rows of products: a warpgroup has 64 of them. Their gates are the weights times a tile of 64 rows of x,
+// both in shared memory; a lane's sums of these lie as a first operand of the next product has to lie, and so does what
+// ldmatrix gives it of lines of l and dl. So dp and dg become operands where they are, and are multiplied with the same
+// tile, which is read the other way round. Two such warpgroups a block take turns: one's products, the sums of a tile
+// and the next tile's gates, are on their way while the other makes operands. A third one copies what they read.
 //
 // Other blocks sum what output_gradients has written, gradients of the result's gates, beside rows of x: two
 // warpgroups, every other tile each. gradients.cuh says how operands lie.
 #include "cuda/kernels/early_start.cuh"
+#include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 #include "multilinear/triangle/kernels/weight_gradients_stored.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "blocks of left and of right, and those of what is stored");
 // A stage of shared memory: a tile of rows of x, 128 channels of its rows of gradients, the same of values. Behind the
-// stages entries of masks for each of them.
+// stages the gates' weights, and entries of masks for each stage.
 constexpr int kSummers = 2, kStages = 4, kLinesBytes = 128 * 128, kStageBytes = kTileBytes + 2 * kLinesBytes;
-constexpr int kMaskAt = kStages * kStageBytes, kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4),
-              kBarriersAt = kStoredMakers * kStoredBlocks * kBlockOfRows;
+constexpr int kImageAt = kStages * kStageBytes, kImageBlock = 128 * 128, kMaskAt = kImageAt + 2 * kImageBlock,
+              kMaskBytes = kRows * (CLEBSCH_MASK == 1 ? 2 : 4), kBarriersAt = kMaskAt + kStages * kMaskBytes;
 // Barriers: what is there and what is used of each stage; of each tile of each warpgroup of the others.
 constexpr int kUsedAt = 8 * kStages, kStoredAt = 16 * kStages, kStoredBarriers = kStoredMakers * kStoredTiles;
-static_assert(kMaskAt + kStages * kMaskBytes <= kBarriersAt, "what is summed is behind what is stored");
+static_assert(kStoredMakers * kStoredBlocks * kBlockOfRows <= kBarriersAt, "tiles of what is stored");
 static_assert(kBarriersAt + kStoredAt + 8 * kStoredBarriers + 1024 <= kWeightThreeBytes, "all of a block");
 // Registers a thread: 384 threads begin with 168.
 constexpr int kSummerRegisters = 240, kCopierRegisters = 24;
 // Arrivals at what is there: of one thread for x, of all for their lines, of a warp for the mask.
 constexpr int kArrivals = 1 + 128 + (CLEBSCH_MASK != 0 ? 32 : 0);
-// Whether summers take turns: one makes gates when the other has begun its first sums of a tile.
-#ifndef CLEBSCH_WG_TURNS
-#define CLEBSCH_WG_TURNS 0
-#endif
-constexpr bool kTurns = CLEBSCH_WG_TURNS != 0;
 constexpr int kTurnPlace = 5;  // a summer's number on
-// To be tried: what is read once leaves the L2 cache first.
-#ifndef CLEBSCH_WG_ONCE
-#define CLEBSCH_WG_ONCE 0
-#endif
 // In fp16 gradients are halved before, since twice of one might be too large; else sums at the end.
 constexpr bool kHalvesBefore = kPrecision == kHalf;
 
@@ -63,6 +55,17 @@ __device__ __forceinline__ unsigned weights_of(const GradientArguments& a, int r
   const int place = place_of(column);
   return static_cast<const unsigned*>(
       a.input_image)[image_vector<kGradientWidths>(place_of(row), place / 8) * 4 + place % 8 / 2];
+}
+
+/// Halves of the weights of a warpgroup's 64 gates as first operand in shared memory: 64 columns after the other, of
+/// 128 channels each.
+__device__ void copy_weights(const GradientArguments& a, char* to, int first_channel) {
+#pragma unroll 16
+  for (int word = threadIdx.x % 128; word < kImageBlock / 4; word += 128) {
+    const int j = word % 4, chunk = word / 4 % 8, row = word / 32 % 64, block = word / 2048;
+    reinterpret_cast<unsigned*>(to + block * kImageBlock + chunk_at(row, chunk))[j] =
+        halved(weights_of(a, 2 * kHidden + first_channel + row, 64 * block + 8 * chunk + 2 * j));
+  }
 }
 
 /// Copies the tiles `at`, at + step, ... of x and of left (`kind` 0) or right for the summers. A mask's entries are
@@ -100,12 +103,7 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
     const unsigned short* line = from + static_cast<long long>(batch * kHidden) * square + (row - batch * square);
 #pragma unroll
     for (int q = 0; q < 16; ++q, line += eight) {
-      const unsigned place = to + stage * kStageBytes + 1024 * q;
-      if (CLEBSCH_WG_ONCE) {
-        copy16_once(place, line);
-      } else {
-        copy16_to(place, line);
-      }
+      copy16_to(to + stage * kStageBytes + 1024 * q, line);
     }
     barrier_arrive_with_copies(there + 8 * stage);
     if (of_mask) {
@@ -127,25 +125,18 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
 }
 
 /// Sums of 64 channels from first_channel of [left | right] on, over the tiles `group`, group + step, ....
-__device__ void sum_tiles(const GradientArguments& a, const char* memory, int summer, int group, int first_channel,
-                          int step, int tiles) {
+__device__ void sum_tiles(const GradientArguments& a, char* memory, int summer, int group, int first_channel, int step,
+                          int tiles) {
   const int warp = warp_of_block() % 4;
-  // The gates' weights as first operands, and their biases, both halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
-  unsigned weights[kD / 16][4];
+  // The gates' weights and biases are halved: sigmoid(2 x) = 0.5 + 0.5 tanh(x).
   float biases[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int g = lane_again() / 4, t = lane_again() % 4;
-    const int channel = first_channel + 16 * warp + 8 * h + g;
-    biases[h] = 0.5f * a.input_bias[2 * kHidden + channel];
-#pragma unroll
-    for (int s = 0; s < kD / 16; ++s) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        weights[s][h + 2 * k] = halved(weights_of(a, 2 * kHidden + channel, 16 * s + 8 * k + 2 * t));
-      }
-    }
+    biases[h] = 0.5f * a.input_bias[2 * kHidden + first_channel + 16 * warp + 8 * h + lane_again() / 4];
   }
+  copy_weights(a, memory + kImageAt + 64 * 128 * summer, first_channel);
+  fence_copies();
+  meet_warpgroup();
   float z_sums[64], gate_sums[64], gates[32], of_rows[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
   clear(z_sums);
   clear(gate_sums);
@@ -157,37 +148,38 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     return here + kTileBytes + chunk_at(64 * summer + 16 * warp + lane / 8 % 2 * 8 + lane % 8, lane / 16);
   };
   const auto make_gates = [&](int stage) {
-    const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16);
+    const unsigned long long rows = matrix_at(here + stage * kStageBytes, 16),
+                             image = matrix_at(here + kImageAt + 64 * 128 * summer, 16);
 #pragma unroll
     for (int s = 0; s < kD / 16; ++s) {
-      multiply_group(gates, weights[s], rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
+      multiply_group<0>(gates, image + ((s / 4 * kImageBlock + s % 4 * 32) >> 4),
+                        rows + ((s / 4 * kBlockOfRows + s % 4 * 32) >> 4), s > 0 ? 1 : 0);
     }
     end_products();
   };
   int stage = 0;
   unsigned parity = 0;
-  if (kTurns && summer == 1) tell_other(kTurnPlace);
-#pragma unroll 1
-  for (int at = group; at < tiles; at += step) {
-    barrier_wait(there + 8 * stage, parity);
-    if (kTurns) await_other(kTurnPlace + summer);
+  if (group < tiles) {
+    barrier_wait(there, 0);
     begin_products();
-    make_gates(stage);
+    make_gates(0);
     await_products<0>();
     hold(gates);
+  }
+  if (summer == 1) tell_other(kTurnPlace);
+#pragma unroll 1
+  for (int at = group; at < tiles; at += step) {
     const unsigned from = lines_again() + stage * kStageBytes;
     const char* const of_mask = memory + kMaskAt + stage * kMaskBytes + lane_again() % 4 * (kMaskBytes / 4);
     const unsigned rows = here + stage * kStageBytes;
     unsigned of_z[kRows / 16][4], of_gate[kRows / 16][4];
 #pragma unroll
     for (int s = 0; s < kRows / 16; ++s) {
-      if (s > 0) __syncwarp();
       unsigned grads[4], values[4];
       load_rows_at(grads, from ^ 32 * s);
       load_rows_at(values, (from ^ 32 * s) + kLinesBytes);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        if (CLEBSCH_MASK == 2 && k > 0) __syncwarp();
         const int j = 2 * s + k;  // rows 8 j + 2 t and the next
         const unsigned kept = CLEBSCH_MASK == 1 ? reinterpret_cast<const unsigned*>(of_mask)[j] : ~0u;
         // Volatile, or all of them would be read first.
@@ -212,26 +204,31 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
           of_gate[s][2 * k + h] = pack2(gate[0], gate[1]);
         }
       }
-      if (s % 2 == 0) continue;
-      begin_products();
-#pragma unroll
-      for (int part = s - 1; part <= s; ++part) {
-        multiply_values(z_sums, of_z[part], matrix_at(rows + 2048 * part, kBlockOfRows));
-        multiply_values(gate_sums, of_gate[part], matrix_at(rows + 2048 * part, kBlockOfRows));
-      }
-      end_products();
-      if (kTurns && s == 1) tell_other(kTurnPlace + 1 - summer);
     }
+    // Summers take turns: one's products are on their way while the other makes operands. The next tile's gates come
+    // behind this one's sums; of the last one those of whatever lies there.
+    const int next = stage + 1 == kStages ? 0 : stage + 1;
+    const unsigned next_parity = next == 0 ? parity ^ 1 : parity;
+    if (at + step < tiles) barrier_wait(there + 8 * next, next_parity);
+    await_other(kTurnPlace + summer);
+    begin_products();
+#pragma unroll
+    for (int s = 0; s < kRows / 16; ++s) {
+      multiply_values(z_sums, of_z[s], matrix_at(rows + 2048 * s, kBlockOfRows));
+      multiply_values(gate_sums, of_gate[s], matrix_at(rows + 2048 * s, kBlockOfRows));
+    }
+    end_products();
+    make_gates(next);
+    tell_other(kTurnPlace + 1 - summer);
     await_products<0>();
     hold(z_sums);
     hold(gate_sums);
+    hold(gates);
     arrive_where(lane_again() == 0, used + 8 * stage);
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
+    stage = next;
+    parity = next_parity;
   }
-  if (kTurns && summer == 0) await_other(kTurnPlace);
+  if (summer == 0) await_other(kTurnPlace);
   const float of_z = kHalvesBefore ? first_channel < kHidden ? a.left_scale : 1.0f : 0.5f,
               of_gate = kHalvesBefore ? 1.0f : 0.5f;
 #pragma unroll
@@ -287,6 +284,5 @@ extern "C" __global__ void __launch_bounds__(kWeightThreads, 1) weight_gradients
   const int own_part = kStoredMakers * (block - 2 * step) + warpgroup;
   sum_stored(memory + warpgroup * kStoredBlocks * kBlockOfRows, barriers + kStoredAt + 8 * kStoredTiles * warpgroup,
              a.grad_gates, a.x_rows, own_part, kStoredMakers * groups_of_stored, tiles,
-             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut,
-             false);
+             a.gate_parts + static_cast<long long>(own_part) * kOut * kD, a.output_slots + own_part * 2 * kOut + kOut);
 }
