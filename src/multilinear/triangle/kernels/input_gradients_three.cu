@@ -132,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     copy16(memory + (block * kGradientWidths + row_here(row)) * 8 + at % 8,
            static_cast<const uint4*>(a.input_image) + at);
   }
+  end_copies();  // by those without a tile, too
   for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[2 * kHidden + at];
   for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
   end_copies();  // also where a warpgroup has no tile and asks for nothing else
