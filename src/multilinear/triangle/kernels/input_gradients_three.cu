@@ -1,10 +1,11 @@
 // As input_gradients_warpgroups.cu for d, hidden and out of 128, by three warpgroups: what one waits for is behind the
 // others' work. Left is read rather than made: with l = m p s (mask, projection, sigmoid) the gradient of the
-// projection is m s dl, that of the gate l (1 - s) dl, so that of x's products only the gates' are made again. Of right
-// projections are made again, too: to read both takes longer than that. A step has 32 channels. Its gradients' products
-// into grad_x are on their way while the next step's gates become gradients; a warpgroup waits for the next gates
-// alone, which are multiplied first. Gradients of g_out's gates go into the products of steps, 32 columns to every
-// other one, and are read a step before. Rows of x are read while the tile before is written.
+// projection is m s dl, that of the gate l (1 - s) dl, so that of x's products only left's gates are made again.
+// Right's projections are made beside their gates, 16 channels of both in a product: reading all of them would be a
+// unit of bytes more, making all of them again too many products. A step has 32 channels, in two halves. A half's
+// products into grad_x are on their way while the next half becomes gradients; a warpgroup waits for the next gates
+// alone, which are multiplied first. Gradients of g_out's gates come two steps ahead, 32 columns to every other step,
+// and are multiplied by themselves. Rows of x are read behind the stores of the tile before.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
@@ -132,7 +133,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     copy16(memory + (block * kGradientWidths + row_here(row)) * 8 + at % 8,
            static_cast<const uint4*>(a.input_image) + at);
   }
-  end_copies();  // by those without a tile, too
   for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[2 * kHidden + at];
   for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
   end_copies();  // also where a warpgroup has no tile and asks for nothing else
