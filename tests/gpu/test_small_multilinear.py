@@ -134,11 +134,12 @@ def test_triangle(shape, precision, device):
 
 
 @pytest.mark.parametrize(
-    ("precision", "n", "width"),
-    [("tf32x3", 9, 32), ("ieee", 5, 16), ("fp16", 9, 48), ("fp16", 8, 128), ("bf16", 8, 64)],
-)
-def test_gradients_of_triangle(precision, n, width, device):
-    compare_update(precision, device, n, width, width, width)
+    ("precision", "n", "width", "mask"),
+    [("tf32x3", 9, 32, "number"), ("ieee", 5, 16, "number"), ("fp16", 9, 48, "number"), ("fp16", 8, 128, "number"),
+     ("bf16", 8, 64, "number"), ("fp16", 16, 128, "fixed"), ("bf16", 24, 128, "bool")],
+)  # fmt: skip
+def test_gradients_of_triangle(precision, n, width, mask, device):
+    compare_update(precision, device, n, width, width, width, mask=mask)
 
 
 def test_sampling_of_numbers_out_of_range(device):

@@ -32,8 +32,9 @@ def tensors(n, d, hidden, out, *, batch=1, gate="after", mask="number", biases=T
     weights = {name: w.to(device, weight_dtype).requires_grad_() for name, w in weights.items()}
     x = (normal(batch, n, n, d) + 0.5).to(device, x_dtype).requires_grad_()
     entries = None
-    if mask == "number":
-        entries = (torch.rand(batch, n, n, generator=random) - 0.1).clamp(min=0).to(device).requires_grad_()
+    if mask in ("number", "fixed"):  # fixed: its gradient is not wanted, which other kernels take
+        entries = (torch.rand(batch, n, n, generator=random) - 0.1).clamp(min=0).to(device)
+        entries.requires_grad_(mask == "number")
     elif mask == "bool":
         entries = (torch.rand(batch, n, n, generator=random) > 0.1).to(device)
     grad = normal(batch, n, n, out).to(device, x_dtype)
@@ -85,6 +86,35 @@ def test_sixteen_bits(precision, n, d, hidden, out, device):
     compare(precision, device, n, d, hidden, out, "incoming", mask="number", biases=False)
 
 
+@pytest.mark.parametrize(("n", "batch"), [(8, 1), (24, 3), (136, 1), (200, 2)])
+@pytest.mark.parametrize("mask", [None, "bool", "fixed"])
+@pytest.mark.parametrize("x_bits", [16, 32])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_widths_of_128(precision, x_bits, mask, n, batch, device):
+    """Kernels by warpgroups that sum for the weights themselves: warpgroups without a tile, several tiles, batches."""
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
+    compare(precision, device, n, 128, 128, 128, ("outgoing", "incoming")[batch % 2], batch=batch, mask=mask,
+            x_dtype=half if x_bits == 16 else torch.float32, weight_dtype=half, biases=n != 24)  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", ["bool", "fixed", "number"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_nothing_leaks_from_behind_a_mask(precision, mask, device):
+    x, entries, weights, grad = tensors(40, 128, 128, 128, mask=mask, device=device)
+    hidden = (entries == 0).detach()
+    grad[hidden] = 0  # of the output's gate, which has the x of its own pair
+    found = []
+    for what in (0.0, float("nan"), float("inf"), 1e30):
+        there = x.detach().clone()
+        there[hidden] = what
+        gradients = run(triangle_multiplicative_update, there.requires_grad_(), entries, weights, grad,
+                        precision=precision)  # fmt: skip
+        found.append(gradients[-len(weights) :])
+    for others in found[1:]:
+        for name, a, b in zip(weights, others, found[0], strict=True):
+            assert error(a, b) < ERROR[precision][1], name
+
+
 @pytest.mark.sanitize
 @pytest.mark.parametrize(("precision", "width"), [("tf32x3", 32), ("fp16", 48), ("fp16", 64), ("bf16", 64)])
 def test_every_kernel(precision, width, device):
@@ -103,8 +133,9 @@ def test_many_tiles(x_dtype, device):
 
 
 @pytest.mark.parametrize("size", [1e-8, 1e6])
-def test_gradients_of_any_size_in_fp16(size, device):
-    compare("fp16", device, 64, 128, 128, 128, size=size)
+@pytest.mark.parametrize("mask", ["number", "fixed"])
+def test_gradients_of_any_size_in_fp16(mask, size, device):
+    compare("fp16", device, 64, 128, 128, 128, size=size, mask=mask)
 
 
 @pytest.mark.alone
@@ -117,17 +148,23 @@ def test_many_rows(device):
 
 
 def test_two_runs_give_the_same_bits(device):
-    for precision in ("ieee", "tf32", "bf16"):
-        x, mask, weights, grad = tensors(96, 128, 128, 128, device=device)
+    for precision, kind in (
+        ("ieee", "number"),
+        ("tf32", "bool"),
+        ("bf16", "number"),
+        ("bf16", "bool"),
+        ("fp16", "fixed"),
+    ):
+        x, mask, weights, grad = tensors(96, 128, 128, 128, mask=kind, device=device)
         first, second = (run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)
                          for _ in range(2))  # fmt: skip
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), precision
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), (precision, kind)
 
 
 def test_in_a_cuda_graph(device):
     if device != "cuda":
         pytest.skip("a CPU has no CUDA graphs")
-    x, mask, weights, grad = tensors(64, 128, 128, 128)
+    x, mask, weights, grad = tensors(64, 128, 128, 128, mask="fixed")
     for precision in ("bf16", "tf32"):
         step = lambda: run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)  # noqa: B023, E731
         stream = torch.cuda.Stream()
