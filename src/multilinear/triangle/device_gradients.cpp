@@ -1,7 +1,6 @@
 #include "multilinear/triangle/device_gradients.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/errors.h"
 #include "cuda/runtime/kept.h"
@@ -30,23 +29,14 @@ bool by_three_warpgroups(const DeviceArguments& given, const cuda::DeviceLimits&
          !given.gradients.mask;
 }
 
-/// To be measured: whether input_gradients begins while weight_gradients runs.
-bool early() {
-  const char* const wanted = std::getenv("CLEBSCH_TRIANGLE_EARLY");
-  return wanted && std::atoi(wanted) != 0;
-}
-
 GradientKernels* load(const ComposedProblem& problem, const Shape& shape, bool three) {
   const cuda::DeviceLimits& limits = cuda::device_limits(cuda::current_device());
   const int arch = limits.arch;
   const bool warpgroups = by_warpgroups(shape, limits);
   std::vector<cuda::CompileRequest> requests;
-  const char* const given = std::getenv("CLEBSCH_TRIANGLE_INPUT");  // to be measured, and taken out
-  const std::string variant = std::string("#define CLEBSCH_INPUT_VARIANT ") +
-                              std::to_string((given ? std::atoi(given) : 4) | (early() ? 16 : 0)) + "\n";
   // What the pass asks for next is compiled at the same time.
   for (const auto& names : {gradient_sources(warpgroups, three), composed_sources()}) {
-    for (const std::string& name : names) requests.push_back({name, variant + composed_source(name, problem)});
+    for (const std::string& name : names) requests.push_back({name, composed_source(name, problem)});
   }
   const std::vector<cuda::Cubin> cubins = cuda::compile_all(requests, arch);
   auto kernels = std::make_unique<GradientKernels>();
@@ -124,7 +114,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   a.grad_o = pass.stored(planes);
   a.grad_x = given.gradients.x;
   a.grad_mask = static_cast<float*>(given.gradients.mask);
-  a.tiles_taken = static_cast<unsigned*>(pass.reals(1));
   a.input_image = pass.stored(widths * d);
   a.output_image = pass.stored(out * hidden);
   a.input_bias = static_cast<float*>(pass.reals(widths));
@@ -148,7 +137,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   // is memory: their shares are those of the bytes that they read, rather less for what is stored.
   const int64_t most_blocks = (tiles + 1) / 2;
   const int64_t groups =
-                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 22 / 132) / 2, most_blocks)),
+                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 16 / 132) / 2, most_blocks)),
                 stored_groups = std::max<int64_t>(1, std::min(multiprocessors - 2 * groups, most_blocks));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
@@ -184,7 +173,6 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
     a.gate_parts = static_cast<float*>(pass.reals(2 * stored_groups * out * d));
     a.weight_groups = static_cast<int>(groups);
     pass.launch_wide(kernels->weights, 2 * groups + stored_groups, kWeightThreads, a);
-    if (a.grad_x && early()) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
   } else {
     a.x_normal = stored;
     a.grad_projections = stored + rows * d * 2;
@@ -236,7 +224,7 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   pass.launch(kernels->matrices, fold_blocks_of_input(shape.d, shape.hidden, shape.out) + out * hidden / 32, 1, fold);
   pass.launch(kernels->norms, (d + hidden) / kFoldColumns, 1, fold);
   // Last, so that parts are still in the L2 cache when they are added, and that it copies its weights behind that.
-  if (three && a.grad_x && !early()) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
+  if (three && a.grad_x) pass.launch_wide(kernels->input, blocks_of_three, kThreeThreads, a);
 }
 
 }  // namespace clebsch::triangle

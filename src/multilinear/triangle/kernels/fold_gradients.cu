@@ -60,7 +60,6 @@ __device__ __forceinline__ void pack_row(const GradientArguments& a, int row, bo
 /// Images, a warp a row.
 extern "C" __global__ void __launch_bounds__(kThreads) pack_images(GradientArguments a) {
   start_early();
-  if (blockIdx.x == 0 && threadIdx.x == 0 && a.tiles_taken) *a.tiles_taken = 0;
   int row = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const bool of_input = row < kGradientWidths;
   if (!of_input) row -= kGradientWidths;

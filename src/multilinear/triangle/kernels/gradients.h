@@ -38,8 +38,8 @@ CLEBSCH_BOTH constexpr bool input_takes_rows_ahead(int d, int hidden, int out, i
 
 /// Kernels for d, hidden and out of 128 by three warpgroups, 64 rows each at a time, with their shared memory in bytes.
 constexpr int kThreeGroups = 3, kThreeThreads = 128 * kThreeGroups, kThreeWarps = 4 * kThreeGroups;
-/// Of input_gradients_three.cu: the image, of every warpgroup 64 rows of 5 times 32 channels, biases, numbers of tiles.
-constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 64 * 2 + 384 * 4 + kThreeGroups * 8;
+/// Of input_gradients_three.cu: the image, of every warpgroup 64 rows of 5 times 32 channels, biases.
+constexpr int kInputThreeBytes = 1024 + 640 * 128 * 2 + kThreeGroups * 5 * 32 * 64 * 2 + 384 * 4;
 /// Of output_gradients_three.cu: three warpgroups make gradients, a fourth sums. Images of g_out and p_out, of every
 /// warpgroup a tile of o, of x and of the gradient, ones, biases, a few numbers of every row.
 constexpr int kOutputThreads = kThreeThreads + 128;
@@ -69,9 +69,8 @@ struct GradientArguments {
   const float* grad_scale = nullptr;  ///< what gradients are multiplied by, and its inverse; null: 1
   void* grad_gates = nullptr;         ///< (all rows, out)
   // What output_gradients_three.cu stores of x; else null.
-  void* x_rows = nullptr;           ///< (all rows, d): (x - mean) / deviation
-  float* x_inverse = nullptr;       ///< (all rows): 1 / deviation
-  unsigned* tiles_taken = nullptr;  ///< by input_gradients_three.cu, of which pack_images makes 0
+  void* x_rows = nullptr;      ///< (all rows, d): (x - mean) / deviation
+  float* x_inverse = nullptr;  ///< (all rows): 1 / deviation
   void* grad_x = nullptr;
   float* grad_mask = nullptr;
   /// Sums over rows of gradients beside normalised rows of x, parts as RowProduct has them: (parts, 4 hidden, d), one a

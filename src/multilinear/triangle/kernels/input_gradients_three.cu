@@ -1,33 +1,25 @@
 // As input_gradients_warpgroups.cu for d, hidden and out of 128, by three warpgroups: what one waits for is behind the
-// others' work. Left and right are read rather than made: with l = m p s (mask, projection, sigmoid) the gradient of
-// the projection is m s dl, that of the gate l (1 - s) dl, so that of x's products only the gates' are made again. A
-// step has 32 channels. Its gradients' products into grad_x are on their way while the next step's gates become
-// gradients; a warpgroup waits for the next gates alone, which are multiplied first. Gradients of g_out's gates go into
-// the products of steps, 32 columns to every other one, and are read a step before. Rows of x are read while the tile
-// before is written.
+// others' work. Left is read rather than made: with l = m p s (mask, projection, sigmoid) the gradient of the
+// projection is m s dl, that of the gate l (1 - s) dl, so that of x's products only the gates' are made again. Of right
+// projections are made again, too: to read both takes longer than that. A step has 32 channels. Its gradients' products
+// into grad_x are on their way while the next step's gates become gradients; a warpgroup waits for the next gates
+// alone, which are multiplied first. Gradients of g_out's gates go into the products of steps, 32 columns to every
+// other one, and are read a step before. Rows of x are read while the tile before is written.
 #include "cuda/kernels/early_start.cuh"
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 static_assert(kD == 128 && kHidden == 128 && kOut == 128, "shared memory and registers are counted for these widths");
 constexpr int kImage = kGradientWidths * kD / 8;  // vectors
 constexpr int kSteps = 2 * kHidden / 32;          // of 32 channels
-#ifndef CLEBSCH_INPUT_VARIANT
-#define CLEBSCH_INPUT_VARIANT 4
-#endif
-/// Right's projections are made again, 16 channels' beside their gates, rather than read as right.
-constexpr bool kAgain = (CLEBSCH_INPUT_VARIANT & 4) != 0;
-/// Begins while weight_gradients runs, of which it needs nothing, where blocks of that have ended; tiles are taken from
-/// a counter, so that who begins early has more.
-constexpr bool kEarly = (CLEBSCH_INPUT_VARIANT & 16) != 0;
-constexpr int kLeftSteps = kHidden / 32, kUnits = kAgain ? 3 * kLeftSteps : 4 * kLeftSteps;
-__device__ constexpr bool is_again(int of_tile) { return kAgain && of_tile >= kLeftSteps; }
+constexpr int kLeftSteps = kHidden / 32, kUnits = 3 * kLeftSteps;
+/// Whether a step has projections that are made again, 16 channels' beside their gates.
+__device__ constexpr bool is_again(int of_tile) { return of_tile >= kLeftSteps; }
 /// Copies are counted in units of 32 channels of a tensor: the first one of a step, and how many it has.
 __device__ constexpr int first_unit(int of_tile) { return is_again(of_tile) ? kLeftSteps + of_tile : 2 * of_tile; }
 __device__ constexpr int units_of(int of_tile) { return is_again(of_tile) ? 1 : 2; }
-/// Rows of the image here: projections, then gates; where right's are made again, left's, then 16 of one and 16 of the
-/// other in turn.
+/// Rows of the image here: left's projections, then its gates; of right 16 of one and 16 of the other in turn.
 __device__ constexpr int row_here(int row) {
-  if (!kAgain || row >= 4 * kHidden) return row;
+  if (row >= 4 * kHidden) return row;
   const int channel = row % (2 * kHidden), gate = row / (2 * kHidden);
   return channel < kHidden ? gate * kHidden + channel
                            : 2 * kHidden + (channel - kHidden) / 16 * 32 + gate * 16 + channel % 16;
@@ -141,35 +133,17 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
            static_cast<const uint4*>(a.input_image) + at);
   }
   for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[2 * kHidden + at];
-  if (kAgain) {
-    for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
-  }
+  for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
   end_copies();  // also where a warpgroup has no tile and asks for nothing else
   // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
   // from it, and blocks that begin early do not end the kernel earlier.
-  if (!kEarly) await_kernel_before();
+  await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
-  // Tiles go to the first warpgroups of all blocks, then to the second ones; the last ones first, of which some is
-  // still in the L2 cache.
-  constexpr bool kFromLast = (CLEBSCH_INPUT_VARIANT & 24) != 0;
+  // Tiles go to the first warpgroups of all blocks, then to the second ones.
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
-  // Tiles in the order in which they are taken.
-  const auto tile_of = [&](int taken) { return kFromLast ? tiles - 1 - taken : taken; };
-  int* const next_taken = reinterpret_cast<int*>(biases + 3 * kHidden) + warp / 4;
-  const bool takes = threadIdx.x % 128 == 0;
-  int taken = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  if (kEarly) {
-    int* const first_taken = next_taken + kThreeGroups;
-    if (takes) {
-      const int first = static_cast<int>(atomicAdd(a.tiles_taken, 2u));
-      *first_taken = first;
-      *next_taken = first + 1;
-    }
-    __syncthreads();
-    taken = __shfl_sync(0xffffffffu, *first_taken, 0);
-  }
-  const bool any = taken < tiles;
-  int at = any ? tile_of(taken) : 0;
+  const int first = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  const bool any = first < tiles;
+  int at = any ? first : 0;
   const auto row_of = [&](int tile) { return static_cast<unsigned>(tile) * 64 + 16 * (warp % 4); };
   // What a thread copies of a unit: 8 rows of a channel, and of 16 channels on; `planes` are bytes from the first of
   // left.
@@ -187,9 +161,9 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   const auto place_on = [&] { return place() ^ (4 * 128 + 4 * 16); };
   long long planes = planes_of(at);
   const auto fetch = [&](int unit) {
-    const bool of_left = unit < 2 * kLeftSteps, of_values = (!kAgain || of_left) && unit % 2 == 1;
-    const int channel = 32 * (of_left ? unit / 2 : kAgain ? unit - 2 * kLeftSteps : unit / 2 - kLeftSteps);
-    const void* tensor = of_left ? (of_values ? a.left : a.grad_left) : (of_values ? a.right : a.grad_right);
+    const bool of_left = unit < 2 * kLeftSteps, of_values = of_left && unit % 2 == 1;
+    const int channel = 32 * (of_left ? unit / 2 : unit - 2 * kLeftSteps);
+    const void* tensor = of_values ? a.left : of_left ? a.grad_left : a.grad_right;
     const char* from = static_cast<const char*>(tensor) + planes + 2ll * channel * square;
     copy16_to(place() + unit % 4 * kUnit, from);
     copy16_to(place_on() + unit % 4 * kUnit, from + 32ll * square);
@@ -224,10 +198,7 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   await_copies<0>();
   fence_copies();
   __syncthreads();
-  if (!any) {
-    if (kEarly) await_kernel_before();
-    return;
-  }
+  if (!any) return;
   const WarpgroupImage<kD, kGradientWidths> image{shared_address(memory)};
   float sums[16];
   clear(sums);
@@ -239,14 +210,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll 1
   while (true) {
     // After the last tile it is read once more.
-    int after = at;
-    bool is_last = false;
-    const auto look_ahead = [&](int next) {
-      is_last = next >= tiles;
-      taken = next;
-      after = is_last ? at : tile_of(next);
-    };
-    if (!kEarly) look_ahead(taken + step);
+    const bool is_last = at + step >= tiles;
+    const int after = is_last ? at : at + step;
     mask.take();
     float grad_x[kD / 2];
     unsigned of_z[2][4], of_gate[2][4], of_out[2][4];
@@ -267,7 +232,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
           keep(of_out[1]);
         }
       }
-      if (kEarly && k == (kAgain ? 6 : 10)) look_ahead(__shfl_sync(0xffffffffu, *next_taken, 0));
       if (half == 0 && first_unit(of_tile) + 4 >= kUnits && first_unit(of_tile - 1) + 4 < kUnits) {
         planes = planes_of(after);
       }
@@ -329,10 +293,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     mask.read(a.mask, row_of(after) + own / 4);
     await_products<0>();
     hold(grad_x);
-    int later = 0;
-    if (kEarly && takes) later = static_cast<int>(atomicAdd(a.tiles_taken, 1u));
-      // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
-      // the rows of the image have none.
+    // The norm's gradient: (gradient - x times mean of gradient times x) / deviation. The gradient has no mean, since
+    // the rows of the image have none.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -361,7 +323,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
 #pragma unroll
       for (int h = 0; h < 2; ++h) take_pairs(x[2 * u], x[2 * u + 1], pairs_of(a.x_rows, after, warp, u)[64 * h], h);
     }
-    if (kEarly && takes) *next_taken = later;  // who reads it has met the others before
     begin_products();
     image.multiply(sums, x, rows_of_gates(0));
     end_products();
@@ -371,6 +332,4 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
     at = after;
   }
   await_copies<0>();
-  // Who waits for this kernel waits for the one before it, too.
-  if (kEarly) await_kernel_before();
 }
