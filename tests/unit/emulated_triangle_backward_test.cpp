@@ -221,6 +221,8 @@ TEST(EmulatedTriangleBackward, FusedFor128) {
   compare({kFloat32, kHalf, kNumberMask, 2, 24, 128, 128, 128, false, false, true, 1e-7, false}, 3e-3, 5e-3);
   compare({kFloat32, kBrain, kNumberMask, 1, 24, 128, 128, 128, false, false, true, 1, false}, 2e-2, 3e-2);
   compare({kBfloat16, kBrain, kNumberMask, 1, 24, 128, 128, 128, true, false, true, 1, false}, 2e-2, 3e-2);
+  compare({kFloat16, kHalf, kByteMask, 1, 8, 128, 128, 128, true, false}, 3e-3, 5e-3);  // a single tile
+  compare({kFloat32, kHalf, kNoMask, 2, 16, 128, 128, 128, false, false, false, 1e6}, 3e-3, 5e-3);
 }
 
 // Lines of more than one tile of rows.
