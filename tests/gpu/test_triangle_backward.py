@@ -115,6 +115,23 @@ def test_nothing_leaks_from_behind_a_mask(precision, mask, device):
             assert error(a, b) < ERROR[precision][1], name
 
 
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("mask", ["bool", "fixed", "number"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_padded_lines(precision, mask, width, device):
+    """A padded row of o is zeros, so that its gradient is large; nothing of that may be seen."""
+    x, entries, weights, _ = tensors(128, width, width, width, mask=mask, device=device)
+    with torch.no_grad():
+        entries[:, 96:] = 0
+        entries[:, :, 96:] = 0
+    grad = torch.ones(1, 128, 128, width, device=device)
+    found = run(triangle_multiplicative_update, x, entries, weights, grad, precision=precision)
+    names = ["out", "x", *(["mask"] if mask == "number" else []), *weights]
+    for name, t in zip(names, found, strict=True):
+        if name != "mask":
+            assert torch.isfinite(t).all(), name
+
+
 @pytest.mark.sanitize
 @pytest.mark.parametrize(("precision", "width"), [("tf32x3", 32), ("fp16", 48), ("fp16", 64), ("bf16", 64)])
 def test_every_kernel(precision, width, device):

@@ -146,6 +146,7 @@ struct Masks {
     }
   }
   __device__ __forceinline__ unsigned keep(unsigned pair, int h) const {
+    if (CLEBSCH_MASK == 2) return number[h] != 0.0f ? pair : 0u;  // what it hides may be infinite
     return CLEBSCH_MASK == 1 ? pair & kept[h] : pair;
   }
 };

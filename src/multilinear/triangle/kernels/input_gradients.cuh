@@ -16,8 +16,8 @@ __device__ __forceinline__ void to_gradients(const unsigned (&planes)[2][4], flo
         const float stored = e == 0 ? low2(pair) : high2(pair), grad = kPrecision == kHalf ? stored * scale : stored;
         const float open = sigmoid_near(gate[j][2 * h + e]), value = z[j][2 * h + e], of_value = grad * open;
         if (CLEBSCH_MASK == 2) of_mask[h] += of_value * value;
-        // Nothing here is infinite where the mask is 0: such a row of x counts as zeros.
-        z[j][2 * h + e] = mask[h] * of_value;
+        // Where the mask is 0 gradients may be infinite: a row of zeros in o has a small deviation.
+        z[j][2 * h + e] = mask[h] == 0.0f ? 0.0f : mask[h] * of_value;
         gate[j][2 * h + e] = z[j][2 * h + e] * value * (1.0f - open);
       }
     }

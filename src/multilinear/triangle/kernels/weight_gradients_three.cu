@@ -173,9 +173,11 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
       for (int k = 0; k < 2; ++k) {
         if (CLEBSCH_MASK == 2 && k > 0) __syncwarp();
         const int j = 2 * s + k;  // rows 8 j + 2 t and the next
-        const unsigned kept = CLEBSCH_MASK == 1 ? reinterpret_cast<const unsigned*>(of_mask)[j] : ~0u;
         // Volatile, or all of them would be read first.
         const volatile float* const by = reinterpret_cast<const volatile float*>(of_mask) + 2 * j;
+        const unsigned kept = CLEBSCH_MASK == 1   ? reinterpret_cast<const unsigned*>(of_mask)[j]
+                              : CLEBSCH_MASK == 2 ? (by[0] != 0.0f ? 0xffffu : 0u) | (by[1] != 0.0f ? 0xffff0000u : 0u)
+                                                  : ~0u;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const unsigned pair = grads[2 * k + h] & kept, value = values[2 * k + h];
