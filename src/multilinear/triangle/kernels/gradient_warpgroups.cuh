@@ -48,6 +48,14 @@ __device__ __forceinline__ void load_turned_at(unsigned (&to)[4], unsigned from)
                : "memory");
 }
 
+/// Four tiles of 8 x 8 numbers as load_rows, from an address in shared memory.
+__device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
 /// threadIdx.x % 32, read again: what follows from it is computed where it is used, rather than once and kept.
 __device__ __forceinline__ int lane_again() {
   int lane;

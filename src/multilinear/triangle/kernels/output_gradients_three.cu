@@ -223,7 +223,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
 #pragma unroll
       for (int s = 0; s < kHidden / 16; ++s) {
         unsigned o[4];
-        load_places_at(o, of_o + operand_at(from, s));
+        load_rows_at(o, of_o + operand_at(from, s));
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
           const int h = p % 2;

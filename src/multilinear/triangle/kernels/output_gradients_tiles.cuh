@@ -66,12 +66,6 @@ __device__ __forceinline__ void store_places_at(unsigned to, const unsigned (&fr
                "r"(from[2]), "r"(from[3])
                : "memory");
 }
-__device__ __forceinline__ void load_places_at(unsigned (&to)[4], unsigned from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from)
-               : "memory");
-}
 
 /// sums of kCount / 2 columns = rows of a tile times rows of an image, from `row` on.
 template <int kCount>

@@ -39,14 +39,6 @@ __device__ __forceinline__ void arrive_where(bool where, unsigned barrier) {
                : "memory");
 }
 
-/// Four tiles of 8 x 8 numbers as load_rows, from an address in shared memory.
-__device__ __forceinline__ void load_rows_at(unsigned (&to)[4], unsigned from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from)
-               : "memory");
-}
-
 __device__ __forceinline__ unsigned halved(unsigned pair) { return pack2(0.5f * low2(pair), 0.5f * high2(pair)); }
 /// Weights of a row of [p_in | g_in] and of a column and the next, of which rows and columns of the image are in the
 /// order of their places.
