@@ -102,6 +102,7 @@ __device__ void copy_tiles(const GradientArguments& a, char* memory, int kind, i
       parity ^= 1;
     }
   }
+  await_copies<0>();  // its threads are not to leave before what they copy is there
 }
 
 /// Sums of 64 channels from first_channel of [left | right] on, over the tiles `group`, group + step, ....
