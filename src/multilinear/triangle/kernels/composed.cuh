@@ -103,6 +103,17 @@ __device__ __forceinline__ void from_real(Brain& to, real x) {
   to.bits = static_cast<unsigned short>(pack(static_cast<float>(x), 0.0f, Brain{}));
 }
 
+/// The nearest to x that an operand has and that is finite; NaN stays. For gradients that zeros are multiplied by:
+/// those of padded rows of o, which are zeros themselves, are large, since 1 / deviation is.
+__device__ __forceinline__ real nearest_finite(real x) {
+  if constexpr (kPrecision == kHalf) {
+    constexpr real kMost = 65504;
+    x = x > kMost ? kMost : x;
+    x = x < -kMost ? -kMost : x;
+  }
+  return x;
+}
+
 /// Number `at` of a tensor of a type that is known when the kernel runs, `otherwise` where there is no tensor.
 __device__ __forceinline__ real number_at(const void* tensor, int type, long long at, real otherwise) {
   if (!tensor) return otherwise;

@@ -251,7 +251,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_norm_out_gradien
         if (channel >= kHidden) continue;
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
-          from_real(shared[Tile::place(channel + e, r)], (grad[v][e] - sum - o.x[v][e] * along) * o.inverse);
+          from_real(shared[Tile::place(channel + e, r)],
+                    nearest_finite((grad[v][e] - sum - o.x[v][e] * along) * o.inverse));
         }
       }
     });

@@ -118,8 +118,8 @@ __device__ __forceinline__ void write_grad_o(const GradientArguments& a, const G
 #pragma unroll
     for (int n = 0; n < kHidden / 8; ++n) {
       unsigned& pair = pair_of(o, n / 4, n % 4, h);
-      pair = pack2((grad_o[n][2 * h] - sum - low2(pair) * along) * inverse[h],
-                   (grad_o[n][2 * h + 1] - sum - high2(pair) * along) * inverse[h]);
+      pair = pack2(nearest_finite((grad_o[n][2 * h] - sum - low2(pair) * along) * inverse[h]),
+                   nearest_finite((grad_o[n][2 * h + 1] - sum - high2(pair) * along) * inverse[h]));
     }
   }
   store(here, o);

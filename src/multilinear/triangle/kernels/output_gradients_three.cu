@@ -228,8 +228,8 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
         for (int p = 0; p < 4; ++p) {
           const int h = p % 2;
           const float* of_tile = grad_o + 4 * (2 * s + p / 2) + 2 * h;
-          o[p] = pack2(fmaf(low2(o[p]), along[h], of_tile[0] * factor[h]),
-                       fmaf(high2(o[p]), along[h], of_tile[1] * factor[h]));
+          o[p] = pack2(nearest_finite(fmaf(low2(o[p]), along[h], of_tile[0] * factor[h])),
+                       nearest_finite(fmaf(high2(o[p]), along[h], of_tile[1] * factor[h])));
         }
         store_turned_at(to + 2048 * s, o);
       }
