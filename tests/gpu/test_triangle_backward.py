@@ -115,6 +115,24 @@ def test_nothing_leaks_from_behind_a_mask(precision, mask, device):
             assert error(a, b) < ERROR[precision][1], name
 
 
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("mask", ["bool", "fixed"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32"])
+def test_masked_rows_without_a_deviation(precision, mask, width, device):
+    """Without an eps 1 / deviation of padding is infinite."""
+    x, entries, weights, grad = tensors(40, width, width, width, mask=mask, device=device)
+    hidden = (entries == 0).detach()
+    grad[hidden] = 0
+    padded = x.detach().clone()
+    padded[hidden] = 2.0
+    expected, found = (run(triangle_multiplicative_update, rows, entries, weights, grad, precision=precision, eps=0.0)
+                       for rows in (x, padded.requires_grad_()))  # fmt: skip
+    names = ["x", *weights]
+    expected[1][hidden] = found[1][hidden] = 0
+    for name, a, b in zip(names, found[1:], expected[1:], strict=True):
+        assert error(a, b) < ERROR[precision][1], name
+
+
 @pytest.mark.parametrize("larger", [1, 16])
 @pytest.mark.parametrize("width", [64, 96, 128])
 @pytest.mark.parametrize("mask", ["bool", "fixed", "number"])

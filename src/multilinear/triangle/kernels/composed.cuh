@@ -114,6 +114,12 @@ __device__ __forceinline__ real nearest_finite(real x) {
   return x;
 }
 
+/// Whether a row of this mean and 1 / deviation can be normalised: all of it is finite and, without an eps, not all the
+/// same.
+__device__ __forceinline__ bool has_norm(real mean, real inverse) {
+  return inverse > 0 && inverse - inverse == 0 && mean - mean == 0;
+}
+
 /// Number `at` of a tensor of a type that is known when the kernel runs, `otherwise` where there is no tensor.
 __device__ __forceinline__ real number_at(const void* tensor, int type, long long at, real otherwise) {
   if (!tensor) return otherwise;

@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) composed_normalise(Compos
       }
     }
     const real inverse = rsqrt(sum_of_lanes<kLanesD>(squares) / kD + static_cast<real>(a.eps_in));
-    const bool none = a.grad && !(inverse > 0 && mean - mean == 0) && mask_at(a.mask, place) == 0;
+    const bool none = a.grad && !has_norm(mean, inverse) && mask_at(a.mask, place) == 0;
     if (!there) return;
     if (lane == 0) {
       real* statistics = static_cast<real*>(a.statistics) + 2 * row;

@@ -183,7 +183,7 @@ __device__ __forceinline__ void norm_x(unsigned (&rows)[kD / 16][4], float (&inv
       }
     }
     inverse[h] = rsqrtf(of_quad(squares) * (1.0f / kD) + eps);
-    const bool none = mask[h] == 0.0f && !(inverse[h] > 0.0f && mean - mean == 0.0f);
+    const bool none = mask[h] == 0.0f && !has_norm(mean, inverse[h]);
     if (none) inverse[h] = 0.0f;
 #pragma unroll
     for (int u = 0; u < kD / 32; ++u) {

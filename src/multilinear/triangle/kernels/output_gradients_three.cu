@@ -54,7 +54,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
         }
       }
       float inverse = rsqrtf(of_quad(squares) * (1.0f / kD) + a.eps);
-      const bool none = own.is_masked(h) && !(inverse > 0.0f && mean - mean == 0.0f);
+      const bool none = own.is_masked(h) && !has_norm(mean, inverse);
       if (none) inverse = 0.0f;
       a.x_inverse[own.row_of(at) + crossed(lane_again() / 4) + 8 * h] =
           inverse;  // four lanes the same: a branch would part the warp
