@@ -52,7 +52,8 @@ def error(found, expected) -> float:
     return ((found.double() - expected.double()).square().mean().sqrt() / scale).item()
 
 
-def compare(precision, device, n, d, hidden, out, direction="outgoing", gate="after", size=1.0, **options) -> None:
+def compare(precision, device, n, d, hidden, out, direction="outgoing", gate="after", size=1.0, errors=None,
+            **options) -> None:  # fmt: skip
     x, mask, weights, grad = tensors(n, d, hidden, out, gate=gate, device=device, **options)
     found = run(triangle_multiplicative_update, x, mask, weights, size * grad, direction=direction, gate=gate,
                 precision=None if precision == "double" else precision)  # fmt: skip
@@ -64,9 +65,9 @@ def compare(precision, device, n, d, hidden, out, direction="outgoing", gate="af
         "out",
         *[name for name, t in (("x", x), ("mask", mask), *weights.items()) if t is not None and t.requires_grad],
     ]
-    errors = {name: error(a, b) for name, a, b in zip(names, found, expected, strict=True)}
-    of_out, of_gradients = ERROR[precision]
-    bad = {name: e for name, e in errors.items() if not e < (of_out if name == "out" else of_gradients)}
+    of_out, of_gradients = ERROR[errors or precision]
+    all_errors = {name: error(a, b) for name, a, b in zip(names, found, expected, strict=True)}
+    bad = {name: e for name, e in all_errors.items() if not e < (of_out if name == "out" else of_gradients)}
     assert not bad, bad
 
 
@@ -95,6 +96,11 @@ def test_widths_of_128(precision, x_bits, mask, n, batch, device):
     half = {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
     compare(precision, device, n, 128, 128, 128, ("outgoing", "incoming")[batch % 2], batch=batch, mask=mask,
             x_dtype=half if x_bits == 16 else torch.float32, weight_dtype=half, biases=n != 24)  # fmt: skip
+
+
+@pytest.mark.parametrize(("precision", "x_dtype"), [("fp16", torch.bfloat16), ("bf16", torch.float16)])
+def test_x_of_the_other_sixteen_bits(precision, x_dtype, device):
+    compare(precision, device, 72, 128, 128, 128, mask="bool", x_dtype=x_dtype, errors="bf16")
 
 
 @pytest.mark.parametrize("mask", ["bool", "fixed", "number"])
@@ -131,6 +137,53 @@ def test_masked_rows_without_a_deviation(precision, mask, width, device):
     expected[1][hidden] = found[1][hidden] = 0
     for name, a, b in zip(names, found[1:], expected[1:], strict=True):
         assert error(a, b) < ERROR[precision][1], name
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("x_bits", [16, 32])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_row_that_is_no_number(precision, x_bits, width, device):
+    """Without a mask: all that depends on it is no number either, and nothing else."""
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
+    x, _, weights, grad = tensors(24, width, width, width, batch=2, mask=None, device=device,
+                                  x_dtype=half if x_bits == 16 else torch.float32)  # fmt: skip
+    with torch.no_grad():
+        x[0, 5, 9] = float("nan")
+    grad[grad == 0] = 1
+    found = run(triangle_multiplicative_update, x, None, weights, grad, precision=precision)
+    wide = {name: w.detach().double().requires_grad_() for name, w in weights.items()}
+    expected = run(triangle_multiplicative_update_reference, x.detach().double().requires_grad_(), None, wide,
+                   grad.double())  # fmt: skip
+    for name, a, b in zip(["out", "x", *weights], found, expected, strict=True):
+        assert torch.equal(a.isnan(), b.isnan()), name
+    if device == "cpu":
+        return
+    # Kernels on a GPU keep a gradient of 0.
+    grad[0, 5, :, 3] = 0
+    grad[0, :, 5, 3] = 0
+    found = run(triangle_multiplicative_update, x, None, weights, grad, precision=precision)
+    finite = (torch.arange(width, device=device) == 3).tolist()
+    for name, t in zip(["out", "x", *weights], found, strict=True):
+        if name in ("p_out_bias", "g_out_bias"):
+            assert t.isfinite().tolist() == finite, name
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("mask", ["bool", "fixed"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_only_what_is_wanted(precision, mask, width, device):
+    """Whatever else is wanted, a gradient is the same bits."""
+    x, entries, weights, grad = tensors(40, width, width, width, mask=mask, device=device)
+    given = {"x": x, **weights}
+    everything = dict(zip(given, run(triangle_multiplicative_update, x, entries, weights, grad,
+                                     precision=precision)[1:], strict=True))  # fmt: skip
+    for wanted in (["x"], list(weights), ["g_in_weight", "norm_out_bias"], ["x", "p_out_weight", "norm_in_weight"],
+                   ["g_out_bias"], ["p_in_bias", "g_out_weight"]):  # fmt: skip
+        for name, t in given.items():
+            t.requires_grad_(name in wanted)
+        found = run(triangle_multiplicative_update, x, entries, weights, grad, precision=precision)[1:]
+        for name, a in zip([name for name in given if name in wanted], found, strict=True):
+            assert torch.equal(a, everything[name]), (name, wanted)
 
 
 @pytest.mark.parametrize("larger", [1, 16])
@@ -185,18 +238,37 @@ def test_many_rows(device):
     compare("tf32x3", device, 320, 128, 64, 64)
 
 
-def test_two_runs_give_the_same_bits(device):
-    for precision, kind in (
-        ("ieee", "number"),
-        ("tf32", "bool"),
-        ("bf16", "number"),
-        ("bf16", "bool"),
-        ("fp16", "fixed"),
-    ):
-        x, mask, weights, grad = tensors(96, 128, 128, 128, mask=kind, device=device)
-        first, second = (run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)
-                         for _ in range(2))  # fmt: skip
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), (precision, kind)
+@pytest.mark.alone
+def test_more_than_two_to_the_31_numbers(device):
+    """Offsets in tensors of 17 times the same item."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    if device == "cpu" or torch.cuda.mem_get_info()[0] < 70e9:
+        pytest.skip("takes 60 GB of a GPU's memory")
+    x, mask, weights, grad = tensors(1024, 128, 128, 128, mask="bool", device=device, x_dtype=torch.bfloat16,
+                                     weight_dtype=torch.bfloat16)  # fmt: skip
+    one = run(triangle_multiplicative_update, x, mask, weights, grad, precision="bf16")
+    many = lambda t: t.detach().expand(17, *t.shape[1:]).contiguous()  # noqa: E731
+    found = run(triangle_multiplicative_update, many(x).requires_grad_(), many(mask), weights, many(grad),
+                precision="bf16")  # fmt: skip
+    for name, all_items, item in (("out", found[0], one[0]), ("x", found[1], one[1])):
+        for i in (0, 15, 16):
+            assert torch.equal(all_items[i], all_items[0]), (name, i)
+            assert error(all_items[i], item[0]) < ERROR["bf16"][1], (name, i)
+    for name, a, b in zip(weights, found[2:], one[2:], strict=True):
+        assert error(a, 17 * b.double()) < ERROR["bf16"][1], name
+
+
+@pytest.mark.parametrize(("precision", "kind", "n", "batch"),
+                         [("ieee", "number", 96, 1), ("tf32", "bool", 96, 1), ("bf16", "number", 96, 1),
+                          ("bf16", "bool", 96, 1), ("fp16", "fixed", 96, 1), ("bf16", "fixed", 200, 2),
+                          ("fp16", "bool", 200, 2)])  # fmt: skip
+def test_two_runs_give_the_same_bits(precision, kind, n, batch, device):
+    """With n of 200 every warpgroup has several tiles, so that memory is used again."""
+    x, mask, weights, grad = tensors(n, 128, 128, 128, batch=batch, mask=kind, device=device)
+    first, second = (run(triangle_multiplicative_update, x, mask, weights, grad, precision=precision)
+                     for _ in range(2))  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_in_a_cuda_graph(device):

@@ -315,6 +315,33 @@ TEST(EmulatedTriangleBackward, PaddedLines) {
   }
 }
 
+// Without a mask all that depends on a row that is no number is none either, but what a gradient of 0 is multiplied
+// with.
+TEST(EmulatedTriangleBackward, RowsThatAreNoNumbers) {
+  setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
+  for (const Case& c : {Case{kFloat32, kHalf, kNoMask, 2, 8, 64, 64, 64, false, false},
+                        Case{kFloat16, kHalf, kNoMask, 2, 16, 128, 128, 128, false, false},
+                        Case{kFloat32, kHalf, kNoMask, 2, 16, 128, 128, 128, true, false},
+                        Case{kBfloat16, kBrain, kNoMask, 2, 16, 128, 128, 128, true, false}}) {
+    constexpr int64_t kNone = 5, kOther = 3;
+    for (const bool zeros : {false, true}) {
+      Problem p(c);
+      for (int64_t i = 0; i < c.d; ++i) p.set(&Arguments::x, (kNone * c.n + kOther) * c.d + i, NAN);
+      for (int64_t row = 0; zeros && row < c.n * c.n; ++row) p.set(&Arguments::grad, row * c.out + 7, 0);
+      p.run();
+      for (const auto& [name, pair] : p.gradients) {
+        const std::string all(name);
+        const bool bias = all == "p_out_bias" || all == "g_out_bias";
+        if (zeros && !bias) continue;
+        for (size_t i = 0; i < pair.first.count; ++i) {
+          ASSERT_EQ(std::isnan(pair.first.get(i)), zeros ? i != 7 : std::isnan(pair.second.get(i)))
+              << name << " " << i << " " << c.d << c.number << zeros;
+        }
+      }
+    }
+  }
+}
+
 // Without places for them no gradient is made, and the others are the same bits.
 TEST(EmulatedTriangleBackward, OnlyWhatIsWanted) {
   setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);

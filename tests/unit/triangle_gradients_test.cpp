@@ -42,6 +42,8 @@ TEST(TriangleGradients, FusedKernelsCompileWithoutSpills) {
   compile(gradient_sources(true, true), {kFloat16, kHalf, kNoMask, 128, 128, 128, false}, 90, 32);
   compile(gradient_sources(true, true), {kFloat32, kHalf, kNumberMask, 128, 128, 128, false}, 90, 0);
   compile(gradient_sources(true, true), {kFloat32, kBrain, kNoMask, 128, 128, 128, false}, 90, 64);
+  compile(gradient_sources(true, true), {kBfloat16, kBrain, kNumberMask, 128, 128, 128, false}, 90, 0);
+  compile(gradient_sources(true, true), {kFloat16, kHalf, kByteMask, 128, 128, 128, false}, 90, 0);
 }
 
 TEST(TriangleGradients, WhatTheFusedKernelsTake) {
