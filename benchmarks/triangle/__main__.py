@@ -85,7 +85,8 @@ def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
         return found
 
 
-def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
+def both_times(call: Callable, x, mask, weights, repeats: int) -> dict[str, list[float]]:
+    """Of steps with gradients: as calls, and as replays of a graph of one where it can be recorded."""
     x = x.detach().clone().requires_grad_()
     w = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
     out = call(x, mask, w)
@@ -105,7 +106,18 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> list[float]:
     torch.cuda.synchronize()
     inner = max(2, min(10, int(0.02 / (time.perf_counter() - begin))))
     rest()
-    return event_times(step, repeats, inner)
+    found = {"eager": event_times(step, repeats, inner)}
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        graph.replay()
+        rest()
+        found["graph"] = event_times(graph.replay, repeats, inner)
+    except Exception as trouble:  # noqa: BLE001 - what cannot be recorded is timed as it is called
+        print(f"  no graph with gradients: {type(trouble).__name__}: {str(trouble).splitlines()[0][:200]}", flush=True)
+        torch.cuda.synchronize()
+    return found
 
 
 def contenders_of(options, own: Callable, *of_peers) -> dict[str, Callable]:
@@ -118,7 +130,7 @@ def contenders_of(options, own: Callable, *of_peers) -> dict[str, Callable]:
 
 
 def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=False) -> dict:
-    """Every contender: checked, then timed; best of calls and graph."""
+    """Every contender: checked, then timed; "forward" and "both" (with gradients) are the best of calls and graph."""
     reference = expected(x, mask, weights, gate)
     rows = {}
     for label, call in calls.items():
@@ -136,7 +148,9 @@ def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=F
             medians = {way: statistics.median(found[way]) for way in found}
             row = {"error": error, "way": best, "forward": found[best], **medians}
             if backward:
-                row["both"] = both_times(call, x, mask, weights, max(5, repeats // 2))
+                of_both = both_times(call, x, mask, weights, max(5, repeats // 2))
+                row["both"] = min(of_both.values(), key=statistics.median)
+                row |= {f"both_{way}": statistics.median(of_both[way]) for way in of_both}
             rows[label] = row
         except (RuntimeError, AssertionError, TypeError, ValueError, torch.OutOfMemoryError) as trouble:
             print(
@@ -145,7 +159,10 @@ def measure(title, calls, x, mask, weights, gate, precision, repeats, backward=F
             )
             torch.cuda.synchronize()
             continue
-        shown = f", with backward {statistics.median(row['both']):9.1f} us" if backward else ""
+        shown = ""
+        if backward:
+            in_graph = f" (graph {row['both_graph']:9.1f})" if "both_graph" in row else ""
+            shown = f", with backward {row['both_eager']:9.1f} us{in_graph}"
         print(f"  {title:34s} {label:20s} {statistics.median(row['forward']):9.1f} us ({best:5s}; eager "
               f"{row['eager']:9.1f}){shown}, error {error:.1e}", flush=True)  # fmt: skip
         torch.cuda.empty_cache()
@@ -205,7 +222,7 @@ def leaderboard(options) -> tuple[list, list]:
 
 def af3(options) -> tuple[list, list]:
     rows, records, pairs, with_backward = [], [], [], []
-    for n in AF3:
+    for n in map(int, options.sizes.split(",")):
         if options.quick and n == 768:
             continue
         x, mask, weights = problem(1, n, 128, 128, "after", torch.bfloat16, True, "normal", torch.bfloat16)
@@ -315,6 +332,7 @@ def main() -> None:
     parser.add_argument("--records", default="triangle_records.json")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--suites", default="leaderboard,af3,others,phases")
+    parser.add_argument("--sizes", default=",".join(map(str, AF3)), help="N of the suite af3")
     parser.add_argument("--quick", action="store_true", help="few shapes with torch.compile, 100 s in all")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--no-peers", dest="peers", action="store_false")

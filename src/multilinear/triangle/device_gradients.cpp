@@ -134,10 +134,10 @@ void fused_backward(const DeviceArguments& given, const Allocate& allocate, cuda
   RowProduct output(pass, !three, out, hidden), gates(pass, !three, out, d), inputs(pass, !three, 4 * hidden, d);
   const int64_t tiles = all_rows / 64;
   // Blocks of weight_gradients_three.cu: as many of left as of right, and those of what is stored, such that all take
-  // the same time (measured: 29,000 and 3,700 us of blocks at n = 768).
+  // the same time (measured at n = 768).
   const int64_t most_blocks = (tiles + 1) / 2;
   const int64_t groups =
-                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 16 / 132) / 2, most_blocks)),
+                    std::max<int64_t>(1, std::min((multiprocessors - multiprocessors * 20 / 132) / 2, most_blocks)),
                 stored_groups = std::max<int64_t>(1, std::min(multiprocessors - 2 * groups, most_blocks));
   const int64_t blocks_of_three = std::min((tiles + kThreeGroups - 1) / kThreeGroups, multiprocessors);
   const Slots output_slots(pass, true, three ? 2 * stored_groups : blocks_of(rows), 2 * out),
