@@ -6,7 +6,7 @@ timed.
 The suites: the seven shapes of GPU MODE's TriMul leaderboard (fp32 in and out, gate before the projection), AlphaFold's
 shapes (bf16, gate after, N = 256 to 2048, forward and forward + backward), shapes that nobody tuned for, peak memory,
 and the phases of one call against their floors: bytes over the card's measured copy rate, operations over its measured
-bf16 rate. Forward times are the lesser of calls' and graph replays', for every contender; errors are root mean squares
+bf16 rate. Times are the lesser of calls' and graph replays', for every contender; errors are root mean squares
 against the formula in float64 (float32 and the first lines where that is too large), in those of the output.
 """
 
@@ -89,8 +89,9 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> dict[str, list
     """Of steps with gradients: as calls, and as replays of a graph of one where it can be recorded."""
     x = x.detach().clone().requires_grad_()
     w = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
-    out = call(x, mask, w)
-    grad = torch.randn_like(out)
+    # Of this call nothing is kept: its graph would tie gradients to the stream it was called on, and a step could not
+    # be recorded on another one.
+    grad = torch.randn_like(call(x, mask, w).detach())
     leaves = [x, *w.values()]
 
     def step():
