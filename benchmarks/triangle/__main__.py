@@ -61,6 +61,21 @@ def rest() -> None:
     time.sleep(REST)
 
 
+def replay_times(work: Callable, repeats: int, inner: int) -> list[float] | None:
+    """Of replays of a graph of `work`; None, and a line that says why, where it cannot be recorded."""
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        graph.replay()
+        rest()
+        return event_times(graph.replay, repeats, inner)
+    except Exception as trouble:  # noqa: BLE001 - it is timed as it is called
+        print(f"  not recorded: {type(trouble).__name__}: {(str(trouble).splitlines() or [''])[0][:200]}", flush=True)
+        torch.cuda.synchronize()
+        return None
+
+
 def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
     """Of calls, and of replays of a graph of one where it can be recorded."""
     with torch.no_grad():
@@ -73,15 +88,8 @@ def forward_times(call: Callable, repeats: int) -> dict[str, list[float]]:
         inner = max(1, min(10, int(0.004 / (time.perf_counter() - begin))))
         rest()
         found = {"eager": event_times(call, repeats, inner)}
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                call()
-            graph.replay()
-            rest()
-            found["graph"] = event_times(graph.replay, repeats, inner)
-        except Exception:  # noqa: BLE001 - what cannot be recorded is timed as it is called
-            torch.cuda.synchronize()
+        if (replays := replay_times(call, repeats, inner)) is not None:
+            found["graph"] = replays
         return found
 
 
@@ -108,16 +116,8 @@ def both_times(call: Callable, x, mask, weights, repeats: int) -> dict[str, list
     inner = max(2, min(10, int(0.02 / (time.perf_counter() - begin))))
     rest()
     found = {"eager": event_times(step, repeats, inner)}
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-        graph.replay()
-        rest()
-        found["graph"] = event_times(graph.replay, repeats, inner)
-    except Exception as trouble:  # noqa: BLE001 - what cannot be recorded is timed as it is called
-        print(f"  no graph with gradients: {type(trouble).__name__}: {str(trouble).splitlines()[0][:200]}", flush=True)
-        torch.cuda.synchronize()
+    if (replays := replay_times(step, repeats, inner)) is not None:
+        found["graph"] = replays
     return found
 
 
