@@ -1,12 +1,14 @@
 #pragma once
 // Tiles in shared memory of output_gradients_three.cu. A warpgroup has three of 64 rows and 128 columns, 16 KB each.
-// - x, as its rows lie in memory afterwards (gradient_warpgroups.cuh): rows as they come, normalised, then tanh of
-// gates,
-//   then the gates' gradients, each vector of a lane in the place of the one before.
-// - o, by channel as it comes: 128 bytes of each; then normalised rows with columns in the order of their places.
-// - the gradient of out: as x's; then that of what is projected, with columns in the order of their places; then that
-// of
-//   o, by channel.
+//
+// The first has x, as its rows lie in memory afterwards (gradient_warpgroups.cuh): rows as they come, normalised, then
+// tanh of gates, then the gates' gradients, each vector of a lane in the place of the one before.
+//
+// The second has o, by channel as it comes: 128 bytes of each; then normalised rows with columns in the order of their
+// places.
+//
+// The third has the gradient of out, as x's; then that of what is projected, with columns in the order of their places;
+// then that of o, by channel.
 #include "multilinear/triangle/kernels/gradient_warpgroups.cuh"
 
 constexpr int kTileBlock = 64 * 128;  // bytes of 64 columns

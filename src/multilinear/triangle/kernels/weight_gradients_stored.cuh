@@ -22,10 +22,10 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[68], unsigned gradie
   }
 }
 
-/// To a part of sums: rows of `first` on; in a part neighbouring columns, and rows for what was stored so, are swapped.
+/// To a part of sums: rows of `first` on. In a part neighbouring columns are swapped, and rows for what was stored so
+/// (fold_gradients.cu).
 template <int kCount>
-__device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount], int first, bool swap_rows,
-                                           bool swap_columns) {
+__device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount], int first, bool swap_rows) {
   const int warp = threadIdx.x % 128 / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -33,8 +33,7 @@ __device__ __forceinline__ void write_part(float* to, const float (&sums)[kCount
     float* of_row = to + (swap_rows ? row ^ 1 : row) * kD + 2 * t;
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n) {
-      const float low = sums[4 * n + 2 * h], high = sums[4 * n + 2 * h + 1];
-      *reinterpret_cast<float2*>(of_row + 8 * n) = swap_columns ? make_float2(high, low) : make_float2(low, high);
+      *reinterpret_cast<float2*>(of_row + 8 * n) = make_float2(sums[4 * n + 2 * h + 1], sums[4 * n + 2 * h]);
     }
   }
 }
@@ -113,8 +112,8 @@ __device__ void sum_stored(char* own, unsigned barriers, const void* gradients, 
   await_products<0>();
   hold(low_sums);
   hold(high_sums);
-  write_part(to, low_sums, 0, false, true);
-  write_part(to, high_sums, 64, false, true);
+  write_part(to, low_sums, 0, false);
+  write_part(to, high_sums, 64, false);
   if (threadIdx.x % 4 != 0) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -218,8 +218,8 @@ __device__ void sum_tiles(const GradientArguments& a, const char* memory, int su
     gate_sums[i] *= of_gate;
   }
   float* const to = a.input_parts + static_cast<long long>(group) * 4 * kHidden * kD;
-  write_part(to, z_sums, first_channel, true, true);
-  write_part(to, gate_sums, 2 * kHidden + first_channel, true, true);
+  write_part(to, z_sums, first_channel, true);
+  write_part(to, gate_sums, 2 * kHidden + first_channel, true);
   const int lane = lane_again();
   float* const slot =
       a.input_slots + static_cast<long long>(group) * 4 * kHidden + first_channel + 16 * warp + lane / 4;
