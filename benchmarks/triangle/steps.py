@@ -7,8 +7,10 @@ the projection, a mask, B = 1. About 20 s on an H200.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -57,7 +59,29 @@ def check(n: int) -> None:
         raise SystemExit("expected errors below 3e-2 and the same bits")
 
 
-def measure(n: int, repeats: int) -> None:
+def show_timeline(graph: torch.cuda.CUDAGraph) -> None:
+    """Of one replay, the median of several: when each kernel began and how long it took, which tells overlaps and gaps
+    that sums of kernels' times do not."""
+    replays = 9
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(replays):
+            graph.replay()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    kernels = sorted((event for event in events if event.get("cat") in ("kernel", "gpu_memset", "gpu_memcpy")),
+                     key=lambda event: event["ts"])  # fmt: skip
+    of_one = len(kernels) // replays
+    for at in range(of_one):
+        same = kernels[at::of_one]
+        begins = statistics.median(event["ts"] - kernels[k * of_one]["ts"] for k, event in enumerate(same))
+        times = statistics.median(event["dur"] for event in same)
+        print(f"    {begins:8.1f} to {begins + times:8.1f} us, {times:8.1f}  {same[0]['name'][:80]}")
+
+
+def measure(n: int, repeats: int, timeline: bool) -> None:
     step = step_of(triangle_multiplicative_update, *problem(n))
     for _ in range(3):
         step()
@@ -68,6 +92,8 @@ def measure(n: int, repeats: int) -> None:
         kept = step()
     graph.replay()
     replays = statistics.median(common.event_times(graph.replay, repeats, 10))
+    if timeline:
+        show_timeline(graph)
     del kept
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
@@ -85,12 +111,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="512,768,1024")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--timeline", action="store_true", help="when each kernel of a replay begins and ends")
     options = parser.parse_args()
     print(torch.cuda.get_device_name())
     for n in (64, 200):
         check(n)
     for n in map(int, options.sizes.split(",")):
-        measure(n, options.repeats)
+        measure(n, options.repeats, options.timeline)
 
 
 if __name__ == "__main__":
