@@ -153,7 +153,7 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
     const T* matrix = static_cast<const T*>(of_input ? input.matrix : a.weights.p_out_weight);
     weights[k] = to_real(matrix[(of_input ? input.row : row) * columns + column]);
   }
-  start_early();  // what is read before are weights
+  if (!a.beside) start_early();  // what is read before are weights
 #pragma unroll
   for (int k = 0; k < kMost; ++k) {
     const int row = group + k * kGroups;
@@ -177,7 +177,8 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
 }
 
 /// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
-/// turn.
+/// turn. Beside input_gradients_three.cu they run on multiprocessors that were left free, and the first block ends no
+/// earlier than that kernel does, for whose end nobody else waits.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
   __shared__ float shared[2][kThreads];
   if (a.weights_number == kFloat32) {
@@ -187,4 +188,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments 
   } else {
     fold_columns<Brain>(a, shared);
   }
+  if (a.beside && blockIdx.x == 0) await_kernel_before();
 }

@@ -129,10 +129,6 @@ __device__ __forceinline__ const float (&tiles_of(const float (&sums)[kCount]))[
   return reinterpret_cast<const float(&)[kCount / 4][4]>(sums);
 }
 
-// Kernels that are launched early (early_start.cuh) wait when they need what the one before them wrote. What is older
-// is there: that one waited before it let this one begin.
-__device__ __forceinline__ void await_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 /// Entries of the mask for rows g and g + 8 of a tile: read one tile ahead, and not looked at before they are there.
 struct Masks {
   unsigned read_[2], kept[2];  ///< kept: all ones or zeros, of bytes

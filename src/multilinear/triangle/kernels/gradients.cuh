@@ -30,6 +30,20 @@ __device__ __forceinline__ int image_vector(int row, int chunk) {
   return (chunk / 8 * kRows + row) * 8 + (chunk % 8 ^ row % 8);
 }
 
+// Kernels that are launched early (early_start.cuh) wait when they need what the one before them wrote. What is older
+// is there: that one waited before it let this one begin.
+__device__ __forceinline__ void await_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// The kernel after this one may begin.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// c (16, 8) += a (16, 16) b (16, 8): PTX ISA, mma.m16n8k16.
 __device__ __forceinline__ void multiply16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if CLEBSCH_PRECISION == 4

@@ -123,6 +123,7 @@ struct FoldArguments {
   // What fold_matrices leaves to fold_norms: products and sums of the rows of p_in, g_in, g_out (d columns), then p_out
   // (hidden columns).
   float *products = nullptr, *sums = nullptr;
+  bool beside = false;              ///< fold_norms runs beside input_gradients_three.cu
   int gradients_number = kFloat32;  ///< type of what follows, null where not wanted
   void *norm_in_weight = nullptr, *norm_in_bias = nullptr, *p_in_weight = nullptr, *p_in_bias = nullptr,
        *g_in_weight = nullptr, *g_in_bias = nullptr, *norm_out_weight = nullptr, *norm_out_bias = nullptr,

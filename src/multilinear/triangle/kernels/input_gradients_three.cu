@@ -136,9 +136,6 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   for (int at = threadIdx.x; at < 2 * kHidden; at += kThreeThreads) biases[at] = 0.5f * a.input_bias[2 * kHidden + at];
   for (int at = threadIdx.x; at < kHidden; at += kThreeThreads) biases[2 * kHidden + at] = a.input_bias[kHidden + at];
   end_copies();  // also where a warpgroup has no tile and asks for nothing else
-  // Images and biases are older than the kernel before this one. What follows is, too, but would take the memory's rate
-  // from it, and blocks that begin early do not end the kernel earlier.
-  await_kernel_before();
   const unsigned square = static_cast<unsigned>(a.shape.n * a.shape.n);
   // Tiles go to the first warpgroups of all blocks, then to the second ones.
   const int tiles = static_cast<int>(a.rows / 64), step = static_cast<int>(gridDim.x) * kThreeGroups;
@@ -208,6 +205,10 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   end_products();
   await_products<0>();
   hold(sums);
+  // All that is read is older than the kernel before this one, fold_matrices, on which fold_norms waits: it may begin
+  // when that is done, on multiprocessors that have no block of this kernel.
+  await_kernel_before();
+  let_next_begin();
 #pragma unroll 1
   while (true) {
     // After the last tile it is read once more.

@@ -251,8 +251,7 @@ __device__ __forceinline__ void make_gradients(const MakerCopies& own, int at, i
 }
 
 /// Sums of what makers have made of the tiles `at`, at + step, ..., which they take in turn: 64 columns of out each.
-__device__ __forceinline__ void sum_projected(const GradientArguments& a, const char* memory, int at, int step,
-                                              int tiles) {
+__device__ __forceinline__ void sum_projected(const GradientArguments& a, char* memory, int at, int step, int tiles) {
   float low_sums[64], high_sums[64], low_ones[4], high_ones[4];
   clear(low_sums);
   clear(high_sums);
@@ -285,20 +284,37 @@ __device__ __forceinline__ void sum_projected(const GradientArguments& a, const 
     tell_other(kUsedPlace + maker);
     if (++maker == kMakers) maker = 0;
   }
-  // Places to columns, neighbours in each other's place (fold_gradients.cu).
+  // Places to columns, neighbours in each other's place (fold_gradients.cu). Lanes have pieces of 16 bytes, which
+  // written to memory would be half of what the L2 cache takes at once: so half of the rows come together where g_out's
+  // image was, by which nobody multiplies any more.
   float* const to = a.output_parts + static_cast<long long>(blockIdx.x) * kOut * kHidden;
   const int warp = threadIdx.x % 128 / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const int h = k % 2, row = column_of(64 * (k / 2) + 16 * warp + 8 * h + g);
-    const float(&sums)[64] = k / 2 == 0 ? low_sums : high_sums;
+  for (int half = 0; half < 2; ++half) {
+    const float(&sums)[64] = half == 0 ? low_sums : high_sums;
 #pragma unroll
-    for (int n = 0; n < kHidden / 8; ++n) {
-      *reinterpret_cast<float2*>(to + (row ^ 1) * kHidden + 32 * (n / 4) + 8 * t + 2 * (n % 4)) =
-          make_float2(sums[4 * n + 2 * h + 1], sums[4 * n + 2 * h]);
+    for (int h = 0; h < 2; ++h) {
+      const int row = column_of(16 * warp + 8 * h + g);
+      float* const of_row = reinterpret_cast<float*>(memory) + (row ^ 1) * kHidden + 8 * t;
+#pragma unroll
+      for (int n = 0; n < kHidden / 8; n += 2) {
+        *reinterpret_cast<float4*>(of_row + 32 * (n / 4) + 2 * (n % 4)) =
+            make_float4(sums[4 * n + 2 * h + 1], sums[4 * n + 2 * h], sums[4 * n + 2 * h + 5], sums[4 * n + 2 * h + 4]);
+      }
+      if (t == 0) {
+        a.projected_slots[blockIdx.x * 2 * kOut + 64 * half + row] = (half == 0 ? low_ones : high_ones)[2 * h];
+      }
     }
-    if (t == 0) a.projected_slots[blockIdx.x * 2 * kOut + row] = (k / 2 == 0 ? low_ones : high_ones)[2 * h];
+    fence_copies();
+    meet(kOwnPlace + kMakers);
+    if (threadIdx.x % 128 == 0) {
+      store_bulk(to + half * 64 * kHidden, here, 64 * kHidden * 4);
+      end_stores();
+      await_stores_read();
+    }
+    meet(kOwnPlace + kMakers);
   }
+  if (threadIdx.x % 128 == 0) await_stores();
 }
 
 extern "C" __global__ void __launch_bounds__(kOutputThreads, 1) output_gradients(GradientArguments a) {
