@@ -177,8 +177,9 @@ __device__ __forceinline__ void fold_columns(const FoldArguments& a, float (&sha
 }
 
 /// Gradients of the norms: kFoldColumns columns a block, of d and then of hidden; groups of as many lanes take rows in
-/// turn. Beside input_gradients_three.cu they run on multiprocessors that were left free, and the first block ends no
-/// earlier than that kernel does, for whose end nobody else waits.
+/// turn. Beside input_gradients_three.cu, which lets it begin when fold_matrices is done, it runs on multiprocessors
+/// that were left free, and writes what that kernel neither reads nor writes. Its first block then ends no earlier than
+/// that kernel, for whose end nobody else waits.
 extern "C" __global__ void __launch_bounds__(kThreads) fold_norms(FoldArguments a) {
   __shared__ float shared[2][kThreads];
   if (a.weights_number == kFloat32) {
