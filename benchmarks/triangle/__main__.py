@@ -199,6 +199,21 @@ def ratio_record(name: str, pairs: list[tuple[float, tuple[str, float]]], dtype:
     return [record(name, [geomean([peer[1] / mine for mine, peer in pairs])], "x best peer", None, dtype, None)]
 
 
+def ratios_of_size(n: int, found: dict) -> list[dict]:
+    """The best peer's time in ours at one size, of calls and graph whichever is less for each: forward, and forward
+    and backward where that was timed."""
+    records = []
+    for name, ways in (("", ("forward",)), ("bwd_", ("both_eager", "both_graph"))):
+        times = {label: min((statistics.median(row[way]) for way in ways if way in row), default=None)
+                 for label, row in found.items()}  # fmt: skip
+        mine = times.pop("clebsch")
+        if theirs := [time for time in times.values() if time is not None and mine is not None]:
+            records.append(
+                record(f"triangle_af3_{n}_{name}ratio", [min(theirs) / mine], "x best peer", None, "bfloat16", None)
+            )
+    return records
+
+
 def leaderboard(options) -> tuple[list, list]:
     rows, medians, pairs, worst = [], [], [], 0.0
     for at, (n, batch, d, masked, distribution) in enumerate(LEADERBOARD):
@@ -243,6 +258,7 @@ def af3(options) -> tuple[list, list]:
             both = best_peer(found, f"both_{way}")
             if both and f"both_{way}" in mine:
                 pairs_of_way.append((statistics.median(mine[f"both_{way}"]), both))
+        records += ratios_of_size(n, found)
         if n == 1024:
             records.append(record("triangle_1024_bf16_us", mine["forward"], "us", mine["error"], "bfloat16", peer))
         if n == 2048:
