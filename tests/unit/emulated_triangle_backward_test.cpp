@@ -342,6 +342,28 @@ TEST(EmulatedTriangleBackward, RowsThatAreNoNumbers) {
   }
 }
 
+// A gradient that is no number is so for all that shares an index with it, by way of o's gradient: that is kept within
+// the range of its type in fp16, which must not make a number of it.
+TEST(EmulatedTriangleBackward, GradientsThatAreNoNumbers) {
+  setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
+  for (const Case& c : {Case{kFloat32, kHalf, kNoMask, 1, 8, 64, 64, 64, false, false},
+                        Case{kFloat16, kHalf, kNoMask, 1, 16, 128, 128, 128, false, false},
+                        Case{kBfloat16, kBrain, kNoMask, 1, 16, 128, 128, 128, true, false}}) {
+    constexpr int64_t kRow = 5, kColumn = 3;
+    Problem p(c);
+    for (int64_t i = 0; i < c.out; ++i) p.set(&Arguments::grad, (kRow * c.n + kColumn) * c.out + i, NAN);
+    p.run();
+    for (const auto& [name, pair] : p.gradients) {
+      size_t none = 0;
+      for (size_t i = 0; i < pair.first.count; ++i) {
+        ASSERT_EQ(std::isnan(pair.first.get(i)), std::isnan(pair.second.get(i))) << name << " " << i << " " << c.d;
+        none += std::isnan(pair.first.get(i)) ? 1 : 0;
+      }
+      EXPECT_TRUE(std::string(name) != "x" || none >= static_cast<size_t>(c.n * c.d)) << none << " " << c.d;
+    }
+  }
+}
+
 // Without places for them no gradient is made, and the others are the same bits.
 TEST(EmulatedTriangleBackward, OnlyWhatIsWanted) {
   setenv("CLEBSCH_EMULATED_HOPPER", "1", 1);
