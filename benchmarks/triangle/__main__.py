@@ -206,11 +206,10 @@ def ratios_of_size(n: int, found: dict) -> list[dict]:
     for name, ways in (("", ("forward",)), ("bwd_", ("both_eager", "both_graph"))):
         times = {label: min((statistics.median(row[way]) for way in ways if way in row), default=None)
                  for label, row in found.items()}  # fmt: skip
-        mine = times.pop("clebsch")
-        if theirs := [time for time in times.values() if time is not None and mine is not None]:
-            records.append(
-                record(f"triangle_af3_{n}_{name}ratio", [min(theirs) / mine], "x best peer", None, "bfloat16", None)
-            )
+        mine, theirs = times.pop("clebsch"), [time for time in times.values() if time is not None]
+        if mine is not None and theirs:
+            ratio = min(theirs) / mine
+            records.append(record(f"triangle_af3_{n}_{name}ratio", [ratio], "x best peer", None, "bfloat16", None))
     return records
 
 

@@ -205,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(kThreeThreads, 1) input_gradients(G
   end_products();
   await_products<0>();
   hold(sums);
-  // All that is read is older than the kernel before this one, fold_matrices, on which fold_norms waits: it may begin
-  // when that is done, on multiprocessors that have no block of this kernel.
+  // This kernel reads nothing of fold_matrices, the one before it: it waits here for the one after it. fold_norms reads
+  // what fold_matrices wrote, and may begin once that is there, on multiprocessors that have no block of this kernel.
   await_kernel_before();
   let_next_begin();
 #pragma unroll 1
