@@ -65,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--deadline", type=float, help="seconds after which a test that has not begun fails")
     group.addoption("--limit", type=float, default=240.0, help="seconds that one test may take")
     group.addoption("--shard", default="0/1", help="K/N: run every N-th test, from the K-th on")
+    group.addoption("--misaligned", action="store_true", help="tensors that are moved begin at no multiple of 16 bytes")
     group.addoption("--tool", help="a tool of compute-sanitizer: the tests marked sanitize that are meant for it")
     group.addoption("--kernels", action="store_true", help="write down which kernels every test launches")
     group.addoption("--results", help="a file that gets one line of JSON for every finished test")
@@ -93,6 +94,10 @@ def pytest_configure(config: pytest.Config) -> None:
         _started = given
     if REQUIRED and (problem := _missing(config)):
         pytest.exit(f"CLEBSCH_REQUIRE_GPU is set, but: {problem}", returncode=1)
+    if _option(config, "--misaligned"):
+        from misaligned import misalign_moved_tensors
+
+        misalign_moved_tensors()
 
 
 @pytest.hookimpl(optionalhook=True)
