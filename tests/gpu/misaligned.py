@@ -9,8 +9,6 @@ import torch
 
 def misalign_moved_tensors() -> None:
     """From now on what `Tensor.to` makes of floating-point numbers begins one number after a multiple of 16 bytes."""
-    if hasattr(torch.Tensor.to, "__wrapped__"):
-        return
     to = torch.Tensor.to
 
     @functools.wraps(to)
