@@ -128,6 +128,8 @@ def kept_part(record: dict) -> dict:
     for key in ("value", "spread", "error"):
         if isinstance(row[key], float):
             row[key] = float(f"{row[key]:.6g}")
+    if record.get("peers"):
+        row["peers"] = {name: float(f"{value:.6g}") for name, value in record["peers"].items()}
     if record.get("dirty") and row["commit"] and not row["commit"].endswith("-dirty"):
         row["commit"] += "-dirty"
     if row["peer"]:

@@ -1,4 +1,5 @@
-"""Energy and forces on the CPU: Clebsch against upstream nequip and nequip-allegro, eager and TorchScript, in one run.
+"""Energy, forces and virial on the CPU: Clebsch beside nequip and nequip-allegro, as nequip-compile makes them, eager
+and as TorchScript, in one run.
 
 usage: cpu_nequip.py [--only NAME] [--side N] [--repeats 7] [--threads 1,2] [--json OUT]
 
@@ -22,7 +23,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common  # noqa: E402
 import torch  # noqa: E402
-from common import ROOT  # noqa: E402
+from common import ROOT, quartiles  # noqa: E402
+from compiled import compiled  # noqa: E402
 
 from clebsch import export  # noqa: E402
 from clebsch.compare import Values, errors, upstream_nequip  # noqa: E402
@@ -32,6 +34,8 @@ from clebsch.runtime import Model  # noqa: E402
 
 #: Relative errors beyond which a contestant is not timed.
 LIMITS = {"float32": 1e-4, "float64": 1e-5}
+#: Ends of records' names.
+SUFFIXES = {"nequip eager": "", "nequip TorchScript": "_torchscript", "nequip-compile": "_compiled"}
 
 
 def preset_m(types: list[str], dtype: str) -> torch.nn.Module:
@@ -88,14 +92,18 @@ def timed(step: Callable[[], object], repeats: int) -> list[float]:
     return sorted(times)
 
 
-def upstream_step(model: torch.nn.Module, probe: Probe) -> Callable[[], dict]:
-    data = {
+def inputs(probe: Probe) -> dict[str, torch.Tensor]:
+    return {
         "pos": probe.positions,
         "cell": probe.cell.reshape(1, 3, 3),
         "edge_index": torch.stack([probe.receivers, probe.senders]),
         "edge_cell_shift": probe.shifts,
         "atom_types": probe.types,
     }
+
+
+def upstream_step(model: torch.nn.Module, probe: Probe) -> Callable[[], dict]:
+    data = inputs(probe)
     return lambda: model({k: v.clone() if k in ("pos", "cell") else v for k, v in data.items()})
 
 
@@ -108,12 +116,12 @@ def values_of(out: dict[str, torch.Tensor]) -> Values:
 
 
 def best(step: Callable[[], object], threads: list[int], repeats: int) -> dict:
-    """The fastest thread count of a contestant: its median, and half the range as spread."""
+    """The fastest thread count of a contestant: its median, and the middle half as spread."""
     results = []
     for count in threads:
         torch.set_num_threads(count)
-        times = timed(step, repeats)
-        results.append({"threads": count, "seconds": times[len(times) // 2], "spread": (times[-1] - times[0]) / 2})
+        median, spread = quartiles(timed(step, repeats))
+        results.append({"threads": count, "seconds": median, "spread": spread})
     return min(results, key=lambda r: r["seconds"])
 
 
@@ -139,6 +147,14 @@ def compare(name: str, upstream: torch.nn.Module, probe: Probe, threads: list[in
         "clebsch": lambda: model.compute(vectors, probe.types, probe.receivers, probe.senders),
         "nequip eager": upstream_step(upstream, probe),
     }
+    # Generated code keeps the number of threads it was compiled with.
+    torch.set_num_threads(max(threads))
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = ["atomic_energy", "forces", "virial"]  # its target pair_nequip
+        call = compiled(upstream, inputs(probe), outputs, Path(folder) / "model.nequip.pt2")
+    print(f"  nequip-compile: {time.perf_counter() - start:.0f} s", flush=True)
+    contestants["nequip-compile"] = upstream_step(call, probe)
     try:
         contestants["nequip TorchScript"] = upstream_step(scripted(upstream), probe)
     except Exception as error:  # upstream supports it no longer on new torch; say so instead of failing
@@ -198,8 +214,7 @@ def records(results: list[dict]) -> list[dict]:
             ratio = row["seconds"] / ours["seconds"]
             out.append(
                 {
-                    "name": f"cpu_{result['name'].replace('-', '_')}_ratio"
-                    + ("" if contestant == "nequip eager" else "_torchscript"),
+                    "name": f"cpu_{result['name'].replace('-', '_')}_ratio" + SUFFIXES[contestant],
                     "value": ratio,
                     "unit": "x upstream",
                     "spread": ratio * (row["spread"] / row["seconds"] + ours["spread"] / ours["seconds"]),

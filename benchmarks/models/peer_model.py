@@ -5,7 +5,10 @@
 Ours are the files that make_models.py exports; upstream's models are made again from the same seed, so the weights are
 the same, which energies and forces show: a peer is compared with ours in float64 first and not timed beyond 1e-3. All
 have the graph on the GPU already, as upstream is timed elsewhere; ours also with edges found on the GPU from positions
-("points"). Medians of repeats, spread is the middle half. Writes after every line. Needs
+("points"). Ours are replays that follow each other; of a peer the fastest of single calls, calls that follow each other
+and replays of a CUDA graph counts. "compiled" is what nequip-compile makes (AOTInductor, any number of atoms and edges,
+energy and forces alone), which takes one to three minutes a model. Medians of repeats, spread is the middle half.
+Writes after every line. Needs
 CLEBSCH_LIBRARY, CLEBSCH_GPU_MODELS and the packages of pack_nequip.sh and pack_peers.sh. `--device cpu` rehearses with
 small structures.
 """
@@ -25,7 +28,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common  # noqa: E402
 from common import quartiles  # noqa: E402
+from compiled import compiled  # noqa: E402
 from model_cases import Structure, diamond, evaluate, load, model_path, water  # noqa: E402
+from peer_times import peer_times  # noqa: E402
 
 os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
 R_MAX = 5.0
@@ -42,6 +47,8 @@ MODIFIERS = {
         "cuEquivariance": "enable_CuEquivarianceContracter",
     },
 }
+#: Of a code: what nequip-compile makes of it.
+COMPILED = "compiled"
 
 
 def file_of(name: str) -> str:
@@ -75,6 +82,12 @@ def upstream(preset: str, modifier: str | None, device: str):
     if modifier:
         model = modify(model, [{"modifier": modifier}])
     return model.to(device).eval()
+
+
+def compiled_upstream(preset: str, modifier: str | None, structure: Structure, device: str, folder: Path):
+    """The same as nequip-compile makes it."""
+    path = folder / f"{file_of(preset)}-{modifier or 'plain'}.nequip.pt2"
+    return compiled(upstream(preset, modifier, device), inputs(structure, device), ["total_energy", "forces"], path)
 
 
 def inputs(structure: Structure, device: str) -> dict[str, torch.Tensor]:
@@ -117,7 +130,7 @@ def peer(model, structure: Structure, exact: dict, args: argparse.Namespace) -> 
     data = inputs(structure, args.device)
 
     def step() -> dict[str, torch.Tensor]:
-        return model({key: value.clone() for key, value in data.items()})
+        return model(data | {"pos": data["pos"].clone()})  # of which gradients are taken
 
     out = step()
     energy = float(out["total_energy"].detach().cpu().sum())
@@ -128,16 +141,7 @@ def peer(model, structure: Structure, exact: dict, args: argparse.Namespace) -> 
     if not (record["error"] < 1e-3 and record["energy_error"] < 1e-3):
         raise RuntimeError(f"it computes something else: forces {record['error']:.1e}, {record['energy_error']:.1e}")
     del out
-    for _ in range(1 if args.device == "cpu" else 3):
-        step()
-    times = []
-    for _ in range(args.repeats):
-        finish(args.device)
-        start = time.perf_counter()
-        step()
-        finish(args.device)
-        times.append(1e3 * (time.perf_counter() - start))
-    record["ms"], record["spread_ms"] = quartiles(times)
+    record |= peer_times(step, args.repeats, args.device)
     record["bytes"] = peak(args.device) - before
     return record
 
@@ -160,12 +164,13 @@ def named_records(records: list[dict[str, object]]) -> list[dict[str, object]]:
         mine, best = rows["clebsch"], peers[0]
         scale = 1e3 / mine["atoms"] if unit == "us/atom" else 1.0
         family = model.partition("-")[0]
-        version = mine["versions"][PACKAGES.get(best["code"], PACKAGES[family])]
+        version = mine["versions"][PACKAGES.get(best["code"].split()[-1], PACKAGES[family])]
         peer = {"name": f"{family} {best['code']}", "version": version, "value": scale * best["ms"]}
         named.append(
             {
                 "name": name, "value": scale * mine["ms"], "unit": unit, "spread": scale * mine["spread_ms"],
                 "dtype": "float32", "deterministic": False, "error": mine["error"], "peer": peer,
+                "peers": {f"{r['code']}, {r['way']}": scale * r["ms"] for r in peers},
                 "points": scale * mine["points_ms"], "kb_atom": mine["kb_atom"], "peer_kb_atom": best["kb_atom"],
                 "atoms": mine["atoms"], "machine": mine["machine"], "torch": mine["torch"],
                 "driver": mine["driver"], "commit": mine["commit"], "date": mine["date"], "command": mine["command"],
@@ -184,6 +189,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=200.0, help="nothing new is begun after this time")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", nargs="*", default=[], metavar="CODE", help="codes to compile as well, as eager")
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
     torch.set_num_threads(min(16, os.cpu_count() or 1))
@@ -216,7 +222,8 @@ def main() -> int:
         records.append(record | about)
         print(
             f"{record['model']:10s} {label:>6s} {name:17s} {record['ms']:9.3f} +- {record['spread_ms']:.3f} ms "
-            f"{record['us_atom']:8.3f} us/atom {record['kb_atom']:9.1f} kB/atom  error {record['error']:.1e}  {ratio}",
+            f"{record['us_atom']:8.3f} us/atom {record['kb_atom']:9.1f} kB/atom  error {record['error']:.1e}  {ratio}"
+            + "".join(f", {way} {ms:.3f}" for way, ms in record.get("ways", {}).items()),
             flush=True,
         )
         args.out.write_text(json.dumps(records, indent=1) + "\n")
@@ -233,9 +240,24 @@ def main() -> int:
             exact[label] = evaluate(reference, structure)
             del reference
             note(preset, label, "clebsch", structure, ours, preset)
-        for name, modifier in MODIFIERS[file_of(preset).partition("-")[0]].items():
+        modifiers = MODIFIERS[file_of(preset).partition("-")[0]]
+        forms = [(name, upstream, (preset, modifier, args.device)) for name, modifier in modifiers.items()]
+        forms += [
+            (
+                f"{COMPILED} {name}",
+                compiled_upstream,
+                (preset, modifiers[name], structures[0][1], args.device, args.out.parent),
+            )
+            for name in args.compile
+            if name in modifiers
+        ]
+        for name, make, given in forms:
+            if time.monotonic() > end:
+                break
             try:
-                model = upstream(preset, modifier, args.device)
+                start = time.monotonic()
+                model = make(*given)
+                print(f"{file_of(preset)} {name}: made in {time.monotonic() - start:.0f} s", flush=True)
             except Exception as error:
                 print(f"{file_of(preset)} {name}: {type(error).__name__} {str(error)[:300]}", flush=True)
                 continue
