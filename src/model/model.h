@@ -85,8 +85,8 @@ struct Request {
   bool centroid_virial = false;
   std::vector<std::string> outputs;  ///< further named outputs wanted
   bool system_virials = false;       ///< of compute() of systems alone
-  bool keep_features = false;        ///< for grades() after the step; outputs may name it instead
-  bool start_grades = false;         ///< of kept features: grades() will be called, so a GPU need not wait for it
+  bool keep_features = false;        ///< keeps what grades() and extrapolation() read after the step
+  bool start_grades = false;         ///< with keep_features: a GPU computes grades() along with the step
 };
 
 /// How systems are evaluated.
@@ -97,8 +97,8 @@ struct SystemsOptions {
 
 /// Results; buffers keep their capacity between calls.
 struct Result {
-  double energy = 0;                    ///< eV, sum over owned atoms; from LoadOptions::energy, as the next
-  std::vector<double> atomic_energy;    ///< (n_local) eV
+  double energy = 0;                    ///< eV, sum over owned atoms; measured from LoadOptions::energy
+  std::vector<double> atomic_energy;    ///< (n_local) eV, measured likewise
   std::vector<double> forces;           ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
   double virial[9] = {0};               ///< eV, row-major; positive when the system pushes outwards
   std::vector<double> atom_virial;      ///< (M,6) eV, order xx yy zz xy xz yz
