@@ -18,9 +18,10 @@ __device__ __forceinline__ void multiply(real (&c)[4], const unsigned (&a)[4], c
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
-/// sum += x w of eight k in fp32, by three products of tf32: x is a fragment of 16 rows, w kFragments of 8 columns, each
-/// as big + small (split, emit/tf32_product.h; small times small is left out). Tensor cores cut off what does not fit a
-/// sum, which would bias a long one: the products begin from zero, the small ones first, and go to the sum in fp32.
+/// sum += x w of eight k in fp32, by three products of tf32: x is a fragment of 16 rows, w kFragments of 8 columns,
+/// each as big + small (split, emit/tf32_product.h; small times small is left out). Tensor cores cut off what does not
+/// fit a sum, which would bias a long one: the products begin from zero, the small ones first, and go to the sum in
+/// fp32.
 template <int kFragments>
 __device__ __forceinline__ void add_three_products(real (&sum)[kFragments][4], const unsigned (&big)[4],
                                                    const unsigned (&small)[4], const unsigned (&big_w)[kFragments][2],
