@@ -20,9 +20,8 @@ enum class GhostMode {
 };
 
 /// Two exchanges, both collective:
-///  - forward, one number an atom: the local index of each ghost's owner (one rank alone: the owner is always here),
-///  its
-///    owner's rank and index there, or its owner's type (several ranks);
+///  - forward, from owners to their ghosts, one number an atom. On one rank: the owner's local index. On several ranks:
+///    the owner's rank and its index there, or the owner's type.
 ///  - reverse, up to 9 numbers an atom: sums of ghosts' forces or virials back to their owners. LAMMPS does this itself
 ///    with newton on; with newton off on several ranks the style has to.
 class Communication : protected LAMMPS_NS::Pointers {

@@ -8,7 +8,7 @@
 
 namespace clebsch_lammps {
 
-/// Of the rank that has most of each, so that all ranks come to the same answer.
+/// Counts of a step, each that of the rank which has most, so that all ranks come to the same answer.
 struct CommCounts {
   int ranks = 1, layers = 1;
   std::vector<std::int64_t> widths;  ///< numbers a node, of each exchange
@@ -22,20 +22,21 @@ struct CommCounts {
 /// Seconds.
 struct CommConstants {
   double row = 0;         ///< a row of a layer, forward and back
-  double round = 0;       ///< an exchange of nothing
-  double message = 0;     ///< each message of it
-  double collective = 0;  ///< each step of a collective call: it makes as many messages without being told of each
+  double round = 0;       ///< an exchange in which nothing is sent
+  double message = 0;     ///< each message that the exchange sends
+  double collective = 0;  ///< each message that a collective call sends by itself, one in each of its steps
   double byte = 0;        ///< sent and received
 };
 
-/// What the defaults are of: host is MPI of ranks of a node; see docs/developers/ranks.md for where they come from.
+/// What carries the features: MPI between ranks of one node, pinned memory, NCCL. docs/developers/ranks.md says where
+/// the default constants of each come from.
 enum class CommHardware { host, pinned, nccl };
 CommConstants default_constants(CommHardware hardware);
 
 struct CommCosts {
   double ghost = 0, halo = 0, gather = 0;         ///< seconds a step, of what differs between them: rows and exchanges
   double halo_exchange = 0, gather_exchange = 0;  ///< of these the exchanges
-  bool gather_fits = true;                        ///< what everything takes in memory is not out of proportion
+  bool gather_fits = true;  ///< false: two arrays of all ranks' rows would take more than 1 GiB of a rank
 };
 
 /// With comm ghost: ghost_rows row times. Else owned rows of every layer, and for each width twice a round:

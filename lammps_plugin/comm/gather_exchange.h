@@ -22,11 +22,13 @@ class GatherExchange : public clebsch::FeatureExchange {
 
   /// All-gather of own rows, then remote rows are taken out of what arrived.
   void forward(const clebsch::FeatureRows& rows) override;
-  /// The reduce-scatter, as an all-to-all and a sum of one's own: of as many bytes, and in the order of ranks, which
-  /// neither MPI nor NCCL promises for theirs. The sums are those of HaloExchange, to the bit.
+  /// A reduce-scatter, made of an all-to-all, after which each rank sums what belongs to its own rows. It sends as many
+  /// bytes as one of MPI's or NCCL's, but adds in the order of ranks, which these do not promise. The sums have the
+  /// bits of HaloExchange's.
   void reverse(const clebsch::FeatureRows& rows) override;
 
-  /// A slot to each other rank, a round and direction: what leaves a rank at least, however the calls are made.
+  /// One slot to each other rank in every round and direction: the least that a rank sends, whatever way the collective
+  /// calls take.
   Traffic traffic(const std::vector<std::int64_t>& widths, clebsch::Dtype dtype) const;
   double memory_usage() const {
     return static_cast<double>(slots_.size() + outgoing_.size() + sources_.size() + sums_.size());

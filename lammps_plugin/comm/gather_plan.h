@@ -9,14 +9,14 @@
 
 namespace clebsch_lammps {
 
-/// Good for as long as the halo plan that it was made from. Rank r's row k has the place r * padded + k.
+/// Valid as long as the halo plan from which it was made. Row k of rank r has the place r * padded + k.
 struct GatherPlan {
   int me = 0, ranks = 1;
   int owned = 0, remote = 0;
   int padded = 0;            ///< rows of each rank's slot: those of the rank that owns most
   std::vector<int> sources;  ///< (remote) the place of the row that each remote node is a copy of
   std::vector<int> rows;     ///< own rows that others have copies of, as HaloPlan::rows
-  std::vector<int> places;   ///< of each, the place of its gradient in what arrives: (its copy's rank, own row)
+  std::vector<int> places;   ///< of each, where its gradient arrives: this row in the slot of the rank with the copy
 };
 
 /// Collective over `world`, as make_halo_plan; waits longer than `seconds` (0: any) throw std::runtime_error.

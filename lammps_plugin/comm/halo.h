@@ -23,7 +23,8 @@ class NeighList;
 
 namespace clebsch_lammps {
 
-/// How ranks that exchange features do it.
+/// How ranks exchange features: by messages between neighbours, by collective calls among all ranks, or in the way of
+/// these two that is predicted to cost less (comm/cost_model.h).
 enum class ExchangeWay { halo, gather, cheapest };
 
 /// Every step: needs_plan(), and when it says so make_plan(), on all ranks. Ranks without atoms take part in these, and
@@ -42,7 +43,8 @@ class Halo : protected LAMMPS_NS::Pointers {
   ExchangeWay way() const { return way_; }
   TransportMode transport() const { return wanted_transport_; }
 
-  /// Collective, before there is a plan: whether a step is expected to take less time than with ghosts computed anew.
+  /// Collective, before there is a plan: whether a step is predicted to take less time with an exchange than with `comm
+  /// ghost`, where each rank computes its ghosts itself.
   bool beats_ghosts();
   /// Collective: whether on any rank the neighbour list is new (`new_list` says so here), or an atom has become one of
   /// the model or none. Where one rank needs another plan, all make one.
@@ -73,8 +75,8 @@ class Halo : protected LAMMPS_NS::Pointers {
   /// nobody waited for has gone wrong.
   void check() const { transport_.link->check(); }
 
-  /// Collective: what the ranks compute and send, once a model, after the first plan. `returns_forces`: the caller
-  /// sends forces of remote nodes to their owners through the exchange as well.
+  /// Collective, after the first plan: logs what the ranks compute and send; later calls do nothing. `returns_forces`:
+  /// the caller sends forces of remote nodes to their owners through the exchange as well.
   void tell(bool returns_forces = false);
   double memory_usage() const;
 

@@ -14,10 +14,10 @@ namespace clebsch_lammps {
 
 class NcclLink : public Link {
  public:
-  /// Collective over `world`, whose ranks have a GPU each: `gpu`, `device` by its number among the visible ones.
-  /// Work that has not ended after `seconds` (0: no limit) ends the communicator. Ends
-  /// with an exchange between neighbours by rank, so that connections that cannot be made show here. Null on all ranks
-  /// when it failed on one; `problem` says why then, the same on all.
+  /// Collective over `world`, whose ranks have a GPU each: its memory `gpu`, its number `device` among the visible
+  /// ones. Work that has not ended after `seconds` (0: no limit) ends the communicator. At last neighbours by rank
+  /// exchange a message, so that connections that cannot be made show here. When it fails on one rank it is null on
+  /// all, and `problem` says why, the same on all.
   static std::unique_ptr<NcclLink> connect(MPI_Comm world, clebsch::GpuMemory& gpu, int device, double seconds,
                                            std::string& problem);
 

@@ -5,11 +5,14 @@
 
 namespace clebsch_lammps {
 
-/// Not collective; to be called by a rank that has failed, before it says so and ends all. `doubt`: how far its message
-/// may be from the cause; of ranks that fail at once the one with the least doubt is to speak, and the lowest of equal
-/// ones. Tells the 256 next ranks on either side, and returns half a second later unless one that should speak instead
-/// has told this one the same: then this rank waits to be ended by that one, and returns after 20 seconds if it is not.
-/// Ranks that work are not involved. Messages have tag 31991 in `world`, which LAMMPS does not use.
+/// Of several ranks that fail at once, lets the one report whose message is closest to the cause. Not collective: a
+/// rank that has failed calls it before it reports and ends all ranks. `doubt`: how far its message may be from the
+/// cause; the rank with the least doubt is to report, of equal ones the lowest.
+///
+/// The rank tells its failure to the 256 ranks before it and the 256 behind it, and for half a second looks for the
+/// same from them. It returns then, unless one of them should report instead. In that case it waits to be ended by that
+/// rank, and returns after 20 seconds if it is not. Ranks that have not failed take no part. Messages have tag 31991 in
+/// `world`, which LAMMPS does not use.
 void wait_for_better_voice(MPI_Comm world, double doubt);
 
 /// To be called before a run: MPI then takes the memory that looking for such messages needs, of which there may be

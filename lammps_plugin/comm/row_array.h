@@ -16,7 +16,8 @@ class RowArray {
   RowArray(const RowArray&) = delete;
   RowArray& operator=(const RowArray&) = delete;
 
-  /// At least so many bytes; what was in it is lost when it grows. Some more than asked for, as lists differ little.
+  /// Makes room for `bytes`. Where it has to grow, what was in it is lost, and it gets a tenth more than asked for, so
+  /// that the next list, which needs about as much, finds room.
   void reserve(std::size_t bytes) {
     if (bytes <= bytes_) return;
     memory_.release(data_);

@@ -60,7 +60,8 @@ class DeviceSource : public StepSource {
   void forget_times() { laps_.forget(); }
 
   Counts counts() const override { return {graph_.counts().owned, graph_.counts().nodes}; }
-  /// Of the owned nodes. Waits for the device when they are others than at the last call, which a new list makes them.
+  /// LAMMPS's indices of the owned nodes. Waits for the device when these were numbered anew since the last call, as
+  /// with each new list.
   const std::vector<int>& atoms() const override;
   double memory_usage() const override { return graph_.memory_usage(); }
 

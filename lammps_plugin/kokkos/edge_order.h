@@ -6,9 +6,10 @@
 
 namespace clebsch_lammps {
 
-/// The transpose of a graph in `graph.col_edge`: the edges of each sender in ascending order, whose places atomics have
-/// handed out in any order: in `unordered` on a GPU, in graph.col_edge itself on the host. A graph of more `*edges`
-/// than it has room for is left without any, which is a valid one. All pointers are of the execution space.
+/// Finishes a graph's transpose: puts the edges of each sender into ascending order in `graph.col_edge`. Before that
+/// they are in the order in which atomics gave them places, on a GPU in `unordered`, on the host in graph.col_edge
+/// itself. Where `*edges` is more than the graph has room for, all offsets become 0: a valid graph without edges. All
+/// pointers are of the execution space.
 template <class DeviceType>
 void order_edges(const clebsch::DeviceGraph& graph, const int* unordered, const std::int64_t* edges);
 

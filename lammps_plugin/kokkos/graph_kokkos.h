@@ -65,9 +65,9 @@ class GraphKokkos {
     int owned = 0, rows = 0, nodes = 0;
     std::int64_t edges = 0, faults = 0;  ///< of the last totals(); also what the step before left in faults()
   };
-  /// First half: finds the owned nodes. The host waits when the list is new. With an old list the nodes are those that
-  /// follow from the types at the time when it was new; the fault kOtherNodes says that today's types would give
-  /// others. With a new list kOtherNodes says that the list lacks atoms.
+  /// First half: finds the owned nodes. The host waits when the list is new. With an old list the nodes stay those that
+  /// followed from the types when it was new; the fault kOtherNodes says that the present types would give others. With
+  /// a new list kOtherNodes says that the list lacks atoms.
   void start(LAMMPS_NS::NeighListKokkos<DeviceType>* list, const Step& step);
 
   /// What find_halo_nodes() and make_halo_plan() ask about the list of the last start(), on the host.
@@ -98,7 +98,7 @@ class GraphKokkos {
 
   /// LAMMPS's index of each node.
   const Ints& atoms() const { return atoms_; }
-  /// Another number whenever the owned nodes are numbered anew.
+  /// Changes whenever the owned nodes are numbered anew.
   std::int64_t numbering() const { return numbering_; }
   const Counts& counts() const { return counts_; }
   const Faults& faults() const { return faults_; }

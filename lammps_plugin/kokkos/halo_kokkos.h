@@ -8,16 +8,16 @@
 
 namespace clebsch_lammps {
 
-/// What a rank has come to in a step, and the largest of all ranks' what all of them do next.
+/// How a rank's step ended. All ranks do next what the largest value of any rank asks for.
 enum class Verdict {
   done,
-  more_room,   ///< the edges did not fit: the step is to be done again with room for them
-  other_nodes  ///< types have changed so that other atoms are nodes: the same with nodes numbered anew
+  more_room,   ///< the edges did not fit: the step is done again with room for them
+  other_nodes  ///< types have changed so that other atoms are nodes: the step is done again with nodes numbered anew
 };
 
-/// Nodes and plan of a list, and what ranks have to agree about because their steps are exchanges with the others: a
-/// rank alone must not do a step again. Throws what Halo throws, which is to end the run. Everything is public because
-/// nvcc wants it so of functions with kernels in them.
+/// Makes nodes and plan of a list, and lets ranks agree on what none may decide alone: a step exchanges features with
+/// other ranks, so one rank cannot do it again without them. Throws what Halo throws, which is to end the run.
+/// Everything is public because nvcc wants it so of functions with kernels in them.
 template <class DeviceType>
 class HaloKokkos {
  public:

@@ -4,7 +4,8 @@
 
 namespace clebsch_lammps {
 
-/// A row each for teams' threads; vector lanes over its neighbours.
+/// How kernels over rows are launched: a thread of a team has one row, and its vector lanes share the row's neighbours.
+/// On the host a team is one thread of one lane.
 template <class DeviceType>
 struct RowPolicy {
   using Policy = Kokkos::TeamPolicy<typename DeviceType::execution_space>;

@@ -16,7 +16,7 @@ struct CommitteeMember {
   std::string file;
   std::shared_ptr<clebsch::Model> model;
   std::vector<int> model_type;         ///< by LAMMPS type, -1: not of the style
-  std::unique_ptr<HostSource> source;  ///< before it the model that it has
+  std::unique_ptr<HostSource> source;  ///< makes the model's steps, and holds the model as well
   std::unique_ptr<Halo> halo;          ///< null where ranks exchange no features
   ListWatch list_watch;
   clebsch::Result result;

@@ -68,13 +68,14 @@ class PairClebsch : public Pair {
   // For compute clebsch/committee.
 
   std::shared_ptr<const clebsch::Model> model() const { return model_; }
-  /// Collective, after init_style(): loads the member's file unless it is, as this style's own, and what its steps
-  /// need. Stops for a model that reaches farther than the own one, or does not know its types.
+  /// Collective, after init_style(): loads the member's file, if it is not loaded yet, with the options of this style's
+  /// own model, and makes what the member's steps need. Stops for a model that reaches farther than the style's own
+  /// one, or that does not know its types.
   void prepare_member(clebsch_lammps::CommitteeMember& member);
   /// The flags of a list on the host that the caller has to ask LAMMPS for; 0: the style's own list is on the host.
   virtual int member_list_flags() const { return 0; }
-  /// Members read LAMMPS's arrays on the host. From here to end_members(), which a turn of ours calls, they are there
-  /// and so is `asked`, the list of member_list_flags() (else null).
+  /// Brings to the host what members read there: LAMMPS's arrays and `asked`, the list of member_list_flags() (null
+  /// where these are 0). It stays there until end_members(). The compute calls both around all members of a step.
   virtual void begin_members(NeighList* asked);
   virtual void end_members() {}
   /// Collective, after compute() and between these two: forces (3 * nlocal) in LAMMPS's units of a member, or of the

@@ -17,8 +17,8 @@ struct GraphView {
   const int32_t* row_ptr = nullptr;     ///< (N+1), edges of receiver i are row_ptr[i] .. row_ptr[i+1]-1
   const int32_t* senders = nullptr;     ///< (E), 0 <= sender < M
   const int32_t* receivers = nullptr;   ///< (E), redundant with row_ptr, kept because per-edge code wants it
-  const int32_t* col_ptr = nullptr;     ///< (M+1) or null: the transpose, edges of sender j are
-  const int32_t* col_edge = nullptr;    ///< (E)   col_edge[col_ptr[j]] .. , ascending
+  const int32_t* col_ptr = nullptr;     ///< (M+1) or null: where each sender's edges begin in col_edge
+  const int32_t* col_edge = nullptr;    ///< (E) the transpose: edges sender by sender, ascending for each
   const int32_t* layer_rows = nullptr;  ///< (L), layer k computes rows < layer_rows[k]; [0] <= N, last >= n_local
   const int32_t* types = nullptr;       ///< (M), 0 <= type < number of type names
   const double* edge_vec = nullptr;     ///< (E,3), x[sender] - x[receiver], Angstrom

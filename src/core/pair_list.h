@@ -47,7 +47,8 @@ void require_finite_points(const PairListView& list, const PointsView& points);
 /// with edge_vec = neighbour + shift . cell - receiver. Counts first: row_ptr (N+1); returns the number of edges.
 int64_t count_edges(const PairListView& list, const PointsView& points, const double* cutoffs, int types,
                     int32_t* row_ptr, int threads);
-/// Then fills senders (nodes) and edge_vec (E,3) as far as row_ptr has room: a row stops at its end.
+/// Then fills senders (nodes) and edge_vec (E,3). Where row_ptr gives a row less room than it has edges, the row's
+/// first edges are written and the others left out.
 void fill_edges(const PairListView& list, const PointsView& points, const double* cutoffs, int types,
                 const int32_t* row_ptr, int32_t* senders, double* edge_vec, int threads);
 

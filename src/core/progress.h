@@ -6,9 +6,9 @@
 
 namespace clebsch {
 
-/// `done` of `total` steps of the work that `what` names ("radial tables", "kernels for sm_90") are done. Work calls it
-/// in the thread that asked for the work, and calls none that is empty. What it throws ends the work as soon as the
-/// steps that have begun are over, and reaches the caller of the work.
+/// Is told that `done` of `total` steps of the work that `what` names ("radial tables", "kernels for sm_90") are done.
+/// It is called in the thread that asked for the work; an empty function is not called. If it throws, the work ends as
+/// soon as the steps that have begun are over, and the exception reaches the caller of the work.
 using Progress = std::function<void(const std::string& what, std::size_t done, std::size_t total)>;
 
 }  // namespace clebsch

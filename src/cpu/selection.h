@@ -5,7 +5,7 @@
 // C[m1][m2][m3] can be non-zero only if
 //   |m3| = |m1| + |m2|  or  |m3| = ||m1| - |m2||,   and
 //   the number of sine-like functions among the three is even when l1 + l2 + l3 is even, and odd otherwise.
-// The rule allows a few accidental zeros, never misses a non-zero (tests/unit/cpu_selection_test.cpp).
+// The rule allows a few accidental zeros, never misses a non-zero (tests/unit/cpu_dispatch_test.cpp).
 //
 // Everything is `static constexpr`: internal linkage, so that objects compiled for different instruction sets
 // share no symbol.

@@ -18,7 +18,10 @@ namespace clebsch {
 
 class FeatureExchange;  // model/feature_exchange.h
 
+/// The number type of features and weights; geometry, energies and their sums are float64 with either.
 enum class Dtype { float32, float64 };
+/// How radial functions, small neural networks of the distance, are computed. table: by splines made at load, for the
+/// pairs of types in use. exact: by the networks themselves at every step, slower and as exact as the model.
 enum class RadialMode { table, exact };
 /// What energies are measured from. total: as the model has them. interaction: from the atoms' energies without
 /// neighbours, isolated_energies(), so that an isolated atom's energy is zero.
@@ -62,9 +65,11 @@ struct LoadOptions {
   RadialMode radial = RadialMode::table;
   EnergyReference energy = EnergyReference::total;
   int table_pieces = 0;  ///< 0: the default, more where the network needs them (model/run/radial_tables.h)
+  /// Bytes that all radial tables together may have. Where they would have more, all get fewer pieces and larger errors
+  /// (Model::tables); load throws Error where tables of 16 pieces do not fit.
   std::size_t table_budget_bytes = std::size_t{256} << 20;
   std::vector<std::string> types_in_use;  ///< empty: all; tables are built for these pairs only
-  bool deterministic = true;
+  bool deterministic = true;    ///< fixed order of sums; false: a GPU may add gradients in any order, which is faster
   int threads = 0;              ///< 0: torch's current setting
   std::string device = "cpu";   ///< cpu, cuda, cuda:N, or auto: a GPU when there is a usable one, else the CPU
   bool prepare_kernels = true;  ///< compile a GPU's kernels at load; false: the caller does it with prepare()
@@ -80,8 +85,8 @@ struct Request {
   bool centroid_virial = false;
   std::vector<std::string> outputs;  ///< further named outputs wanted
   bool system_virials = false;       ///< of compute() of systems alone
-  bool keep_features = false;        ///< for grades() after the step; outputs may name it instead
-  bool start_grades = false;         ///< of kept features: grades() will be called, so a GPU need not wait for it
+  bool keep_features = false;        ///< keeps what grades() and extrapolation() read after the step
+  bool start_grades = false;         ///< with keep_features: a GPU computes grades() along with the step
 };
 
 /// How systems are evaluated.
@@ -92,12 +97,12 @@ struct SystemsOptions {
 
 /// Results; buffers keep their capacity between calls.
 struct Result {
-  double energy = 0;                    ///< eV, sum over owned atoms; from LoadOptions::energy, as the next
-  std::vector<double> atomic_energy;    ///< (n_local) eV
+  double energy = 0;                    ///< eV, sum over owned atoms; measured from LoadOptions::energy
+  std::vector<double> atomic_energy;    ///< (n_local) eV, measured likewise
   std::vector<double> forces;           ///< (M,3) eV/Angstrom, ghosts included: the caller sums them to owners
-  double virial[9] = {0};               ///< eV, row-major
-  std::vector<double> atom_virial;      ///< (M,6)
-  std::vector<double> centroid_virial;  ///< (M,9)
+  double virial[9] = {0};               ///< eV, row-major; positive when the system pushes outwards
+  std::vector<double> atom_virial;      ///< (M,6) eV, order xx yy zz xy xz yz
+  std::vector<double> centroid_virial;  ///< (M,9) eV, order xx yy zz xy xz yz yx zx zy
   std::vector<double> system_energies;  ///< (systems) eV; of compute() of systems alone, as the next
   std::vector<double> system_virials;   ///< (systems,6) eV, symmetric parts, order xx yy zz xy xz yz
   struct Named {
@@ -187,8 +192,8 @@ struct DeviceResult {
   const double* atomic_energy = nullptr;    ///< (R) eV, of rows below n_local
   const double* forces = nullptr;           ///< (M,3) eV/Angstrom
   const double* virial = nullptr;           ///< (9) eV, row-major
-  const double* atom_virial = nullptr;      ///< (M,6)
-  const double* centroid_virial = nullptr;  ///< (M,9)
+  const double* atom_virial = nullptr;      ///< (M,6) eV, order as in Result
+  const double* centroid_virial = nullptr;  ///< (M,9) eV, order as in Result
 };
 
 /// The GPUs that a model can be loaded on.
@@ -228,6 +233,8 @@ class Model {
   double time_device(int repeats);
   /// Measured when first asked for, which takes long for many elements; none with RadialMode::exact.
   std::vector<TableReport> tables(const Progress& progress = {}) const;
+  /// CPU threads of the calls that follow, as LoadOptions::threads: 0 takes torch's setting at each call. torch's own
+  /// setting is as before after a call. Throws Error for fewer than 0.
   void set_threads(int threads);
 
   /// Compiles the GPU kernels that compute() asks for on a device, of runs with other types in use as well, in parallel
@@ -291,10 +298,11 @@ class Model {
 
   /// For a caller whose data are on the model's device: reserve(), fill the arrays, then compute_reserved(). The model
   /// must have been loaded for a GPU, or for "cpu:padded", whose device memory is the host's. The arrays keep their
-  /// addresses as long as graphs fit, and grow by 1.3 when one does not. `stream` is the caller's cudaStream_t (null:
-  /// the default stream; not used on the CPU). The call may free or overwrite the arrays and the last results as soon
-  /// as the work that is on `stream` now has ended. Work of the caller that still reads them must therefore be on
-  /// `stream`, not on another stream.
+  /// addresses as long as graphs fit. Those that a graph outgrows are made anew, with room for 2% more than it needs
+  /// (edges 5%) or 128 more; the 2% double each time, up to 30%, which is the most for small graphs too. `stream` is
+  /// the caller's cudaStream_t (null: the default stream; not used on the CPU). The call may free or overwrite the
+  /// arrays and the last results as soon as the work that is on `stream` now has ended. Work of the caller that still
+  /// reads them must therefore be on `stream`, not on another stream.
   DeviceGraph reserve(int32_t rows, int32_t nodes, int64_t edges, void* stream);
   /// Evaluates the graph in the reserved arrays. The evaluation waits for the work that is on `stream` now, and later
   /// work on `stream` waits for the results. The host waits only when named outputs were asked for; these are copied to

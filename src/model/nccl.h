@@ -10,9 +10,10 @@ namespace clebsch {
 /// A communicator: ranks with a GPU each. Calls put work on a stream of the rank's GPU and do not wait for it. Used by
 /// one thread at a time.
 ///
-/// A thread of its own looks every second whether NCCL has reported an error (ncclCommGetAsyncError), and whether what
-/// was put on the stream has ended within the deadline. If not, it ends the communicator (ncclCommAbort), so that the
-/// stream, and whoever waits for it, goes on; what was received is then worthless, and check() says so.
+/// A thread of its own looks every second, or more often where the deadline is short, whether NCCL has reported an
+/// error (ncclCommGetAsyncError), and whether what was put on the stream has ended within the deadline. After an error
+/// or the deadline it ends the communicator (ncclCommAbort), so that the stream, and whoever waits for it, goes on;
+/// what was received is then worthless, and check() says so.
 class Nccl {
  public:
   /// Names a communicator that is to be made; bytes to be sent to all ranks.
@@ -30,7 +31,8 @@ class Nccl {
   static Id make_id();
   /// Collective over the ranks 0 .. ranks - 1. `device`: this rank's GPU by its number among the visible ones. Throws
   /// Error when NCCL refuses, e.g. because two ranks have the same GPU, or when the ranks are not connected within the
-  /// deadline, e.g. because one does not call at all (NCCL before 2.18 then waits for ever).
+  /// deadline, e.g. because one does not call at all (NCCL before 2.18 then waits for ever). deadline_seconds: for this
+  /// call and for each round of messages; 0 or less: none, so that a rank waits for ever.
   static std::unique_ptr<Nccl> connect(const Id& id, int ranks, int rank, int device, double deadline_seconds);
 
   virtual ~Nccl() = default;

@@ -35,12 +35,13 @@ struct RowSum {
 class RowMemory {
  public:
   virtual ~RowMemory() = default;
-  /// Zeroed, at a multiple of 16 bytes. May wait for the device.
+  /// Memory that begins at a multiple of 16 bytes and is zero. May wait for the device.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
-  /// Fills `to` from the host's memory, once all that the device was given is done; done when it returns.
+  /// Fills `to` from the host's memory. Waits for all work that the device was given before, and returns when the copy
+  /// is done.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
-  /// Both belong into the order of the stream (a cudaStream_t; not used on the host); one launch each on a GPU.
+  /// Both are put on the stream (a cudaStream_t; not used on the host), on a GPU as one launch each.
   virtual void copy(const RowCopy& rows, void* stream) = 0;
   virtual void add(const RowSum& rows, void* stream) = 0;
 };

@@ -3,7 +3,8 @@
 In markdown, a path is a word in backticks or in a code block that begins with one of the tree's folders. It may be
 written as a pattern (`src/cpu/*.h`, `tests/{unit,gpu}`) or without the ending of its file (`src/cpu/interaction`);
 words with a placeholder in capitals or angle brackets (`models/NAME.md`, `src/cpu/<op>.cpp`) stand for many and are
-left alone, and so are paths that git ignores, which are outputs. In other files, pages under docs/ are looked for.
+left alone, and so are paths that git ignores, which are outputs. In other files, pages under docs/ are looked for, and
+in comments of C++, CUDA and Python all such paths.
 Not read: CHANGELOG.md, which tells of the past, and the test of this check, which names what does not exist.
 """
 
@@ -20,6 +21,8 @@ LINK = re.compile(r"(?<!`)\[[^\]\[]*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 NAMED = re.compile(rf"(?<![\w./$}}-])(?:{FOLDERS})/[\w./*{{}},<>-]*")
+SOURCE = re.compile(r"\.(?:h|cpp|cuh?|py)$")
+COMMENT = re.compile(r"(?:^|\s)(?://+!?<?|#:?)(?:\s(.*))", re.MULTILINE)
 PAGE = re.compile(r"(?<![\w./-])docs/[\w./-]+\.md")
 PLACEHOLDER = re.compile(r"[<>]|(?<![A-Z])(?:NAME|MODEL|OUT)(?![A-Z])")
 BRACES = re.compile(r"\{([^{}]*)\}")
@@ -62,6 +65,13 @@ def ignored(root: Path, name: str) -> bool:
     return subprocess.run(["git", "-C", root, "check-ignore", "-q", name]).returncode == 0
 
 
+def missing_paths(root: Path, tree: Tree, pieces: list[str]) -> set[str]:
+    """The paths of this tree that the texts name and that do not exist."""
+    words = {word.rstrip(".,") for piece in pieces for word in NAMED.findall(piece)}
+    named = {w for word in words if not PLACEHOLDER.search(word) for w in spelled_out(word)}
+    return {word for word in named if not tree.has(word) and not ignored(root, word)}
+
+
 def problems(root: Path, names: list[str]) -> list[str]:
     tree, found = Tree(names), []
     for name in names:
@@ -73,12 +83,11 @@ def problems(root: Path, names: list[str]) -> list[str]:
             continue
         text = data.decode(errors="replace")
         missing = {page for page in PAGE.findall(text) if not PLACEHOLDER.search(page) and not tree.has(page)}
+        if SOURCE.search(name):
+            missing |= missing_paths(root, tree, COMMENT.findall(text))
         if name.endswith(".md"):
             prose = FENCE.sub("", text)
-            code = FENCE.findall(text) + SPAN.findall(prose)
-            words = {word.rstrip(".,") for piece in code for word in NAMED.findall(piece)}
-            named = {w for word in words if not PLACEHOLDER.search(word) for w in spelled_out(word)}
-            missing |= {word for word in named if not tree.has(word) and not ignored(root, word)}
+            missing |= missing_paths(root, tree, FENCE.findall(text) + SPAN.findall(prose))
             for target in LINK.findall(prose):
                 if re.match(r"[a-z]+:", target):
                     continue

@@ -59,5 +59,14 @@ def test_links_are_relative_to_their_page(tmp_path):
     assert found(tmp_path, "[a](../page.md) [b](page.md)", "docs/deep/other.md") == ["page.md"]
 
 
+@pytest.mark.parametrize("comment", ["// see {}\n", "int x = 0;  ///< as {} says\n", "/// A.\n/// B ({}).\n"])
+def test_paths_named_in_comments(tmp_path, comment):
+    assert found(tmp_path, comment.format("tests/unit/gone_test.cpp"), "src/cpu/interaction.cpp") == [
+        "tests/unit/gone_test.cpp"
+    ]
+    assert found(tmp_path, comment.format("src/cpu/interaction.h"), "src/cpu/interaction.cpp") == []
+    assert found(tmp_path, 'const char* name = "src/cpu/gone.h";\n', "src/cpu/interaction.cpp") == []
+
+
 def test_pages_named_in_sources(tmp_path):
     assert found(tmp_path, "// see docs/gone.md\n", "src/cpu/interaction.cpp") == ["docs/gone.md"]

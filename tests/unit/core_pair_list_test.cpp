@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
@@ -52,11 +53,25 @@ TEST(PairList, ARowStopsWhereItsRoomEnds) {
   const PairListCase c({}, random);
   std::vector<int32_t> row_ptr(24);
   const int64_t found = count_edges(c.view(), c.points(), c.cutoffs.data(), 2, row_ptr.data(), 1);
+  std::vector<int32_t> all_senders(static_cast<std::size_t>(found));
+  std::vector<double> all_vectors(3 * static_cast<std::size_t>(found));
+  fill_edges(c.view(), c.points(), c.cutoffs.data(), 2, row_ptr.data(), all_senders.data(), all_vectors.data(), 1);
+
   const int32_t room = static_cast<int32_t>(found / 2);
+  ASSERT_EQ(std::count(row_ptr.begin(), row_ptr.end(), room), 0) << "the room must end within a row";
   for (int32_t& offset : row_ptr) offset = std::min(offset, room);
-  std::vector<int32_t> senders(static_cast<std::size_t>(room));  // the sanitizer watches its ends
-  std::vector<double> vectors(3 * static_cast<std::size_t>(room));
+  // What lies behind the room must stay as it is; the first half of the edges is that of a list with room for all.
+  constexpr int32_t kSender = -7;
+  constexpr double kNumber = 1e30;
+  std::vector<int32_t> senders(static_cast<std::size_t>(room) + 1, kSender);
+  std::vector<double> vectors(3 * static_cast<std::size_t>(room) + 3, kNumber);
   fill_edges(c.view(), c.points(), c.cutoffs.data(), 2, row_ptr.data(), senders.data(), vectors.data(), 1);
+  EXPECT_EQ(senders.back(), kSender);
+  for (int d = 0; d < 3; ++d) EXPECT_EQ(vectors[3 * static_cast<std::size_t>(room) + d], kNumber);
+  for (int32_t edge = 0; edge < room; ++edge) {
+    EXPECT_EQ(senders[edge], all_senders[edge]) << edge;
+    for (int d = 0; d < 3; ++d) EXPECT_EQ(vectors[3 * edge + d], all_vectors[3 * edge + d]) << edge;
+  }
 }
 
 TEST(PairList, WrongListsAreRefused) {

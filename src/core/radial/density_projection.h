@@ -20,13 +20,13 @@
 
 namespace clebsch {
 
-/// How a problem is computed so.
+/// The sizes of a problem's density projection, and its two linear maps.
 struct DensityProjection {
   int slots = 0;  ///< kinds of senders
   int rows = 0;   ///< of a slot: spline_rows(pieces)
   int lmax = 0;   ///< of the harmonics
-  /// Problems of the maps (core/problem/node_problem.h): from slots * rows channels of every degree, and from twice as
-  /// many, which are the rows and then their differences, for the transpose.
+  /// Problems of the maps (core/problem/node_problem.h). `linear`, forward: from slots * rows channels of every degree.
+  /// `differences`, whose transpose serves backward: from twice as many, the rows and then their differences.
   std::string linear, differences;
   int pieces() const;
   /// Numbers of an atom in A: [component][slot][row]. Its gradient has twice as many, [component][kind][slot][row].

@@ -140,20 +140,7 @@ __device__ __forceinline__ void multiply_slab(real (&sum)[2][4][4], const real* 
           }
         }
       }
-      // Tensor cores cut off what does not fit a sum, which would bias a long one: eight products begin from zero, the
-      // small ones first, and go to the sum in fp32.
-      real c[4][4];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) multiply(c[n], small, big_w[n]);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) multiply_add(c[n], big, small_w[n]);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) multiply_add(c[n], big, big_w[n]);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-#pragma unroll
-        for (int v = 0; v < 4; ++v) sum[half][n][v] += c[n][v];
-      }
+      add_three_products(sum[half], big, small, big_w, small_w);
     }
   }
 }

@@ -23,15 +23,16 @@ __device__ __forceinline__ void read_past(real (&to)[4], const real* from) {
                : "memory");
 }
 
-/// Consecutive units of a column tile whose rows have one type. A unit is 64 places times one component, components
-/// first.
+/// Consecutive units of a column tile whose rows have one type. A unit is one component of 64 rows that follow each
+/// other; first come all components of the first 64 rows, then those of the next.
 struct Units {
   int begin, end;
   int limit;  ///< rows from there on are zero
 };
 
-/// The numbers of the rows of two of a warp's units, where there is an order of rows. They come by way of shared
-/// memory: a register that waits for a number would let others that wait for rows of x be waited for, too.
+/// Which rows two of a warp's units have, where rows are read in an order of their own. The numbers come by a copy to
+/// shared memory, not by a read to registers: to wait for such a read would be to wait for open reads of x as well,
+/// which share its counter (when_there).
 typedef int RowNumbers[2][16];
 
 /// What a lane reads of x, through a warpgroup's units and their steps in turn: four numbers of each of its two rows in
@@ -121,7 +122,8 @@ struct Reader {
       begin_unit();
     }
   }
-  /// `later` is zero, and nobody knows before it is there.
+  /// Reads what a step multiplies; zeros beyond the term's channels. `later` is 0, but comes from when_there(): the
+  /// address depends on it, so these reads begin after those that when_there() waits for.
   __device__ __forceinline__ void read(real (&to)[2][2][4], int later) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -135,9 +137,10 @@ struct Reader {
   }
 };
 
-/// Zero, when these numbers are there; zero is `zero`. A multiprocessor counts a warp's open reads with few counters,
-/// of which the compiler takes one for all reads of a loop: what is read after these numbers is to begin after they
-/// are waited for, or they would wait for it.
+/// 0, once these numbers have been read: computed from them and from `zero`, which is 0 without the compiler knowing. A
+/// multiprocessor counts a warp's open reads with few counters, and the compiler takes one for all reads of a loop. A
+/// read that began before these numbers had come would be waited for together with them; one that depends on this
+/// result begins later.
 __device__ __forceinline__ int when_there(const real (&x)[2][2][4], int zero) {
   return (__float_as_int(x[0][0][0]) | __float_as_int(x[0][1][0]) | __float_as_int(x[1][0][0]) |
           __float_as_int(x[1][1][0])) &

@@ -158,20 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks) node_linear(N
             split(upper.v[v], big[2 * v], small[2 * v]);
             split(lower.v[v], big[2 * v + 1], small[2 * v + 1]);
           }
-          // Tensor cores cut off what does not fit a sum, which would bias a long one: eight products begin from zero,
-          // the small ones first, and go to the sum in fp32.
-          real c[kFragments][4];
-#pragma unroll
-          for (int n = 0; n < kFragments; ++n) multiply(c[n], small, big_w[n]);
-#pragma unroll
-          for (int n = 0; n < kFragments; ++n) multiply_add(c[n], big, small_w[n]);
-#pragma unroll
-          for (int n = 0; n < kFragments; ++n) multiply_add(c[n], big, big_w[n]);
-#pragma unroll
-          for (int n = 0; n < kFragments; ++n) {
-#pragma unroll
-            for (int v = 0; v < 4; ++v) sum[m][n][v] += c[n][v];
-          }
+          add_three_products(sum[m], big, small, big_w, small_w);
         }
       }
     }

@@ -1,6 +1,7 @@
 #pragma once
-// What kernels of matrix products on tensor cores share: for node_linear_tf32.cuh, node_linear_walk.cuh and
-// allegro_rows.cuh, of whose names it uses real (float) and kDepth (16 or 32 numbers of a row in shared memory).
+// What kernels of matrix products on tensor cores share: node_linear_tf32.cuh, node_linear_walk.cuh,
+// node_linear_kept.cuh and allegro_rows.cuh. Of their names it uses real (float), kDepth (16 or 32 numbers of a row in
+// shared memory) and multiply_add (write_tf32_functions).
 
 template <int kNumbers>
 struct __align__(kNumbers * sizeof(real)) Pack {
@@ -15,6 +16,28 @@ __device__ __forceinline__ void multiply(real (&c)[4], const unsigned (&a)[4], c
       "%10, %10};"
       : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+
+/// sum += x w of eight k in fp32, by three products of tf32: x is a fragment of 16 rows, w kFragments of 8 columns,
+/// each as big + small (split, emit/tf32_product.h; small times small is left out). Tensor cores cut off what does not
+/// fit a sum, which would bias a long one: the products begin from zero, the small ones first, and go to the sum in
+/// fp32.
+template <int kFragments>
+__device__ __forceinline__ void add_three_products(real (&sum)[kFragments][4], const unsigned (&big)[4],
+                                                   const unsigned (&small)[4], const unsigned (&big_w)[kFragments][2],
+                                                   const unsigned (&small_w)[kFragments][2]) {
+  real c[kFragments][4];
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) multiply(c[n], small, big_w[n]);
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) multiply_add(c[n], big, small_w[n]);
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) multiply_add(c[n], big, big_w[n]);
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+    for (int v = 0; v < 4; ++v) sum[n][v] += c[n][v];
+  }
 }
 
 /// What tensor cores cut off of eight products' sum on average, relative to it: half of a last bit, which is 2^-24 to

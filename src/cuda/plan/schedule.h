@@ -151,14 +151,15 @@ ReceiverParts receiver_parts(const Schedule& schedule, const DeviceLimits& limit
 int operand_lines(const Problem& problem, const Schedule& schedule);
 /// Numbers of a warp's ring in shared memory.
 int ring_numbers(const Problem& problem, const Schedule& schedule);
-/// Where the numbers of a warp lie in its part of the static shared memory of a convolution: the harmonics of a tile of
-/// edges, then a ring of the first-order passes. Of the double backward pass, whose addresses all follow from the one
-/// of its first row: what arrives for the harmonics' gradients, with several units a launch two buffers of this unit's
-/// part of these gradients, with Schedule::lanes the memory for sums over lanes, and with Schedule::stored the incoming
-/// gradients of the output, of one lane after the other.
+/// Where the numbers of a warp lie in its part of the static shared memory of a convolution. The harmonics of a tile of
+/// edges come first. In the first-order passes a ring follows (ring_numbers). In the double backward pass the areas
+/// below follow, each given by the number at which it begins.
 struct WarpMemory {
-  int from_rows = 0, parts = 0, lanes = 0, gradients = 0;
-  int numbers = 0;  ///< of all
+  int from_rows = 0;  ///< what arrives for the harmonics' gradients
+  int parts = 0;      ///< with several units a launch: two buffers of this unit's part of these gradients
+  int lanes = 0;      ///< with Schedule::lanes: memory for sums over lanes
+  int gradients = 0;  ///< with Schedule::stored: the incoming gradients of the output, one lane after the other
+  int numbers = 0;    ///< of all
 };
 WarpMemory warp_memory(const Problem& problem, const Schedule& schedule);
 /// With Schedule::stored: the first number of an output's components among those of a lane. They begin where no more

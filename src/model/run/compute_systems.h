@@ -4,7 +4,8 @@
 
 namespace clebsch {
 
-/// Bins a cutoff: narrow ones spare the CPU candidates, wide ones keep the lanes of a GPU's warps busy.
+/// Bins along a cutoff in the search for pairs. Narrow bins leave the CPU fewer candidates; wide ones keep the lanes of
+/// a GPU's warps busy.
 constexpr int kHostBins = 2, kDeviceBins = 1;
 
 bool on_gpu(const Model::Impl& model);

@@ -14,14 +14,15 @@ constexpr const char* kLastFeatures = "last_features";
 /// The method of an Allegro file that gives (M, 1 + d), the energies of layer_0 with the features behind them.
 constexpr const char* kInnerFeatures = "layer_0_features";
 
-/// Whether the output is one of these, and not one that the file's own forward() gives.
+/// Whether the output is made here, from the last features, and not by the file's own forward().
 bool follows_from_features(const Metadata& metadata, const std::string& output);
 
 /// Whether a step has to keep its last features.
 bool keeps_features(const Model::Impl& model, const Request& request);
 
-/// Calls the last layer and gives what readout() reads. features: null, or becomes what the layer gave, without
-/// gradient, whose columns Metadata::first_feature counts; an Allegro layer makes them only then.
+/// Calls the last layer and returns what readout() reads. Where `features` is not null it becomes the layer's output
+/// without gradient, in which Metadata::first_feature and features name the columns. Of an Allegro file another method
+/// (kInnerFeatures) is called then, since its layer alone gives energies only.
 at::Tensor last_layer(Model::Impl& model, const at::Tensor& x, const at::Tensor& edge_vec, const at::Tensor& types,
                       const c10::List<at::Tensor>& graph, at::Tensor* features);
 

@@ -21,10 +21,10 @@ struct ProjectedLayer {
 /// Whether the device's ops know projections: those of a GPU, not the CPU's on padded buffers.
 bool projects_here(const c10::Device& device);
 
-/// Looks whether the first layer of a model with tables can be projected: its problem, and by two evaluations on the
-/// CPU that the features which it reads are the same for equal types and have no gradient. If so, the calls in
-/// Model::Impl::calls become those of a projection, for GPUs. None where it cannot, also where the evaluations fail,
-/// which whoever evaluates the model next reports.
+/// Finds out whether the first layer of a model with tables can be projected. Its problem must allow it, and two
+/// evaluations on the CPU must show that the features which it reads are the same for equal types and have no gradient.
+/// If so, the calls in Model::Impl::calls become those of a projection, for GPUs. Returns none where it cannot be
+/// projected, and also where an evaluation fails: the next evaluation of the model then reports the error.
 std::optional<ProjectedLayer> project_first_layer(Model& model, Model::Impl& impl);
 
 }  // namespace clebsch

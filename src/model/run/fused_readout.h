@@ -5,8 +5,9 @@
 
 namespace clebsch {
 
-/// Looks through the methods `forward` of all submodules for dense layers (one that is direct, one with silu and one
-/// behind it, or their sum) with the scale and shift of types behind, and replaces them. Before a method first runs.
+/// Looks through the methods `forward` of all submodules for dense layers that are followed by a scale and a shift for
+/// each type, and replaces all of it by one call. The dense layers are a single one, or one with silu and another
+/// behind it, or the sum of both. To be called before a method first runs.
 void fuse_readouts(torch::jit::Module& module);
 
 }  // namespace clebsch

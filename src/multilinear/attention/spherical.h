@@ -1,7 +1,7 @@
 #pragma once
 // Spherical attention on the CPU, in linear time.
 //
-// Weights of a query over the keys are q.k_j, scaled to an L2 norm of one (seed: Abbott et al., "Accelerating machine
+// Weights of a query over the keys are q.k_j, scaled to an L2 norm of one (Abbott et al., "Accelerating machine
 // learning systems via category theory", section 3). They pass no other nonlinearity, so with k' = m k
 //   z = sum_j (q.k'_j)^2 = q^T G q, G = K'^T K';   out = q M / sqrt(z + eps), M = K'^T V.
 // Everything is computed in double precision.

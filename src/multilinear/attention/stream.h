@@ -1,7 +1,7 @@
 #pragma once
 // Attention that streams over keys, with a mask and a bias a pair, on the CPU: quadratic in time, linear in memory.
 //
-// A normalised contraction (seed: Abbott et al., "Accelerating machine learning systems via category theory",
+// A normalised contraction (Abbott et al., "Accelerating machine learning systems via category theory",
 // definition 2 and theorem 2.1): out_i = sum_j w_ij v_j / n_i with x_ij = scale m_j q_i.k_j + bias_ij and
 //   L2:       w_ij = mask_ij x_ij,       n_i = sqrt(sum_j w_ij^2 + eps);
 //   softmax:  w_ij = mask_ij exp(x_ij),  n_i = sum_j w_ij, mask 0 or 1.

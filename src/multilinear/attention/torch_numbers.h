@@ -1,27 +1,19 @@
 #pragma once
-// Number types of torch as the kernels of attention count them.
+// The number type of an op of attention, and checks that its tensors have one.
 #include <ATen/core/Tensor.h>
 
 #include "core/errors.h"
 #include "multilinear/attention/kernels/attention.h"
 #include "multilinear/torch_device.h"
+#include "multilinear/torch_numbers.h"
 
 namespace clebsch::attention {
 
-inline int number_of(const char* op, at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return kFloat64;
-    case at::kFloat:
-      return kFloat32;
-    case at::kHalf:
-      return kFloat16;
-    case at::kBFloat16:
-      return kBfloat16;
-    default:
-      fail("{}: q: expected float64, float32, float16 or bfloat16, got {}", op, at::toString(dtype));
-  }
-}
+static_assert(kFloat64 == 0 && kFloat32 == 1 && kFloat16 == 2 && kBfloat16 == 3,
+              "as multilinear/torch_numbers.h counts");
+
+/// Of q, whose type the other tensors have.
+inline int number_of(const char* op, at::ScalarType dtype) { return clebsch::number_of(op, "q", dtype); }
 
 /// What sums are kept in.
 inline at::ScalarType real_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }

@@ -6,24 +6,15 @@
 
 #include "core/errors.h"
 #include "multilinear/torch_device.h"
+#include "multilinear/torch_numbers.h"
 
 namespace clebsch::triangle {
 namespace {
 
-int number_of(const char* name, at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return kFloat64;
-    case at::kFloat:
-      return kFloat32;
-    case at::kHalf:
-      return kFloat16;
-    case at::kBFloat16:
-      return kBfloat16;
-    default:
-      fail("{}: {}: expected float64, float32, float16 or bfloat16, got {}", kOp, name, at::toString(dtype));
-  }
-}
+static_assert(kFloat64 == 0 && kFloat32 == 1 && kFloat16 == 2 && kBfloat16 == 3,
+              "as multilinear/torch_numbers.h counts");
+
+int number_of(const char* name, at::ScalarType dtype) { return clebsch::number_of(kOp, name, dtype); }
 
 void check_shape(const char* name, const at::Tensor& tensor, std::initializer_list<int64_t> expected,
                  const char* meaning) {

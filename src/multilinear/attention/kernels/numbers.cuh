@@ -33,13 +33,6 @@ __device__ __forceinline__ float unpack(unsigned bits) {
 }
 
 #if CLEBSCH_NUMBER >= 2
-__device__ __forceinline__ float bits_to_float(unsigned bits) {
-#if CLEBSCH_NUMBER == 2
-  return half_to_float(bits);
-#else
-  return __uint_as_float(bits << 16);
-#endif
-}
 __device__ __forceinline__ unsigned float_to_bits(float x) {
 #if CLEBSCH_NUMBER == 2
   return float_to_half(x);

@@ -221,15 +221,6 @@ __device__ __forceinline__ void store_operand(const Operand& to, long long at, c
     store8(static_cast<operand*>(to.high) + at, x);
   }
 }
-__device__ __forceinline__ void load_operand(const Operand& from, long long at, real (&x)[8]) {
-  load8(static_cast<const operand*>(from.high) + at, x);
-  if constexpr (kPrecision == kTf32x3) {
-    real low[8];
-    load8(static_cast<const operand*>(from.low) + at, low);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) x[e] += low[e];
-  }
-}
 __device__ __forceinline__ void store_operand(const Operand& to, long long at, real x) {
   if constexpr (kPrecision == kTf32x3) {
     const float high = round_to_tf32(static_cast<float>(x));

@@ -1,6 +1,7 @@
 #pragma once
-// Images of weights as second operands of warpgroups (compute capability 9.0), of which a warp has 16 rows, as it has
-// alone. Compiled as gradients.cuh says.
+// Products of four warps together (wgmma, compute capability 9.0) with images of weights as second operands. A warp has
+// 16 of the 64 rows, in the same registers as where it multiplies alone, so that all else is gradients.cuh's. Compiled
+// as that says.
 #if CLEBSCH_PRECISION == 4
 #define CLEBSCH_HALF "f16"
 #endif

@@ -1,12 +1,16 @@
 // left and right of rows of x, where all weights lie in shared memory, on the tensor cores of compute capability 9.0.
-// Two warpgroups norm rows. Two others, one for left and one for right, each have the sums of two units of 32
-// channels: products of one run while the other turns into left or right. So a warpgroup's way from sums to stores
-// lies behind its own products and those of the other, and nobody waits for turns. warpgroups.cuh says what this is
-// compiled for. With one part of rows in shared memory instead of two, products of a part begin when the part before
-// is stored: numbers of 32 bits, of which more has to be on its way.
+// Two warpgroups norm rows. Two others multiply, one for left and one for right. Each of these has registers for the
+// sums of two units of 32 channels: while the tensor cores compute one unit's sums, the warpgroup turns the other's
+// into left or right and stores them. So the time from sums to stores is hidden by its own products and by the other
+// warpgroup's, and the two need not take turns as in project_warpgroups.cu. warpgroups.cuh says what this is compiled
+// with.
 //
-// A unit is a product's 64 rows: warp w has rows 16 w .. + 15, eight channels' projections and then the gates of the
-// same. So a lane has both of one channel, and 64 sums are a whole piece of work.
+// x in 32 bits wants more memory for copies under way, which leaves room for one part of normed rows instead of two:
+// products of a part then begin when the part before is stored.
+//
+// A unit is the 64 rows of a product: warp w has rows 16 w .. + 15, the projections of eight channels and then the
+// gates of the same channels. So a lane has projection and gate of one channel, and a unit's 64 sums a lane can be
+// turned into results without others.
 #include "multilinear/triangle/kernels/rows_of_x_warpgroups.cuh"
 
 constexpr int kBuffers = CLEBSCH_BUFFERS, kConsumers = 2, kOthers = kNormers / 4;

@@ -1,8 +1,10 @@
 #pragma once
-// Parts of the kernels from x to left, right and gates for warpgroups (compute capability 9.0). Compiled with what
-// fused.cuh says, CLEBSCH_STAGES, matrices of weights that shared memory holds, CLEBSCH_BUFFERS, parts of rows of x,
-// CLEBSCH_NORMERS, warps that norm rows, and CLEBSCH_SLOTS, of how many of its reads such a warp has copies under way
-// (0: rows are read into registers).
+// What the kernels from x to left, right and gates for warpgroups share (compute capability 9.0). Compiled with what
+// fused.cuh says, and with
+//   CLEBSCH_STAGES    matrices of weights that shared memory holds
+//   CLEBSCH_BUFFERS   parts of normed rows of x that shared memory holds
+//   CLEBSCH_NORMERS   warps that norm rows
+//   CLEBSCH_SLOTS     reads of rows of x that such a warp has under way as copies; 0: it reads rows into registers
 //
 // A product has 64 channels as rows of its first operand and 128 rows of x as columns of its second. Both lie in shared
 // memory as matrices of 64 columns, 128 bytes a row, of D. Rows of x have places such that sums of a lane are of eight
@@ -22,7 +24,8 @@ constexpr int kPairSets = 2 * kH / kSetChannels;  ///< sets of left and right
 constexpr int kUnitChannels = 32;                 ///< of a unit of project_overlapped.cu
 constexpr int kAllSets = kPairSets + (kStored ? (kGate + 2 * kSetChannels - 1) / (2 * kSetChannels) : 0);
 
-/// The row (of 32) at a place: a lane's columns 2 t, 2 t + 1 of four tiles are rows 8 t .. 8 t + 7. And the other way.
+/// The row at a place and the place of a row, both of 32. A lane t has sums of places 2 t and 2 t + 1 of each of four
+/// tiles of eight: these places have rows 8 t .. 8 t + 7, so that a lane's sums are of adjacent rows.
 __device__ __forceinline__ int row_of_place(int place) { return 8 * (place % 8 / 2) + 2 * (place / 8) + place % 2; }
 __device__ __forceinline__ int place_of_row(int row) { return 8 * (row % 8 / 2) + 2 * (row / 8) + row % 2; }
 

@@ -6,8 +6,9 @@
 
 constexpr int kRows = 64, kBlockOfRows = kRows * 128;  // bytes of 64 columns
 constexpr int kTileBytes = 2 * kBlockOfRows;
-// What a warpgroup of the others has: three tiles of both operands, two of them on their way, and columns of ones. A
-// tile's two blocks of 64 columns, and the ones as the third, lie at equal distances, other ones for each tile.
+// A warpgroup of those blocks has shared memory for three tiles, two of which are being copied: of each tile two blocks
+// of 64 columns of x and two of gradients. One block of ones stands behind all tiles. wgmma reads the two blocks of x
+// and the ones as one operand, for which they must lie at equal distances; each tile has a distance of its own.
 constexpr int kStoredMakers = 2, kStoredTiles = 3, kStoredBlocks = 13, kStoredOnes = kStoredBlocks - 1;
 
 /// The 16 bytes `chunk` of a row of 128 bytes.

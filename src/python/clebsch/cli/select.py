@@ -14,7 +14,7 @@ _METHODS = ("leverage", "volume", "doptimal", "maxvol", "fps")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pool", metavar="POOL.xyz", help="structures to choose from, in a format that ASE reads")
-    parser.add_argument("--model", required=True, metavar="MODEL.pt", help="a NequIP or MACE model file")
+    parser.add_argument("--model", required=True, metavar="MODEL.pt", help="a model file that names its features")
     parser.add_argument(
         "--known", metavar="TRAIN.xyz", help="what is trained on already (default: the model file says)"
     )
