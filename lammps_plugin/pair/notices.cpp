@@ -5,6 +5,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "compute.h"
 #include "error.h"
 #include "fix.h"
 #include "force.h"
@@ -76,15 +77,38 @@ void Notices::warn_monte_carlo() {
   }
 }
 
-void Notices::warn_centroid(int layers) {
-  if (warned_centroid_) return;
-  warned_centroid_ = true;
-  if (layers > 1 && comm->me == 0)
+void Notices::warn_heat_flux(int layers, bool centroid) {
+  if (warned_heat_flux_) return;
+  bool flux = false, has_centroid = centroid;
+  for (const Compute* compute : modify->get_compute_list()) {
+    flux = flux || utils::strmatch(compute->style, "^heat/flux");
+    has_centroid = has_centroid || utils::strmatch(compute->style, "^centroid/stress/atom");
+  }
+  if (layers > 1 ? !flux && !centroid : !flux || has_centroid) return;
+  warned_heat_flux_ = true;
+  if (comm->me != 0) return;
+  if (layers == 1)
+    error->warning(FLERR,
+                   "Pair style clebsch: compute heat/flux is exact for this model with compute centroid/stress/atom, "
+                   "not with stress/atom");
+  else
     error->warning(
         FLERR,
         "Pair style clebsch: centroid per-atom virials give the exact heat flux for strictly local models; "
-        "for this model of {} message passing layers they are approximate: the flux can be wrong by half of itself",
+        "for this model of {} message passing layers no per-atom virial does: the flux can be wrong by half of itself "
+        "with compute centroid/stress/atom and by more with stress/atom",
         layers);
+}
+
+void Notices::warn_fix_pair() {
+  if (warned_fix_pair_) return;
+  warned_fix_pair_ = true;
+  if (comm->me == 0)
+    error->warning(
+        FLERR,
+        "Pair style clebsch: fix pair keeps extrapolation of the first try of each iteration of a minimization "
+        "and of the start of a run with run_style respa; compute clebsch/atom extrapolation has the current "
+        "ones");
 }
 
 }  // namespace clebsch_lammps

@@ -20,11 +20,14 @@ class Notices : protected LAMMPS_NS::Pointers {
   void forget_model() { told_model_ = false; }
   /// Warns when a fix compares energies of different numbers of atoms, in which those of isolated atoms do not cancel.
   void warn_monte_carlo();
-  /// Warns that centroid virials of a model of several layers give no exact heat flux.
-  void warn_centroid(int layers);
+  /// Warns when heat fluxes are not exact: of a model of several layers, with `centroid` virials of atoms or where a
+  /// compute heat/flux is defined; of a strictly local one where that has no centroid virials to read.
+  void warn_heat_flux(int layers, bool centroid);
+  /// Warns that `fix pair` reads grades of another step in minimisations and with respa.
+  void warn_fix_pair();
 
  private:
-  bool told_model_ = false, warned_monte_carlo_ = false, warned_centroid_ = false;
+  bool told_model_ = false, warned_monte_carlo_ = false, warned_heat_flux_ = false, warned_fix_pair_ = false;
 };
 
 }  // namespace clebsch_lammps

@@ -15,6 +15,7 @@
 #include "memory.h"
 #include "neighbor.h"
 #include "pair/blas_check.h"
+#include "pair/masses.h"
 #include "pair/model_loading.h"
 #include "pair/run_checks.h"
 #include "pair/units.h"
@@ -236,6 +237,7 @@ void PairClebsch::init_style() {
   forget_run();
   clebsch_lammps::prepare_voice(world);
   if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();
+  clebsch_lammps::warn_masses(lmp, model_type_, meta.type_names);
   notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.mode());
 }
 

@@ -19,6 +19,7 @@ using namespace LAMMPS_NS;
 using clebsch_lammps::StepTimes;
 
 void PairClebsch::begin_step() {
+  const bool setup = check_run_;
   if (check_run_)
     check_run();
   else if (neighbor->ago == 0)  // commands that set up communication anew in the middle of a run are noticed too
@@ -26,7 +27,7 @@ void PairClebsch::begin_step() {
   check_run_ = false;
   // After `run ... pre no` LAMMPS's ghosts have the types of the last neighbour list still.
   if (update->whichflag == 1 && update->ntimestep == update->firststep + 1) refresh_ghost_types();
-  if (cvflag_atom) notices_.warn_centroid(model_->metadata().layers);
+  if (setup || cvflag_atom) notices_.warn_heat_flux(model_->metadata().layers, cvflag_atom != 0);
   request_.virial = vflag_global != 0;
   request_.atom_virial = vflag_atom != 0;
   request_.centroid_virial = cvflag_atom != 0;
@@ -192,6 +193,8 @@ void* PairClebsch::extract_peratom(const char* name, int& columns) {
   if (!model_ || !is_grade(name)) return nullptr;
   columns = 0;
   grades_extracted_ = request_.keep_features = true;
+  if (update->whichflag == 2 || (update->whichflag == 1 && utils::strmatch(update->integrate_style, "^respa")))
+    notices_.warn_fix_pair();
   grades_.assign(static_cast<std::size_t>(std::max(atom->nmax, 1)), 0.0);
   // Before the first step of a run `fix pair` only asks whether there are such values.
   if (last_step_ != update->ntimestep || last_step_ < 0 || !kept_features_) return grades_.data();

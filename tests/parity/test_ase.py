@@ -371,3 +371,11 @@ def test_unknown_keywords_are_refused(exported):
     with pytest.raises(TypeError, match="table_pieces"):
         ClebschCalculator(exported(CASE), table_pieces=128)
     ClebschCalculator(exported(CASE), label="water", directory=".")
+
+
+def test_what_ase_exports_has_its_own_names_alone(calculator):
+    atoms = with_calculator("open_cluster", calculator)
+    atoms.get_forces()
+    calculator.results["of_no_ase"] = np.zeros(len(atoms))
+    exported = set(calculator.export_properties())
+    assert exported == set(calculator.results) - {"of_no_ase"} and "forces" in exported

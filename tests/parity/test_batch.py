@@ -251,3 +251,10 @@ def test_batches_are_full_and_alike():
     totals = [sum(sizes[k] for k in batch) for batch in made]
     assert max(totals) <= 1000 and min(totals[:-1]) > 1000 - 200
     assert _batches([5000, 3, 2], 1000) == [[0], [1, 2]] and _batches([], 10) == []
+
+
+def test_an_element_that_the_model_does_not_know_names_the_structure(exported):
+    water = Atoms("OHH", [[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    gold = Atoms("Au")
+    with pytest.raises(ClebschError, match=r"structure 2: .*expected elements among O, H, C, got Au"):
+        clebsch.evaluate([water, water, gold], exported(CASE))

@@ -98,3 +98,10 @@ def test_failed_check_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         export.nequip(upstream.build(**cases.small()), out, verify=False)
     assert out.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_clebsch_file_is_told_from_one_of_upstream(exported):
+    from clebsch.export import from_nequip
+
+    with pytest.raises(ClebschError, match="is a Clebsch model file already"):
+        from_nequip.load(exported("zbl-cutoffs"))

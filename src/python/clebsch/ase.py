@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
+from ase.outputs import Properties, all_outputs
 from numpy.typing import NDArray
 
 from .element_model import VOIGT, ElementModel
 from .errors import ClebschError
 from .neighbours import NeighbourFinder
 from .runtime import Model
+from .turns import Turns
 
 _CALCULATOR_KEYWORDS = {"restart", "ignore_bad_restart_file", "label", "atoms", "directory"}
 _FORCE_PROPERTIES = {"forces", "stress", "stresses"}
@@ -61,9 +63,10 @@ class ClebschCalculator(Calculator):
 
     energy is the sum of energies, atomic reference energies of the model included; free_energy equals it. stress is
     -virial/volume in Voigt order xx yy zz yz xz xy, stresses (N, 6) sum up to it. Any mix of periodic boundaries and
-    cells smaller than the cutoff are fine. Neighbours are searched where the model runs. Copies and pickles load the
-    model file again. Raises ClebschError when libclebsch is missing or does not fit the running torch, when the file is
-    refused, and for an element that the model does not know.
+    cells smaller than the cutoff are fine. Neighbours are searched where the model runs. Threads that share a
+    calculator take turns, one after the other. Copies and pickles load the model file again. Raises ClebschError when
+    libclebsch is missing or does not fit the running torch, when the file is refused, and for an element that the model
+    does not know.
     """
 
     implemented_properties = ["energy", "free_energy", "energies", "forces", "stress", "stresses"]  # noqa: RUF012
@@ -89,6 +92,7 @@ class ClebschCalculator(Calculator):
         super().__init__(**kwargs)
         if not (math.isfinite(skin) and skin >= 0):
             raise ClebschError(f"skin: expected a distance of at least 0 Angstrom, got {skin}")
+        self._turns = Turns()
         self._elements = ElementModel(model, types, device, dtype=dtype, radial=radial, threads=threads or 0)
         self._skin = float(skin)
         graded = "extrapolation" in self._elements.metadata
@@ -112,6 +116,7 @@ class ClebschCalculator(Calculator):
         """With a model of its own, which loads its file again."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, _elements=copy.copy(self._elements), _held=Atoms(), _views=(), atoms=None)
+        other._turns = Turns()
         other.results = {}
         return other
 
@@ -134,6 +139,15 @@ class ClebschCalculator(Calculator):
     def model(self) -> Model:
         """The loaded model; with many types, after the first calculation."""
         return self._elements.model
+
+    def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
+        """As of ASE's Calculator; of one thread at a time, or one would be given what another has asked for."""
+        with self._turns:
+            return super().get_property(name, atoms, allow_calculation)
+
+    def export_properties(self) -> Properties:
+        """As of ASE's Calculator, which knows its own names alone: without grades and deviations."""
+        return Properties({name: value for name, value in self.results.items() if name in all_outputs})
 
     def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
         """What the model reads and what has changed since the last calculation. A pass over the positions; ASE's own
@@ -187,6 +201,10 @@ class ClebschCalculator(Calculator):
         properties: Sequence[str] = ("energy",),
         system_changes: Sequence[str] = all_changes,
     ) -> None:
+        with self._turns:
+            self._calculate_changed(atoms, properties, system_changes)
+
+    def _calculate_changed(self, atoms: Atoms | None, properties: Sequence[str], system_changes: Sequence[str]) -> None:
         self.results = {}  # those of other atoms, should this fail
         if atoms is not None:
             self._hold(atoms, system_changes)

@@ -24,6 +24,7 @@ from .element_model import VOIGT, ElementModel, volumes_of
 from .errors import ClebschError
 from .progress import Progress, silent
 from .runtime import Model
+from .turns import Turns
 
 _log = logging.getLogger("clebsch")
 #: Atoms of a batch where nobody says how many: a GPU is busy, and memory stays small (about 2 GB for a large model); a
@@ -97,7 +98,7 @@ class _Packed:
 
 class Evaluator:
     """A model that is kept for many calls of evaluate. Arguments as of evaluate; the model is loaded when it is made,
-    with many types by the first call."""
+    with many types by the first call. Calls of several threads take turns, one after the other."""
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class Evaluator:
         if max_atoms is not None and max_atoms < 1:
             raise ClebschError(f"max_atoms: expected at least 1, got {max_atoms}")
         self._max_atoms = max_atoms
+        self._turns = Turns()
         self._elements = ElementModel(
             model, types, device, dtype=dtype, radial=radial, threads=threads or 0, cuda_graph=cuda_graph
         )
@@ -133,7 +135,12 @@ class Evaluator:
         progress: Progress | bool = False,
     ) -> Evaluation:
         """As evaluate, with this model. outputs: named per-atom outputs that are wanted, such as "extrapolation"."""
-        structures = list(structures)
+        with self._turns:
+            return self._evaluate(list(structures), forces, stress, outputs, progress)
+
+    def _evaluate(
+        self, structures: list[Atoms], forces: bool, stress: bool, outputs: Sequence[str], progress: Progress | bool
+    ) -> Evaluation:
         for index, atoms in enumerate(structures):
             if not isinstance(atoms, Atoms):
                 raise ClebschError(f"structure {index}: expected ase.Atoms, got {type(atoms).__name__}")
@@ -217,7 +224,15 @@ class Evaluator:
         numbers = np.concatenate([atoms.arrays["numbers"] for atoms in structures])
         usual = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < 1000
         # Counting is several times faster than sorting.
-        self._elements.types_of(np.flatnonzero(np.bincount(numbers)) if usual else np.unique(numbers), progress)
+        present = np.flatnonzero(np.bincount(numbers)) if usual else np.unique(numbers)
+        try:
+            self._elements.check(present)
+        except ClebschError as error:
+            for index, atoms in enumerate(structures):
+                if not self._elements.knows(atoms.arrays["numbers"]).all():
+                    raise ClebschError(f"structure {index}: {error}") from None
+            raise
+        self._elements.types_of(present, progress)
 
     def _run(self, structures: Sequence[Atoms], packed: _Packed, room: int, found: _Collected) -> None:
         """A batch; where it fails, its halves: one that asks for too much memory runs in parts, and an error names the

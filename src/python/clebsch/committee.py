@@ -76,11 +76,12 @@ class CommitteeCalculator(ClebschCalculator):
         if self._always_deviates:
             wanted.add("force_deviation")
         deviates = "force_deviation" in wanted
-        super().calculate(atoms, [*wanted, *(["forces"] if deviates else [])], system_changes)
-        if not deviates:
-            return
-        forces = [self.results["forces"]]
-        for other in self._others:
-            other.calculate(self.atoms, ["forces"], all_changes)
-            forces.append(other.results["forces"])
-        self.results["force_deviation"] = force_deviation(forces)
+        with self._turns:
+            super().calculate(atoms, [*wanted, *(["forces"] if deviates else [])], system_changes)
+            if not deviates:
+                return
+            forces = [self.results["forces"]]
+            for other in self._others:
+                other.calculate(self.atoms, ["forces"], all_changes)
+                forces.append(other.results["forces"])
+            self.results["force_deviation"] = force_deviation(forces)

@@ -82,17 +82,33 @@ class ElementModel:
         self._model = Model(self.path, types_in_use=names, progress=progress, **self._options)
         self._in_use = wanted
 
+    def _table_of(self, numbers: NDArray[Any]) -> NDArray[np.int32]:
+        """Types of atomic numbers, -1 where the model has none."""
+        known = (numbers >= 0) & (numbers < len(self._table))
+        return self._table[np.where(known, numbers, -1)]
+
+    def knows(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether the model has a type for each of the atomic numbers (N,)."""
+        return self._table_of(np.asarray(numbers)) >= 0
+
+    def check(self, numbers: NDArray[Any]) -> None:
+        """ClebschError, which names them, where the model has no type for some of the atomic numbers (N,)."""
+        numbers = np.asarray(numbers)
+        strange = np.unique(numbers[~self.knows(numbers)]).tolist()
+        if not strange:
+            return
+        unknown = sorted({chemical_symbols[n] if 0 <= n < len(chemical_symbols) else str(n) for n in strange})
+        raise ClebschError(
+            f"{os.path.basename(self.path)}: expected elements among {', '.join(self.metadata['type_names'])}, got "
+            f"{', '.join(unknown)}"
+        )
+
     def types_of(self, numbers: NDArray[Any], progress: Progress = silent) -> torch.Tensor:
         """Types (N,) int32 of atomic numbers (N,); loads the model for them. ClebschError for unknown elements."""
         numbers = np.asarray(numbers)
-        known = (numbers >= 0) & (numbers < len(self._table))
-        types = self._table[np.where(known, numbers, -1)]
+        types = self._table_of(numbers)
         if not (types >= 0).all():
-            unknown = sorted({chemical_symbols[n] if 0 <= n < len(chemical_symbols) else str(n)
-                              for n in np.unique(numbers[types < 0]).tolist()})  # fmt: skip
-            raise ClebschError(
-                f"expected elements among {', '.join(self.metadata['type_names'])}, got {', '.join(unknown)}"
-            )
+            self.check(numbers)
         found = set(np.flatnonzero(np.bincount(types)).tolist())
         if self._model is None or not found <= self._in_use:
             self._load(found, progress)

@@ -46,3 +46,13 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"got {metadata['format']!r} version {metadata['version']!r}"
         )
     return metadata
+
+
+def not_read(path: str | os.PathLike[str], package: str, expected: str, error: Exception) -> str:
+    """What to tell of a file that an upstream package could not read: `expected` says what it reads."""
+    try:
+        read_metadata(path)
+    except ClebschError:
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return f"{package} could not read {path}, expected {expected}: {why}"
+    return f"{package} could not read {path}: it is a Clebsch model file already; use it as it is"

@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,8 +18,10 @@ from torch import Tensor
 from . import library
 from .errors import ClebschError
 from .progress import Progress, silent, watched
+from .turns import Turns
 
 _log = logging.getLogger("clebsch")
+Result = TypeVar("Result")
 
 
 def check_device(device: str) -> str:
@@ -70,8 +72,9 @@ class Model:
     cuda_graph: replay a recorded step on a GPU (the environment's CLEBSCH_CUDA_GRAPH=0 forbids it too).
     progress: told how far the load is, which takes long with tables of many elements and when kernels are compiled.
 
-    What the library has to tell, e.g. that a step was recorded again, goes to the logger "clebsch" as a warning.
-    Raises ClebschError for a file that is refused (nothing of it has run) or where libclebsch is missing.
+    Steps of several threads take turns, one after the other; a neighbour list of set_neighbours is that of all of them.
+    What the library has to tell, e.g. that a step was recorded again, goes to the logger "clebsch" as a warning. Raises
+    ClebschError for a file that is refused (nothing of it has run) or where libclebsch is missing.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Model:
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
         self.metadata: dict[str, Any] = json.loads(self._model.metadata())
+        self._turns = Turns()
         global _any_loaded
         _any_loaded = True
         _loaded.add(self)
@@ -138,7 +142,8 @@ class Model:
 
     def time_device(self, repeats: int) -> float:
         """Milliseconds a repeat of the last step takes on its GPU, without transfers."""
-        return self._model.time_device(repeats)
+        with self._turns:
+            return self._model.time_device(repeats)
 
     @property
     def tables(self) -> list[dict[str, Any]]:
@@ -166,7 +171,8 @@ class Model:
             raise ClebschError(_message(error)) from None
 
     def set_threads(self, threads: int) -> None:
-        self._model.set_threads(int(threads))
+        with self._turns:
+            self._model.set_threads(int(threads))
 
     def compute(
         self,
@@ -214,7 +220,8 @@ class Model:
         n_local = len(types) if n_local is None else n_local
         n_rows = n_local if n_rows is None else n_rows
         try:
-            self._model.set_neighbours(types, receivers, senders, shifts, n_local, n_rows)
+            with self._turns:
+                self._model.set_neighbours(types, receivers, senders, shifts, n_local, n_rows)
         except RuntimeError as error:
             raise ClebschError(_message(error)) from None
 
@@ -286,12 +293,7 @@ class Model:
 
     def start_systems(self, place: int, *, room: int = 0, forces: bool = True, virial: bool = True) -> None:
         """Hands a prepared batch to the GPU, behind one that it may be computing, and does not wait."""
-        try:
-            self._model.start_systems(place, room, forces, virial)
-        except RuntimeError as error:
-            raise ClebschError(_message(error)) from None
-        finally:
-            self._tell()
+        self._step(lambda: self._model.start_systems(place, room, forces, virial))
 
     def finish_systems(self, place: int) -> dict[str, Tensor]:
         """Waits for the results of a started batch: energy, atomic_energy, energies and, as asked, forces, virials."""
@@ -314,15 +316,16 @@ class Model:
         Returns [energy, virial (6), atomic energies (N), with `gradients` forces (3 N), with `graded` grades of
         extrapolation (N)] in one array, units and order as of compute_systems; without gradients the virial is zero.
         """
-        try:
-            numbers = self._model.step_of_system(
-                positions, cells, periodic, starts, types, skin, gradients, graded
-            ).numpy()
-        except RuntimeError as error:
-            self._tell()
-            raise ClebschError(_message(error)) from None
-        if numbers[0]:
-            self._tell()
+        with self._turns:
+            try:
+                numbers = self._model.step_of_system(
+                    positions, cells, periodic, starts, types, skin, gradients, graded
+                ).numpy()
+            except RuntimeError as error:
+                self._tell()
+                raise ClebschError(_message(error)) from None
+            if numbers[0]:
+                self._tell()
         return numbers[1:]
 
     @property
@@ -335,13 +338,14 @@ class Model:
         """Lists of pairs that compute_systems has made so far."""
         return self.last_run["lists"]
 
-    def _step(self, work: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        try:
-            return work()
-        except RuntimeError as error:
-            raise ClebschError(_message(error)) from None
-        finally:
-            self._tell()
+    def _step(self, work: Callable[[], Result]) -> Result:
+        with self._turns:
+            try:
+                return work()
+            except RuntimeError as error:
+                raise ClebschError(_message(error)) from None
+            finally:
+                self._tell()
 
     def _tell(self) -> None:
         for message in self._model.take_messages():

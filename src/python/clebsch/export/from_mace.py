@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import ClebschError, ExportRefused
 from ..irreps import Block, Irreps
+from ..model_file import not_read
 from ..product_basis import ProductBasis
 from .chemistry import SYMBOLS
 from .description import Description, LinearMap, ProductLayer, ProductReadout, Provenance
@@ -73,7 +74,7 @@ def load(path: str | Path) -> torch.nn.Module:
             "save the model as plain e3nn there (python -m mace.cli.convert_cueq_e3nn or convert_oeq_e3nn)",
         ) from error
     except Exception as error:  # whatever a file that is not upstream's makes its unpickling raise
-        raise ClebschError(f"mace-torch could not read {path}: {type(error).__name__}: {error}") from error
+        raise ClebschError(not_read(path, "mace-torch", "a model that mace-torch has saved (.model)", error)) from error
     if not isinstance(model, torch.nn.Module):
         raise ClebschError(f"{path}: expected a pickled model, got {type(model).__name__}")
     return model

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import ClebschError, ExportRefused
 from ..irreps import Irreps
+from ..model_file import not_read
 from .chemistry import atomic_numbers
 from .description import Description, Layer, PairRepulsion, Provenance, Radial
 from .nequip_parts import (
@@ -57,7 +58,9 @@ def load(path: str | Path) -> torch.nn.Module:
     try:
         return load_saved_model(str(path), model_key=None)
     except Exception as error:  # whatever a file that is not upstream's makes its unpickling raise
-        raise ClebschError(f"nequip could not read {path}: {type(error).__name__}: {error}") from error
+        raise ClebschError(
+            not_read(path, "nequip", "a checkpoint (.ckpt) or a package (.nequip.zip) of nequip", error)
+        ) from error
 
 
 def describe(model: torch.nn.Module, source: str = "", training_note: str = "") -> Description:
