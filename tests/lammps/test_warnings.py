@@ -1,7 +1,9 @@
 """What the style warns of at the start of a run: names in another order than types, heat fluxes, grades by fix pair."""
 
 import pytest
-from lammps_runs import random_system, tiny_model
+from lammps_runs import random_system
+
+from conftest import tiny_model
 
 SWAPPED = "the names in pair_coeff are in the order of LAMMPS's atom types"
 STRESS, CENTROID = (

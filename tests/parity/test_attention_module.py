@@ -69,6 +69,16 @@ def test_sequences_of_different_lengths():
     torch.testing.assert_close(found, torch.cat((module(x[:, :4]), module(x[:, 4:])), 1))
 
 
+@pytest.mark.parametrize("values", ["free", "shared"])
+def test_autocast(values):
+    """Multiplicities in 32 bits beside projections in 16."""
+    module, x, m = made(values=values).float(), torch.randn(2, 7, 12), torch.rand(2, 7)
+    expected = module(x, m)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = module(x, m)
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03 * expected.abs().max().item())
+
+
 def test_errors():
     for arguments, options, words in (
         ((12, 4, 3), {}, "key_heads: expected a divisor of the 4 heads, got 3"),

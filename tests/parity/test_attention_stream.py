@@ -169,6 +169,26 @@ def test_softmax(masked):
     torch.testing.assert_close(out, torch.nn.functional.scaled_dot_product_attention(1e3 * q, k, v, scale=1.0))
 
 
+@pytest.mark.parametrize("dtype", list(ERROR))
+@pytest.mark.parametrize("where", ["query", "bias", "first keys", "every key", "masked key"])
+def test_softmax_of_what_is_no_number(dtype, where):
+    """A NaN that is seen is in the result, as in the formula's; one behind the mask is not."""
+    q, k, v = tensors(1, 2, 1, 5, 130, 8, 8, dtype)
+    bias, mask = torch.zeros(1, 2, 5, 130, dtype=dtype), torch.ones(1, 2, 5, 130, dtype=torch.bool)
+    if where == "query":
+        q[:, :, 1] = torch.nan
+    elif where == "bias":
+        bias[:, :, 2] = torch.nan
+    else:
+        k[:, :, {"first keys": slice(0, 64), "every key": slice(None), "masked key": slice(7, 8)}[where]] = torch.nan
+        mask[..., 7] = where != "masked key"
+    found = stream_attention(q, k, v, mask=mask, bias=bias, normalise="softmax")
+    expected = stream_attention_reference(wide(q), wide(k), wide(v), mask=mask, bias=wide(bias), normalise="softmax")
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a.isnan(), b.isnan()), (a, b)
+        compare([a.nan_to_num()], [b.nan_to_num()], dtype)
+
+
 def test_offsets():
     q, k, v = tensors(1, 2, 1, 20, 20, 8, 4)
     offsets = torch.tensor([0, 0, 3, 3, 11, 20], dtype=torch.int32)

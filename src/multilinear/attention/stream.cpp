@@ -139,11 +139,13 @@ struct Stream {
                 }
               } else {
                 double largest = most[r];
+                bool seen = largest != -HUGE_VAL;
                 for (int64_t j = 0; j < columns; ++j) {
                   if (mask(of_mask, i0 + i, j0 + j) == 0.0) mine[j] = -HUGE_VAL;
                   largest = std::max(largest, mine[j]);
+                  seen = seen || mine[j] != -HUGE_VAL;  // a NaN, which is no maximum, is seen
                 }
-                if (largest == -HUGE_VAL) continue;
+                if (!seen) continue;
                 const double factor = std::exp(most[r] - largest);
                 most[r] = largest;
                 z[r] *= factor;

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.autograd import forward_ad
 
 from . import library
 from .errors import ClebschError
@@ -49,6 +50,24 @@ def require_with(derivatives: dict[str, tuple[Callable, Callable]]) -> None:
         if name not in _derived:
             torch.library.register_autograd(f"clebsch::{name}", backward, setup_context=setup)
             _derived.add(name)
+
+
+def refuse_transforms(op: str, *tensors: torch.Tensor | None) -> None:
+    """ClebschError inside torch.func's transforms, and where a tensor has a tangent: torch would take the ops for
+    constants there, and give zeros for derivatives."""
+    if torch._C._are_functorch_transforms_active():
+        raise ClebschError(
+            f"{op}: expected a call outside of torch.func (grad, vjp, jvp, vmap), got one inside; torch.autograd.grad "
+            f"and backward() have its derivatives, {op}_reference all others"
+        )
+    if forward_ad._current_level < 0:
+        return
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise ClebschError(
+                f"{op}: expected tensors without tangents, got one with: forward-mode derivatives are not implemented; "
+                f"{op}_reference has them"
+            )
 
 
 @contextmanager

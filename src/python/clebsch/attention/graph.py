@@ -241,6 +241,7 @@ def graph_attention(
     if torch.compiler.is_compiling():
         out, _ = torch.ops.clebsch.graph_attention(*arguments)
     else:
+        _library.refuse_transforms("graph_attention", q, k, v, envelope)
         with _library.plain_errors():
             out, _ = torch.ops.clebsch.graph_attention(*arguments)
     return out[:, 0] if plain else out

@@ -73,6 +73,8 @@ class SphericalAttention(nn.Module):
             v = self.value.expand(k.shape).to(k.dtype)
         else:
             v = self._by_head(self.to_v(self.norm(x)), self.key_heads)
+        if multiplicity is not None:
+            multiplicity = multiplicity.to(k.dtype)  # under autocast x's projections are in 16 bits
         out, _ = spherical_attention(q, k, v, multiplicity, offsets, self.eps)
         return out.transpose(1, 2).flatten(2)
 

@@ -208,6 +208,7 @@ def spherical_attention(
     if torch.compiler.is_compiling():
         out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
         return out, norm
+    _library.refuse_transforms("spherical_attention", q, k, v, multiplicity)
     with _library.plain_errors():
         if keep and torch.ops.clebsch.spherical_attention_makes_sums_again(q, k, v, offsets):
             given = *given[:-1], False

@@ -167,5 +167,6 @@ def stream_attention(
     numbers = float(eps), _scale(scale, normalise, max(head_size, 1)), NORMALISATIONS.index(normalise)
     if torch.compiler.is_compiling():
         return torch.ops.clebsch.stream_attention(q, k, v, multiplicity, offsets, mask, bias, *numbers)
+    _library.refuse_transforms("stream_attention", q, k, v, multiplicity, bias)
     with _library.plain_errors():
         return torch.ops.clebsch.stream_attention(q, k, v, multiplicity, offsets, mask, bias, *numbers)

@@ -195,7 +195,7 @@ def triangle_multiplicative_update(
     dtype where it is on, else the 16-bit dtype that x has, else "ieee". Sums are in 32 bits, or in 64 for float64. The
     CPU rounds only l, r and o to 16 bits. Under autocast the result has its dtype.
 
-    Gradients for x, a mask of numbers and every weight; none of second order.
+    Gradients for x, a mask of numbers and every weight; none of second order, in forward mode or inside torch.func.
     """
     _one_of("direction", direction, _DIRECTIONS)
     _one_of("gate", gate, _GATES)
@@ -218,9 +218,10 @@ def triangle_multiplicative_update(
         x.requires_grad or (mask is not None and mask.requires_grad) or any(weight.requires_grad for weight in weights)
     )
     settings = (given, direction == "incoming", gate == "before", float(eps), how)
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
         out = torch.ops.clebsch.triangle_multiplicative_update(x, mask, weights, *settings, keep)[0]
     else:
+        _library.refuse_transforms(_OP, x, mask, *weights)
         with _library.plain_errors():
             if keep:
                 out = _Eager.apply(settings, x, mask, *weights)
