@@ -190,6 +190,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=200.0, help="nothing new is begun after this time")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", nargs="*", default=[], metavar="CODE", help="codes to compile as well, as eager")
+    parser.add_argument("--packages", type=Path, help="a folder where what is compiled is, or else is left; OUT's")
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
     torch.set_num_threads(min(16, os.cpu_count() or 1))
@@ -246,7 +247,7 @@ def main() -> int:
             (
                 f"{COMPILED} {name}",
                 compiled_upstream,
-                (preset, modifiers[name], structures[0][1], args.device, args.out.parent),
+                (preset, modifiers[name], structures[0][1], args.device, args.packages or args.out.parent),
             )
             for name in args.compile
             if name in modifiers
