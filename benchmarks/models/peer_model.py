@@ -189,6 +189,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=200.0, help="nothing new is begun after this time")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--codes", nargs="*", metavar="CODE", help="eager, OpenEquivariance, ...; all of a family")
     parser.add_argument("--compile", nargs="*", default=[], metavar="CODE", help="codes to compile as well, as eager")
     parser.add_argument("--packages", type=Path, help="a folder where what is compiled is, or else is left; OUT's")
     args = parser.parse_args()
@@ -242,7 +243,11 @@ def main() -> int:
             del reference
             note(preset, label, "clebsch", structure, ours, preset)
         modifiers = MODIFIERS[file_of(preset).partition("-")[0]]
-        forms = [(name, upstream, (preset, modifier, args.device)) for name, modifier in modifiers.items()]
+        forms = [
+            (name, upstream, (preset, modifier, args.device))
+            for name, modifier in modifiers.items()
+            if args.codes is None or name in args.codes
+        ]
         forms += [
             (
                 f"{COMPILED} {name}",
