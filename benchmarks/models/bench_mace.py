@@ -74,6 +74,7 @@ class Bench:
         self.out, self.device, self.repeats, self.folder = options.out, options.device, options.repeats, folder
         self.end = time.time() + options.seconds
         self.gpu = self.device == "cuda"
+        self.peers = [peer for peer in PEERS if options.peers is None or peer in options.peers]
         self.records: list[dict] = []
         self.files: dict[str, tuple[Path, torch.nn.Module | None]] = {}
         self.head = common.about(self.device)
@@ -210,7 +211,7 @@ class Bench:
                     )
                     answers |= {} if found is None else {label: found}
             upstream = self.file(name)[1]
-            for peer in PEERS if upstream is not None else ():
+            for peer in self.peers if upstream is not None else ():
                 other = self.attempt(f"{peer} {name}", 40, made, peer, upstream, dtype, self.device)
                 for label in answers if other is not None else ():
                     what = (peer, other, name, label, diamond(sizes[label]), answers[label])
@@ -329,6 +330,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--cells", type=int, nargs="*", default=[2, 5, 10], help="8 cells^3 atoms each")
     parser.add_argument("--models", nargs="*", default=["mace-M", "mace-S"])
+    parser.add_argument("--peers", nargs="*", help="of mace_peers.py; all")
     parser.add_argument("--copies", type=int, default=5, help="of the largest cell an edge, in the piece million")
     options = parser.parse_args()
     torch.set_num_threads(min(16, os.cpu_count() or 1))

@@ -183,3 +183,28 @@ def test_capture_in_a_graph(device):
     out.zero_()
     graph.replay()
     assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", list(ERROR))
+@pytest.mark.parametrize("batch, queries, keys", [(0, 5, 6), (2, 0, 6), (2, 5, 0)])
+def test_gradients_of_nothing(batch, queries, keys, dtype, device):
+    """Of a bias that sequences share, and of keys that nobody asks, gradients are zeros, not what memory held."""
+    q, k, v = tensors(batch, 2, 1, queries, keys, 16, 16, dtype, device)
+    bias = normal((1, 1, 1, keys or 1), dtype, device, 3)
+    x = [t.detach().requires_grad_() for t in (q, k, v, bias)]
+    out, norm = stream_attention(*x[:3], bias=x[3], eps=1e-3)
+    held = [torch.full((4096,), torch.nan, dtype=dtype, device=device) for _ in range(64)]
+    del held
+    for gradient in torch.autograd.grad(out.sum() + norm.sum(), x):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("dtype", list(ERROR))
+@pytest.mark.parametrize("where", ["query", "first keys"])
+def test_softmax_of_what_is_no_number(where, dtype, device):
+    q, k, v = tensors(1, 2, 1, 5, 130, 16, 16, dtype, device)
+    (q[:, :, 1] if where == "query" else k[:, :, :64])[:] = torch.nan
+    found = stream_attention(q, k, v, normalise="softmax")
+    expected = stream_attention_reference(q.double(), k.double(), v.double(), normalise="softmax")
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a.isnan(), b.isnan())

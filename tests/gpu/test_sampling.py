@@ -82,3 +82,34 @@ def test_row_sampler_and_product_law(device):
     both = factors((40, 30), 5)
     a, b = ProductLawSampler(both).draw(100, seed=2), ProductLawSampler([v.to(device) for v in both]).draw(100, seed=2)
     assert (a.indices == b.indices.cpu()).all(1).double().mean() > 0.98
+
+
+def test_a_refused_factor_changes_nothing(device):
+    u = factors((70, 40), 5, seed=3)
+    host, there = KhatriRaoSampler(u), KhatriRaoSampler([v.clone().to(device) for v in u])
+    compare(host, there, 50, seed=1)
+    bad = u[0].clone()
+    bad[3, 2] = torch.nan
+    for _ in range(2):
+        with pytest.raises(ClebschError, match="finite"):
+            there.set_factor(0, bad.to(device))
+        compare(host, there, 50, seed=1)
+        compare(host, there, 50, seed=1, exclude=0)
+
+
+def test_streams_in_turn(device):
+    """Draws on one stream and another, with plans that are made anew between them, are those of one stream."""
+    if device == "cpu":
+        pytest.skip("streams are a GPU's")
+    u = factors((3000, 400), 20, seed=4)
+    host, there = KhatriRaoSampler(u), KhatriRaoSampler([v.to(device) for v in u])
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for step in range(12):
+        exclude = [None, 0, 1][step % 3]
+        with torch.cuda.stream(streams[step % 2]):
+            found = there.draw(2000, seed=step, exclude=exclude)
+            noise = torch.full((1 << 18,), torch.nan, device=device)  # takes memory that was given back too early
+            del noise
+        streams[step % 2].synchronize()
+        same = (host.draw(2000, seed=step, exclude=exclude).indices == found.indices.cpu()).all(1)
+        assert same.double().mean() >= 0.999

@@ -195,5 +195,80 @@ TEST(EmulatedSampling, NumbersOutOfRangeAndDeficientFactors) {
   }
 }
 
+/// Memory that ends after `left` allocations.
+struct Budget {
+  int64_t left = int64_t{1} << 40;
+  Memory operator()(std::size_t bytes) {
+    require(left-- > 0, "no memory is left");
+    return allocate(bytes);
+  }
+};
+
+TEST(EmulatedSampling, AnErrorLeavesTheSamplerAsItWas) {
+  std::mt19937_64 random(13);
+  Both both({normal_factor(40, 3, random), normal_factor(20, 3, random)});
+  KhatriRaoSampler host(both.host, 2);
+  Budget budget;
+  const Allocate allocate_some = [&](std::size_t bytes) { return budget(bytes); };
+  DeviceKhatriRaoSampler device(both.device, 2, allocate_some, nullptr);
+  compare_draws(host, device, 50, -1, 1);
+  OwnFactor other = normal_factor(70, 3, random), bad = other;
+  bad.at(5, 1) = NAN;
+  const auto set_factor = [&](OwnFactor& u) { device.set_factor(0, {u.numbers.data(), u.rows, u.columns}, nullptr); };
+  EXPECT_THROW(set_factor(bad), Error);
+  compare_draws(host, device, 50, -1, 1);
+  int64_t allocations = 0;
+  for (bool done = false; !done; ++allocations) {
+    ASSERT_LT(allocations, 50);
+    budget.left = allocations;
+    try {
+      set_factor(other);
+      done = true;
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "no memory is left");
+      budget = Budget();
+      compare_draws(host, device, 50, -1, 2);
+      compare_draws(host, device, 50, 1, 2);
+    }
+  }
+  EXPECT_GT(allocations, 3);
+  budget = Budget();
+  host.set_factor(0, other.view());
+  compare_draws(host, device, 50, -1, 3);
+}
+
+TEST(EmulatedSampling, ATreeThatWasNotBuiltIsNotDrawnFrom) {
+  std::mt19937_64 random(15);
+  Both both({normal_factor(40, 3, random), normal_factor(20, 3, random)});
+  Budget budget;
+  const Allocate allocate_some = [&](std::size_t bytes) { return budget(bytes); };
+  DeviceKhatriRaoSampler device(both.device, 2, allocate_some, nullptr);
+  std::vector<int64_t> index(100);
+  std::vector<double> rows(150), weights(50);
+  const auto draw = [&] { device.draw(50, -1, 1, index.data(), rows.data(), weights.data(), nullptr); };
+  draw();
+  budget.left = 0;
+  EXPECT_THROW(device.set(0, 3, 1, 1e90, nullptr), Error);  // an entry for which the tree is built anew
+  budget = Budget();
+  try {
+    draw();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("KhatriRaoSampler: factor 0: expected a tree, but its last building"), 0u);
+  }
+  EXPECT_ANY_THROW(device.set(0, 3, 1, 1.0, nullptr));
+  device.set_factor(0, both.device[0], nullptr);
+  draw();
+
+  OwnFactor u = normal_factor(20, 3, random);
+  DeviceTree tree(u.numbers.data(), u.rows, u.columns, 2, allocate, nullptr, "RowSampler");
+  u.at(4, 2) = NAN;
+  EXPECT_THROW(tree.rebuild(nullptr), Error);
+  EXPECT_THROW(tree.view(), Error);
+  u.at(4, 2) = 1;
+  tree.rebuild(nullptr);
+  compare_matrices(tree.view(), 0, 0);
+}
+
 }  // namespace
 }  // namespace clebsch::testing

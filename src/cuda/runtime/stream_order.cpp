@@ -32,6 +32,12 @@ const EventInterface& interface() {
 
 }  // namespace
 
+bool is_capturing(Stream stream) {
+  int capturing = 0;
+  check_driver(interface().is_capturing(stream, &capturing), "cuStreamIsCapturing");
+  return capturing != 0;
+}
+
 StreamOrder::~StreamOrder() {
   if (event_) interface().destroy(event_);
 }
@@ -44,9 +50,7 @@ void StreamOrder::put(Stream first, Stream second) {
 
 void StreamOrder::mark(Stream first) {
   if (!event_) check_driver(interface().create(&event_, kDisableTiming), "cuEventCreate");
-  int capturing = 0;
-  check_driver(interface().is_capturing(first, &capturing), "cuStreamIsCapturing");
-  check_driver(interface().record(event_, first, capturing ? kExternal : 0), "cuEventRecordWithFlags");
+  check_driver(interface().record(event_, first, is_capturing(first) ? kExternal : 0), "cuEventRecordWithFlags");
 }
 
 void StreamOrder::wait(Stream second) const {

@@ -4,6 +4,9 @@
 
 namespace clebsch::cuda {
 
+/// Whether what is put on the stream is recorded for a graph instead of done.
+bool is_capturing(Stream stream);
+
 /// An event to order streams by; belongs to the device that is current when it is first used.
 class StreamOrder {
  public:

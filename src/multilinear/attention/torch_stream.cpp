@@ -167,7 +167,8 @@ Five backward(const at::Tensor& grad_given, const Optional& grad_norm_given, con
     a.grad_multiplicity = parts.mutable_data_ptr();
   }
   if (bias && wants_bias) {
-    grad_bias = like(q, bias->sizes());
+    // No kernel writes it where there are no queries.
+    grad_bias = q.numel() == 0 ? at::zeros(bias->sizes(), q.options()) : like(q, bias->sizes());
     const auto sizes = four_sizes(*bias);
     std::copy(sizes.begin(), sizes.end(), a.grad_bias.sizes);
     a.grad_bias.data = grad_bias.mutable_data_ptr();

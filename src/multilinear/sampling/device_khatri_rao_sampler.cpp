@@ -51,13 +51,10 @@ DeviceKhatriRaoSampler::DeviceKhatriRaoSampler(const std::vector<DeviceFactor>& 
   for (int k = 0; k < this->factors(); ++k) set_factor(k, factors[static_cast<size_t>(k)], stream);
 }
 
-void DeviceKhatriRaoSampler::upload_norms(int factor) {
-  const auto at = static_cast<size_t>(factor);
-  std::vector<double> norms = trees_[at]->column_norms();
+void DeviceKhatriRaoSampler::write_inverse_norms(const DeviceTree& tree, const Memory& to) const {
+  std::vector<double> norms = tree.column_norms();
   for (double& norm : norms) norm = norm > 0 ? 1.0 / norm : 0.0;
-  if (!inverse_norms_[at]) inverse_norms_[at] = allocate_(norms.size() * 8);
-  cuda::copy_to_device(inverse_norms_[at].get(), norms.data(), norms.size() * 8);
-  plan_.reset();
+  cuda::copy_to_device(to.get(), norms.data(), norms.size() * 8);
 }
 
 void DeviceKhatriRaoSampler::set_factor(int factor, const DeviceFactor& u, cuda::Stream stream) {
@@ -65,18 +62,24 @@ void DeviceKhatriRaoSampler::set_factor(int factor, const DeviceFactor& u, cuda:
           factor);
   require(u.columns == columns_, "KhatriRaoSampler: factor {} has {} columns, the others {}", factor, u.columns,
           columns_);
-  auto& tree = trees_[static_cast<size_t>(factor)];
-  tree.reset();  // its memory may serve again
-  tree = std::make_unique<DeviceTree>(u.u, u.rows, u.columns, leaf_rows_, allocate_, stream,
-                                      fmt::format("KhatriRaoSampler: factor {}", factor));
-  upload_norms(factor);
+  // The tree that there is serves until nothing can fail any more.
+  auto tree = std::make_unique<DeviceTree>(u.u, u.rows, u.columns, leaf_rows_, allocate_, stream,
+                                           fmt::format("KhatriRaoSampler: factor {}", factor));
+  Memory inverse = allocate_(static_cast<size_t>(columns_) * 8);
+  write_inverse_norms(*tree, inverse);
+  const auto at = static_cast<size_t>(factor);
+  trees_[at] = std::move(tree);
+  inverse_norms_[at] = std::move(inverse);
+  plan_.reset();
 }
 
 void DeviceKhatriRaoSampler::set(int factor, int64_t row, int column, double value, cuda::Stream stream) {
   require(factor >= 0 && factor < factors(), "KhatriRaoSampler: expected a factor of 0 to {}, got {}", factors() - 1,
           factor);
-  trees_[static_cast<size_t>(factor)]->set(row, column, value, stream);
-  upload_norms(factor);
+  plan_.reset();  // before what may fail: the tree says then that it has to be built again
+  const auto at = static_cast<size_t>(factor);
+  trees_[at]->set(row, column, value, stream);
+  write_inverse_norms(*trees_[at], inverse_norms_[at]);
 }
 
 const DeviceKhatriRaoSampler::Plan& DeviceKhatriRaoSampler::plan(int exclude, cuda::Stream stream) {

@@ -20,7 +20,8 @@ struct DeviceFactor {
 /// The same law and, but for branches that rounding decides, the same rows as KhatriRaoSampler's for a seed
 /// (khatri_rao_sampler.h has the meaning of every argument). All pointers are of the device that was current at
 /// construction and must be at every call; calls are asynchronous on the stream, except that the first draw after a
-/// change of factors waits for nothing but its own upload.
+/// change of factors waits for nothing but its own upload. Memory is kept and written again from call to call: a call
+/// on another stream than the last has to come after it (torch_kept_memory.h).
 class DeviceKhatriRaoSampler {
  public:
   DeviceKhatriRaoSampler(const std::vector<DeviceFactor>& factors, int64_t leaf_rows, const Allocate& allocate,
@@ -33,6 +34,7 @@ class DeviceKhatriRaoSampler {
            cuda::Stream stream);
   /// Indices are trusted.
   int scores(const int64_t* indices, int64_t count, int exclude, double* scores, cuda::Stream stream);
+  /// An error leaves the sampler as it was; so the tree that there is outlasts the building of the other.
   void set_factor(int factor, const DeviceFactor& u, cuda::Stream stream);
   void set(int factor, int64_t row, int column, double value, cuda::Stream stream);
   int64_t bytes() const;
@@ -40,7 +42,7 @@ class DeviceKhatriRaoSampler {
  private:
   struct Plan;
   const Plan& plan(int exclude, cuda::Stream stream);
-  void upload_norms(int factor);
+  void write_inverse_norms(const DeviceTree& tree, const Memory& to) const;
 
   int columns_ = 0;
   int64_t leaf_rows_ = 0;

@@ -50,6 +50,19 @@ DeviceTree::DeviceTree(double* u, int64_t rows, int columns, int64_t leaf_rows, 
 }
 
 void DeviceTree::rebuild(cuda::Stream stream) {
+  built_ = false;
+  build_scaled(stream);
+  built_ = true;
+}
+
+void DeviceTree::require_built() const {
+  require(built_,
+          "{}: expected a tree, but its last building failed: call rebuild() or set_factor() with finite numbers, and "
+          "with memory left",
+          name_);
+}
+
+void DeviceTree::build_scaled(cuda::Stream stream) {
   device_scale_.reset();
   scale_.clear();
   build(stream);
@@ -153,6 +166,7 @@ void DeviceTree::find_scale(cuda::Stream stream) {
 }
 
 void DeviceTree::set(int64_t row, int column, double value, cuda::Stream stream) {
+  require_built();
   require(row >= 0 && row < shape_.rows && column >= 0 && column < shape_.columns,
           "{}: expected a place in a matrix of {} x {}, got row {}, column {}", name_, shape_.rows, shape_.columns, row,
           column);
@@ -174,8 +188,14 @@ void DeviceTree::set(int64_t row, int column, double value, cuda::Stream stream)
 }
 
 DeviceTreeView DeviceTree::view() const {
+  require_built();
   return {shape_, u_, static_cast<const double*>(nodes_.get()), static_cast<const double*>(root_.get()),
           static_cast<const double*>(device_scale_.get())};
+}
+
+std::vector<double> DeviceTree::unit_gram() const {
+  require_built();
+  return unit_gram_;
 }
 
 std::vector<double> DeviceTree::column_norms() const {

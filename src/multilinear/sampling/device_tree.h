@@ -28,18 +28,20 @@ class DeviceTree {
   /// Waits for the device once. At most 1016 columns; leaves of at most 256 rows (up to 46 columns) or 1032.
   DeviceTree(double* u, int64_t rows, int columns, int64_t leaf_rows, Allocate allocate, cuda::Stream stream,
              std::string name);
-  /// Waits.
+  /// Waits. After an error there is no tree: what reads it throws until another rebuild() has succeeded.
   void rebuild(cuda::Stream stream);
   /// Waits.
   void set(int64_t row, int column, double value, cuda::Stream stream);
   DeviceTreeView view() const;
   std::vector<double> column_norms() const;
-  std::vector<double> unit_gram() const { return unit_gram_; }
+  std::vector<double> unit_gram() const;
   int64_t bytes() const;
   int64_t rows() const { return shape_.rows; }
   const double* u() const { return u_; }
 
  private:
+  void require_built() const;
+  void build_scaled(cuda::Stream stream);
   void build(cuda::Stream stream);
   void read_root(cuda::Stream stream);
   void find_scale(cuda::Stream stream);
@@ -52,6 +54,7 @@ class DeviceTree {
   std::shared_ptr<const DeviceKernels> kernels_;
   Memory nodes_, root_, device_scale_;
   std::vector<double> scale_, host_root_, unit_gram_;
+  bool built_ = false;
 };
 
 /// Draws rows for many samples; its scratch memory is kept from call to call.

@@ -14,7 +14,7 @@
 #include "multilinear/sampling/khatri_rao_sampler.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/sampling/device_khatri_rao_sampler.h"
-#include "multilinear/torch_device.h"
+#include "multilinear/torch_kept_memory.h"
 #endif
 
 namespace clebsch::sampling {
@@ -89,10 +89,13 @@ class PythonKhatriRao : public torch::CustomClassHolder {
     if (device_.is_cuda()) {
 #ifdef CLEBSCH_HAS_CUDA
       const c10::DeviceGuard guard(device_);
+      memory_ = std::make_unique<KeptMemory>(device_);
       std::vector<DeviceFactor> all;
-      for (const Kept& kept : kept_) all.push_back(device_factor(kept.dense));
-      on_device_ =
-          std::make_unique<DeviceKhatriRaoSampler>(all, leaf_rows, allocator(device_), current_stream(device_));
+      for (const Kept& kept : kept_) {
+        memory_->keep(kept.dense);
+        all.push_back(device_factor(kept.dense));
+      }
+      on_device_ = std::make_unique<DeviceKhatriRaoSampler>(all, leaf_rows, memory_->allocate(), memory_->stream());
       return;
 #endif
     }
@@ -117,7 +120,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
     if (on_host_) rank = on_host_->draw(count, left_out, static_cast<uint64_t>(seed), to, row, weight);
 #ifdef CLEBSCH_HAS_CUDA
     if (on_device_) {
-      rank = on_device_->draw(count, left_out, static_cast<uint64_t>(seed), to, row, weight, current_stream(device_));
+      rank = on_device_->draw(count, left_out, static_cast<uint64_t>(seed), to, row, weight, memory_->stream());
     }
 #endif
     return {indices, rows, weights, rank};
@@ -145,7 +148,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
         require(low >= 0 && high < rows, "scores: indices: expected a row of 0 to {} of factor {}, got {}", rows - 1, k,
                 low < 0 ? low : high);
       }
-      rank = on_device_->scores(from, count, left_out, scores.mutable_data_ptr<double>(), current_stream(device_));
+      rank = on_device_->scores(from, count, left_out, scores.mutable_data_ptr<double>(), memory_->stream());
     }
 #endif
     return {scores, rank};
@@ -174,7 +177,9 @@ class PythonKhatriRao : public torch::CustomClassHolder {
       if (on_host_) on_host_->set_factor(static_cast<int>(factor), kept_[at].factor());
 #ifdef CLEBSCH_HAS_CUDA
       if (on_device_) {
-        on_device_->set_factor(static_cast<int>(factor), device_factor(kept_[at].dense), current_stream(device_));
+        void* const stream = memory_->stream();
+        memory_->keep(kept_[at].dense);
+        on_device_->set_factor(static_cast<int>(factor), device_factor(kept_[at].dense), stream);
       }
 #endif
     } catch (...) {
@@ -188,7 +193,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
     if (on_host_) on_host_->set(static_cast<int>(factor), row, static_cast<int>(column), value);
 #ifdef CLEBSCH_HAS_CUDA
     if (on_device_) {
-      on_device_->set(static_cast<int>(factor), row, static_cast<int>(column), value, current_stream(device_));
+      on_device_->set(static_cast<int>(factor), row, static_cast<int>(column), value, memory_->stream());
     }
 #endif
   }
@@ -216,6 +221,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   std::vector<Kept> kept_;
   std::unique_ptr<KhatriRaoSampler> on_host_;
 #ifdef CLEBSCH_HAS_CUDA
+  std::unique_ptr<KeptMemory> memory_;
   std::unique_ptr<DeviceKhatriRaoSampler> on_device_;
 #endif
 };
@@ -234,10 +240,12 @@ class PythonRowSampler : public torch::CustomClassHolder {
 #ifdef CLEBSCH_HAS_CUDA
       require(!y, "RowSampler: a form y is for matrices on the CPU, got a matrix on {}", device_.str());
       const c10::DeviceGuard guard(device_);
+      memory_ = std::make_unique<KeptMemory>(device_);
+      memory_->keep(kept_.dense);
       on_device_ =
           std::make_unique<DeviceTree>(kept_.dense.mutable_data_ptr<double>(), u.size(0), static_cast<int>(u.size(1)),
-                                       leaf_rows, allocator(device_), current_stream(device_), "RowSampler");
-      descent_ = std::make_unique<DeviceDescent>(allocator(device_));
+                                       leaf_rows, memory_->allocate(), memory_->stream(), "RowSampler");
+      descent_ = std::make_unique<DeviceDescent>(memory_->allocate());
       return;
 #endif
     }
@@ -259,13 +267,13 @@ class PythonRowSampler : public torch::CustomClassHolder {
     }
 #ifdef CLEBSCH_HAS_CUDA
     if (on_device_ && count > 0) {
+      void* const stream = memory_->stream();
       const DeviceTreeView tree = on_device_->view();
       at::Tensor ways = at::empty({count, 3}, at::TensorOptions(device_).dtype(at::kDouble)), scaled = h;
       static_assert(sizeof(Way) == 3 * sizeof(double), "mass, t, noise");
       ways.select(1, 1).copy_(uniforms);
       if (tree.scale) {
         const at::Tensor scale = at::empty({h.size(1)}, at::TensorOptions(device_).dtype(at::kDouble));
-        const auto stream = current_stream(device_);
         std::vector<double> numbers(static_cast<size_t>(h.size(1)));
         copy_back(numbers.data(), tree.scale, numbers.size() * 8, stream);
         cuda::copy_to_device(scale.mutable_data_ptr(), numbers.data(), numbers.size() * 8);
@@ -273,7 +281,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
       }
       descent_->run(tree, scaled.const_data_ptr<double>(), h.const_data_ptr<double>(),
                     static_cast<Way*>(ways.mutable_data_ptr()), static_cast<int>(count),
-                    reinterpret_cast<long long*>(index.mutable_data_ptr<int64_t>()), current_stream(device_));
+                    reinterpret_cast<long long*>(index.mutable_data_ptr<int64_t>()), stream);
     }
 #endif
     return index;
@@ -291,7 +299,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
     const c10::DeviceGuard guard(device_);
     if (on_host_) on_host_->set(row, static_cast<int>(column), value);
 #ifdef CLEBSCH_HAS_CUDA
-    if (on_device_) on_device_->set(row, static_cast<int>(column), value, current_stream(device_));
+    if (on_device_) on_device_->set(row, static_cast<int>(column), value, memory_->stream());
 #endif
   }
 
@@ -299,7 +307,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
     const c10::DeviceGuard guard(device_);
     if (on_host_) on_host_->rebuild();
 #ifdef CLEBSCH_HAS_CUDA
-    if (on_device_) on_device_->rebuild(current_stream(device_));
+    if (on_device_) on_device_->rebuild(memory_->stream());
 #endif
   }
 
@@ -325,6 +333,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   Kept kept_;
   std::unique_ptr<RowSampler> on_host_;
 #ifdef CLEBSCH_HAS_CUDA
+  std::unique_ptr<KeptMemory> memory_;
   std::unique_ptr<DeviceTree> on_device_;
   std::unique_ptr<DeviceDescent> descent_;
 #endif
