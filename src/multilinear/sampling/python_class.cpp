@@ -14,7 +14,7 @@
 #include "multilinear/sampling/khatri_rao_sampler.h"
 #ifdef CLEBSCH_HAS_CUDA
 #include "multilinear/sampling/device_khatri_rao_sampler.h"
-#include "multilinear/torch_kept_memory.h"
+#include "multilinear/sampling/torch_kept_memory.h"
 #endif
 
 namespace clebsch::sampling {
