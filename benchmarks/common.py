@@ -30,6 +30,8 @@ FIELDS = (
     "name", "value", "unit", "spread", "dtype", "deterministic", "error", "peer", "machine", "torch", "driver",
     "commit", "date", "command",
 )  # fmt: skip
+#: The field of records that hold more than the best peer: values by the peer's name and the way it was run.
+ALL_PEERS = "peers"
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("src/python", "tests/gpu", "benchmarks/models")]
 
@@ -128,8 +130,8 @@ def kept_part(record: dict) -> dict:
     for key in ("value", "spread", "error"):
         if isinstance(row[key], float):
             row[key] = float(f"{row[key]:.6g}")
-    if record.get("peers"):
-        row["peers"] = {name: float(f"{value:.6g}") for name, value in record["peers"].items()}
+    if record.get(ALL_PEERS):
+        row[ALL_PEERS] = {name: float(f"{value:.6g}") for name, value in record[ALL_PEERS].items()}
     if record.get("dirty") and row["commit"] and not row["commit"].endswith("-dirty"):
         row["commit"] += "-dirty"
     if row["peer"]:
