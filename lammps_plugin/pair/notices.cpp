@@ -94,9 +94,9 @@ void Notices::warn_heat_flux(int layers, bool centroid) {
   else
     error->warning(
         FLERR,
-        "Pair style clebsch: centroid per-atom virials give the exact heat flux for strictly local models; "
-        "for this model of {} message passing layers no per-atom virial does: the flux can be wrong by half of itself "
-        "with compute centroid/stress/atom and by more with stress/atom",
+        "Pair style clebsch: heat fluxes from per-atom virials are not right for this model of {} message passing layers: "
+        "they can be off by half of themselves with compute centroid/stress/atom and by more with stress/atom; only "
+        "strictly local models have an exact one",
         layers);
 }
 

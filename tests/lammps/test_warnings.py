@@ -38,7 +38,7 @@ def test_isotopes_are_no_mistake(lammps, model):
 def test_heat_flux(lammps, model, allegro):
     """Of several layers no flux is right; of a strictly local model that of centroid virials is."""
     for flux in (STRESS, CENTROID):
-        assert warnings(lammps, model, more=f"{flux}run 1\nrun 1\n").count("message passing layers no per-atom") == 1
+        assert warnings(lammps, model, more=f"{flux}run 1\nrun 1\n").count("per-atom virials are not right") == 1
     assert "is exact for this model with compute centroid" in warnings(lammps, allegro, more=f"{STRESS}run 0\n")
     assert "heat/flux is exact" not in warnings(lammps, allegro, more=f"{CENTROID}run 0\n")
     alone = "compute st all stress/atom NULL virial\nthermo_style custom step c_st[1]\n".replace("c_st[1]", "pe")
