@@ -102,7 +102,8 @@ void ComputeClebschCommittee::evaluate() {
   for (std::size_t i = 0; i < atoms; ++i) {
     const double* d = &sums_[3 * i];
     const double mean = (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]) / count;
-    const bool counts = atom->mask[i] & groupbit;
+    // Atoms of other styles, of types that are NULL, are not what models may differ about.
+    const bool counts = (atom->mask[i] & groupbit) && members_.front().model_type[atom->type[i]] >= 0;
     vector_atom[i] = counts ? std::sqrt(std::max(squares_[i] - mean, 0.0) / count) : 0.0;
     if (!counts) continue;
     most = std::max(most, vector_atom[i]);
@@ -114,7 +115,7 @@ void ComputeClebschCommittee::evaluate() {
   MPI_Allreduce(&most, &vector[0], 1, MPI_DOUBLE, MPI_MAX, world);
   MPI_Allreduce(&least, &vector[1], 1, MPI_DOUBLE, MPI_MIN, world);
   MPI_Allreduce(sum, all, 2, MPI_DOUBLE, MPI_SUM, world);
-  if (all[1] == 0) vector[1] = 0;  // nobody in the group
+  if (all[1] == 0) vector[1] = 0;  // no atom counts
   vector[2] = all[1] > 0 ? all[0] / all[1] : 0;
   evaluated_ = update->ntimestep;
 }

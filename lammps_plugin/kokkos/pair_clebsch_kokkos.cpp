@@ -14,6 +14,7 @@
 #include "memory_kokkos.h"
 #include "neigh_request.h"
 #include "neighbor.h"
+#include "pair/run_checks.h"
 #include "update.h"
 
 using namespace LAMMPS_NS;
@@ -157,7 +158,10 @@ void PairClebschKokkos<DeviceType>::compute(int eflag, int vflag) {
 template <class DeviceType>
 void PairClebschKokkos<DeviceType>::compute_in_place(int eflag, int vflag) {
   ev_init(eflag, vflag, 0);
-  if (check_run_) atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
+  if (check_run_)
+    atom_kokkos_->sync(Host, TYPE_MASK | MASK_MASK | SPECIAL_MASK);
+  else if (neighbor->ago == 0 && clebsch_lammps::drops_bonded(lmp))
+    atom_kokkos_->sync(Host, TYPE_MASK | SPECIAL_MASK);
   begin_step();
   grow_per_atom();
   device_->start_clock();

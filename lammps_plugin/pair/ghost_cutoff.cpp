@@ -27,11 +27,11 @@ std::array<double, 3> box_heights(const LAMMPS_NS::Domain* domain) {
           1.0 / h[2]};
 }
 
-/// The shortest of periodic directions; infinity without any.
+/// The shortest of periodic directions; infinity without any. A system of two dimensions has no images along z.
 double shortest_periodic_height(const LAMMPS_NS::Domain* domain) {
   const auto heights = box_heights(domain);
   double shortest = INFINITY;
-  for (int d = 0; d < 3; ++d)
+  for (int d = 0; d < domain->dimension; ++d)
     if (domain->periodicity[d]) shortest = std::min(shortest, heights[d]);
   return shortest;
 }

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "atom.h"
-#include "comm.h"
-#include "error.h"
+#include "pointers.h"  // fmt
 
 namespace clebsch_lammps {
 namespace {
@@ -40,21 +39,22 @@ bool is_far(const std::string& symbol, double weight, double mass) {
 
 }  // namespace
 
-void warn_masses(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type, const std::vector<std::string>& names) {
-  const LAMMPS_NS::Atom* atom = lmp->atom;
-  if (lmp->comm->me != 0 || !atom->mass || !atom->mass_setflag) return;
+std::vector<std::string> odd_masses(const LAMMPS_NS::Atom* atom, const std::vector<int>& model_type,
+                                    const std::vector<std::string>& names) {
+  std::vector<std::string> odd;
+  if (!atom->mass || !atom->mass_setflag) return odd;
   for (int type = 1; type <= atom->ntypes; ++type) {
     if (model_type[type] < 0 || !atom->mass_setflag[type]) continue;
     const std::string& symbol = names[model_type[type]];
     const auto* found = std::find_if(std::begin(kWeights), std::end(kWeights),
                                      [&](const auto& known) { return symbol == known.first; });
     if (found == std::end(kWeights) || !is_far(symbol, found->second, atom->mass[type])) continue;
-    lmp->error->warning(
-        FLERR,
-        "Pair style clebsch: atom type {} is {} of the model, of mass {:.4g}, but has a mass of {:.4g}; "
-        "the names in pair_coeff are in the order of LAMMPS's atom types",
-        type, symbol, found->second, atom->mass[type]);
+    odd.push_back(
+        fmt::format("atom type {} is {} of the model, of mass {:.4g}, but has a mass of {:.4g}; the names in "
+                    "pair_coeff are in the order of LAMMPS's atom types",
+                    type, symbol, found->second, atom->mass[type]));
   }
+  return odd;
 }
 
 }  // namespace clebsch_lammps

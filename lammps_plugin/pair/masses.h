@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "lammps.h"
+namespace LAMMPS_NS {
+class Atom;
+}  // namespace LAMMPS_NS
 
 namespace clebsch_lammps {
 
-/// Warns on the first rank of each atom type of which the mass (g/mol) is not that of the element it is mapped to.
-/// `model_type`: the model's type of each LAMMPS type from 1 on, -1 for none; `names`: the model's type names, of which
-/// those that are chemical symbols are looked at.
-void warn_masses(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type, const std::vector<std::string>& names);
+/// A warning for each atom type of which the mass (g/mol) is not that of the element it is mapped to. `model_type`: the
+/// model's type of each LAMMPS type from 1 on, -1 for none; `names`: the model's type names, of which those that are
+/// chemical symbols are looked at.
+std::vector<std::string> odd_masses(const LAMMPS_NS::Atom* atom, const std::vector<int>& model_type,
+                                    const std::vector<std::string>& names);
 
 }  // namespace clebsch_lammps

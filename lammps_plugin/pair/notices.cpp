@@ -10,6 +10,7 @@
 #include "fix.h"
 #include "force.h"
 #include "modify.h"
+#include "update.h"
 #include "utils.h"
 
 namespace clebsch_lammps {
@@ -27,6 +28,15 @@ const char* described(GhostMode ghosts, int layers) {
 }
 
 }  // namespace
+
+void Notices::forget_model() {
+  told_model_ = false;
+  warned_.clear();
+}
+
+void Notices::warn(const std::string& message) {
+  if (warned_.insert(message).second && comm->me == 0) error->warning(FLERR, "Pair style clebsch: {}", message);
+}
 
 void Notices::tell_model(const clebsch::Model& model, const std::string& file, const std::vector<int>& model_type,
                          clebsch::EnergyReference energy, GhostMode ghosts) {
@@ -94,10 +104,24 @@ void Notices::warn_heat_flux(int layers, bool centroid) {
   else
     error->warning(
         FLERR,
-        "Pair style clebsch: heat fluxes from per-atom virials are not right for this model of {} message passing layers: "
+        "Pair style clebsch: heat fluxes from per-atom virials are not right for this model of {} message passing "
+        "layers: "
         "they can be off by half of themselves with compute centroid/stress/atom and by more with stress/atom; only "
         "strictly local models have an exact one",
         layers);
+}
+
+void Notices::warn_differences(clebsch::Dtype dtype) {
+  if (dtype != clebsch::Dtype::float32) return;
+  // dynamical_matrix and third_order compute forces outside of any run.
+  bool differences = update->whichflag == 0 || !modify->get_fix_by_style("^numdiff").empty();
+  for (const Compute* compute : modify->get_compute_list())
+    differences = differences || utils::strmatch(compute->style, "^born/matrix");
+  if (differences)
+    warn(
+        "dynamical_matrix, third_order, fix numdiff and compute born/matrix take differences of forces or energies, in "
+        "which the rounding of dtype float32 is large when displacements are small; use `pair_style clebsch dtype "
+        "float64`");
 }
 
 void Notices::warn_fix_pair() {

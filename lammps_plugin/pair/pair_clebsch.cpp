@@ -237,7 +237,7 @@ void PairClebsch::init_style() {
   forget_run();
   clebsch_lammps::prepare_voice(world);
   if (settings_.energy == clebsch::EnergyReference::total) notices_.warn_monte_carlo();
-  clebsch_lammps::warn_masses(lmp, model_type_, meta.type_names);
+  for (const auto& odd : clebsch_lammps::odd_masses(atom, model_type_, meta.type_names)) notices_.warn(odd);
   notices_.tell_model(*model_, model_file_, model_type_, settings_.energy, communication_.mode());
 }
 

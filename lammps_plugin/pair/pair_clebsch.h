@@ -113,7 +113,8 @@ class PairClebsch : public Pair {
   void map_types(int narg, char** arg);
   void grow_hybrid_buffers();
   void forget_run();
-  void check_run() const;
+  void check_run();
+  void check_new_list() const;
   bool reads_grades() const;
   /// Whether the output is the model's grade of extrapolation.
   bool is_grade(const std::string& name) const;

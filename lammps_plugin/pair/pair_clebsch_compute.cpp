@@ -22,8 +22,8 @@ void PairClebsch::begin_step() {
   const bool setup = check_run_;
   if (check_run_)
     check_run();
-  else if (neighbor->ago == 0)  // commands that set up communication anew in the middle of a run are noticed too
-    ghost_cutoff_.check();
+  else if (neighbor->ago == 0)
+    check_new_list();
   check_run_ = false;
   // After `run ... pre no` LAMMPS's ghosts have the types of the last neighbour list still.
   if (update->whichflag == 1 && update->ntimestep == update->firststep + 1) refresh_ghost_types();
@@ -46,12 +46,22 @@ bool PairClebsch::reads_grades() const {
   return false;
 }
 
-void PairClebsch::check_run() const {
-  clebsch_lammps::check_special_bonds(lmp, model_type_);
+void PairClebsch::check_run() {
+  clebsch_lammps::check_special_bonds(lmp, model_type_, true);
   clebsch_lammps::check_type_pairs(lmp, list, model_type_);
   clebsch_lammps::check_groups(lmp, model_type_);
   ghost_cutoff_.check();
-  clebsch_lammps::warn_exclusions(lmp);
+  if (clebsch_lammps::excludes_pairs(lmp, model_type_))
+    notices_.warn(
+        "neigh_modify exclude removes neighbors from the model as well: energies and forces of their other neighbors "
+        "change too");
+  notices_.warn_differences(model_->dtype());
+}
+
+/// What may have changed in the middle of a run: commands set up communication anew, fixes insert molecules.
+void PairClebsch::check_new_list() const {
+  clebsch_lammps::check_special_bonds(lmp, model_type_, false);
+  ghost_cutoff_.check();
 }
 
 void PairClebsch::compute(int eflag, int vflag) {

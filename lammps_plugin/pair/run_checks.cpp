@@ -4,10 +4,13 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "atom.h"
 #include "comm.h"
+#include "comm/node_turn.h"
+#include "comm/stop_rank.h"
 #include "compute.h"
 #include "error.h"
 #include "force.h"
@@ -41,27 +44,40 @@ struct BorderGroup : Comm {
   static int of(const Comm* comm) { return comm->*(&BorderGroup::bordergroup); }
 };
 
-}  // namespace
-
-void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type) {
+/// What is wrong where the neighbour list lacks bonded neighbours of this rank's atoms of the style, or "".
+std::string lost_bonded(LAMMPS* lmp, const std::vector<int>& model_type) {
   const Atom* atom = lmp->atom;
-  if (atom->molecular == Atom::ATOMIC) return;
+  if (!drops_bonded(lmp)) return "";
   const int* flag = lmp->neighbor->special_flag;
   const char* names[4] = {"", "1-2", "1-3", "1-4"};
   for (int k = 1; k <= 3; ++k) {
-    if (flag[k] != 0) continue;  // 0: LAMMPS leaves such pairs out of neighbour lists
-    int removed = atom->molecular == Atom::TEMPLATE;
-    for (int i = 0; i < atom->nlocal && !removed && atom->nspecial; ++i)
-      removed = model_type[atom->type[i]] >= 0 && atom->nspecial[i][k - 1] > (k == 1 ? 0 : atom->nspecial[i][k - 2]);
-    int anywhere = 0;
-    MPI_Allreduce(&removed, &anywhere, 1, MPI_INT, MPI_MAX, lmp->world);
-    if (anywhere)
-      lmp->error->all(FLERR,
-                      "Pair style clebsch: expected every pair within the cutoff in the neighbor list, got "
-                      "special_bonds with weight 0 for {} neighbors, which removes them; use `special_bonds "
-                      "lj/coul 1.0e-100 1.0e-100 1.0e-100` (or 1 1 1), which keeps them for the model",
-                      names[k]);
+    if (flag[k] != 0) continue;
+    bool lost = atom->molecular == Atom::TEMPLATE;
+    for (int i = 0; i < atom->nlocal && !lost && atom->nspecial; ++i)
+      lost = model_type[atom->type[i]] >= 0 && atom->nspecial[i][k - 1] > (k == 1 ? 0 : atom->nspecial[i][k - 2]);
+    if (lost)
+      return fmt::format(
+          "expected every pair within the cutoff in the neighbor list, got special_bonds with weight 0 for {} "
+          "neighbors, which removes them; use `special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100` (or 1 1 1), which "
+          "keeps them for the model",
+          names[k]);
   }
+  return "";
+}
+
+}  // namespace
+
+bool drops_bonded(LAMMPS* lmp) {
+  const int* flag = lmp->neighbor->special_flag;
+  return lmp->atom->molecular != Atom::ATOMIC && (flag[1] == 0 || flag[2] == 0 || flag[3] == 0);
+}
+
+void check_special_bonds(LAMMPS* lmp, const std::vector<int>& model_type, bool all_ranks) {
+  std::string lost = lost_bonded(lmp, model_type);
+  if (all_ranks) lost = first_message(lost, lmp->world);
+  if (lost.empty()) return;
+  if (all_ranks) lmp->error->all(FLERR, "Pair style clebsch: {}", lost);
+  stop_rank(lmp, fmt::format("Pair style clebsch: step {}: {}", lmp->update->ntimestep, lost));
 }
 
 void check_type_pairs(LAMMPS* lmp, const LAMMPS_NS::NeighList* list, const std::vector<int>& model_type) {
@@ -101,10 +117,8 @@ void check_groups(LAMMPS* lmp, const std::vector<int>& model_type) {
 void check_computes(LAMMPS* lmp) {
   constexpr const char* kAtoms = "compute clebsch with a group, or clebsch/atom, for energies of atoms";
   constexpr const char* kStress = "compute stress/atom or centroid/stress/atom, binned by compute chunk/atom";
-  const std::pair<const char*, const char*> pairwise[] = {{"^group/group", kAtoms},
-                                                          {"^pair/local", kAtoms},
-                                                          {"^stress/(cartesian|cylinder|spherical|mop)", kStress},
-                                                          {"^fabric", kStress}};
+  const std::pair<const char*, const char*> pairwise[] = {
+      {"^group/group", kAtoms}, {"^stress/(cartesian|cylinder|spherical|mop)", kStress}, {"^fabric", kStress}};
   for (const LAMMPS_NS::Compute* compute : lmp->modify->get_compute_list())
     for (const auto& [pattern, remedy] : pairwise)
       if (LAMMPS_NS::utils::strmatch(compute->style, pattern))
@@ -122,11 +136,21 @@ double cutoff_factor(LAMMPS* lmp, const LAMMPS_NS::NeighRequest* request) {
   return 1.0 + kStep * static_cast<double>(place);
 }
 
-void warn_exclusions(LAMMPS* lmp) {
-  if (lmp->neighbor->exclude_setting() && lmp->comm->me == 0)
-    lmp->error->warning(FLERR,
-                        "Pair style clebsch: neigh_modify exclude removes neighbors from the model as well: energies "
-                        "and forces of their other neighbors change too");
+bool excludes_pairs(LAMMPS* lmp, const std::vector<int>& model_type) {
+  const LAMMPS_NS::Neighbor* neighbor = lmp->neighbor;
+  const Atom* atom = lmp->atom;
+  for (int k = 0; k < neighbor->nex_type; ++k)
+    if (model_type[neighbor->ex1_type[k]] >= 0 && model_type[neighbor->ex2_type[k]] >= 0) return true;
+  // Of groups those that have atoms of the style: a fix that excludes an atom now and then keeps an empty one.
+  int here = 0, anywhere = 0;
+  for (int i = 0; i < atom->nlocal; ++i)
+    if (model_type[atom->type[i]] >= 0) here |= atom->mask[i];
+  MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_BOR, lmp->world);
+  for (int k = 0; k < neighbor->nex_group; ++k)
+    if ((anywhere & neighbor->ex1_bit[k]) && (anywhere & neighbor->ex2_bit[k])) return true;
+  for (int k = 0; k < neighbor->nex_mol; ++k)
+    if (anywhere & neighbor->ex_mol_bit[k]) return true;
+  return false;
 }
 
 }  // namespace clebsch_lammps

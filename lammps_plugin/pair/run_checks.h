@@ -15,9 +15,13 @@ namespace clebsch_lammps {
 /// Stops on pair_modify options that would be silently ignored. Within hybrid they may be meant for another style.
 void check_pair_modify(LAMMPS_NS::LAMMPS* lmp, bool shift, bool tail);
 
-/// Collective. Stops when special_bonds removes bonded neighbours of atoms of this style. To be called once the
-/// neighbour settings of a run are fixed, that is from the first compute(). `model_type[t]` < 0: not of this style.
-void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
+/// Whether special_bonds removes neighbours of some kind: those of weight 0, where atoms can have bonds.
+bool drops_bonded(LAMMPS_NS::LAMMPS* lmp);
+
+/// Stops when special_bonds removes bonded neighbours of atoms of this style. To be called once the neighbour settings
+/// of a run are fixed, that is from the first compute(), by `all_ranks`, and by each rank for itself with every new
+/// neighbour list, since fixes insert molecules and make bonds. `model_type[t]` < 0: not of this style.
+void check_special_bonds(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type, bool all_ranks);
 
 /// Stops when a hybrid style gives pairs of types that both belong to this style to another one alone: `list` lacks
 /// them.
@@ -28,6 +32,7 @@ void check_type_pairs(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighList* list, 
 void check_groups(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
 /// Stops on computes that take a pair style's energy apart pair by pair; LAMMPS refuses them without naming another.
+/// Not on pair/local, which can be asked for distances alone, as LAMMPS finds out.
 void check_computes(LAMMPS_NS::LAMMPS* lmp);
 
 /// A factor, 1 but for the last digits, for the cutoff of the pair style whose request for a neighbour list this is.
@@ -36,7 +41,8 @@ void check_computes(LAMMPS_NS::LAMMPS* lmp);
 /// shorter list from the longer one, which closes no circle. To be called once all styles have asked for their lists.
 double cutoff_factor(LAMMPS_NS::LAMMPS* lmp, const LAMMPS_NS::NeighRequest* request);
 
-/// Warns when neigh_modify exclude removes pairs, of which a many-body model then knows nothing.
-void warn_exclusions(LAMMPS_NS::LAMMPS* lmp);
+/// Collective: whether neigh_modify exclude removes pairs of atoms of this style, of which the model then knows
+/// nothing. Of molecules' exclusions each that has atoms of the style counts.
+bool excludes_pairs(LAMMPS_NS::LAMMPS* lmp, const std::vector<int>& model_type);
 
 }  // namespace clebsch_lammps

@@ -279,6 +279,14 @@ def assert_same(run: Run, reference: Run, tolerance=1e-10, virial_tolerance=None
     return float(difference)
 
 
+def refused(run: Run, *texts: str) -> None:
+    """The run stopped with an error of the style that has these texts."""
+    assert run.returncode != 0, run.output
+    joined = " ".join(run.output.split())
+    for text in ("Pair style clebsch: ", *texts):
+        assert text in joined, run.output
+
+
 def usual(values, *few):
     """Values as parameters, all but a few of them for the night."""
     parameters = [(value, value if isinstance(value, tuple) else (value,)) for value in values]

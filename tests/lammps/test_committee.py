@@ -76,6 +76,21 @@ def test_group(lammps, files):
     )
 
 
+def test_null_types_do_not_count(lammps, files):
+    """An atom of another style has a deviation of 0, which is in no minimum and no mean."""
+    system = random_system(type_names=("O", "H", "Ar"))
+    system.types[::5] = 3
+    pair = (
+        f"pair_style hybrid clebsch lj/cut 4.0\npair_coeff * * clebsch {files[0]} O H NULL\n"
+        "pair_coeff * 3 lj/cut 0.01 2.0\n"
+    )
+    after = "group some type 1 2\ncompute s some clebsch/committee " + " ".join(files[1:]) + "\n" + committee(files)
+    values = VALUES + VALUES.replace("RESULT d", "RESULT s").replace("c_d", "c_s")
+    run = lammps.evaluate(system, files[0], ranks=2, pair=pair, after=after, run="run 0\n" + values)
+    assert (run.table("d.dump")["c_d"][::5] == 0).all() and run.values["d2"] > 0
+    assert all(run.values[f"d{k}"] == run.values[f"s{k}"] for k in (1, 2, 3))
+
+
 def test_during_a_run(lammps, files):
     """The trajectory is that of the first model; values change; steps that nobody reads evaluate one model."""
     motion = "velocity all create 300 3 loop geom\nfix 1 all nve\ntimestep 0.0002\nthermo 5\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lammps_runs import System, random_system, usual
+from lammps_runs import System, random_system, refused, usual
 
 KEYWORDS = {
     "speed 9": [
@@ -21,13 +21,6 @@ KEYWORDS = {
     "graph maybe": ["keyword graph expected yes or no, got 'maybe'"],
     "model.pt": ["got 'model.pt' (the model file belongs to pair_coeff)"],
 }
-
-
-def refused(run, *texts):
-    assert run.returncode != 0, run.output
-    joined = " ".join(run.output.split())
-    for text in ("Pair style clebsch: ", *texts):
-        assert text in joined, run.output
 
 
 @pytest.mark.parametrize("style", KEYWORDS)
@@ -88,9 +81,17 @@ def test_other_options_need_pair_coeff_again(lammps, model):
 
 
 def test_exclusions_are_noticed(lammps, model):
-    pair = f"pair_style clebsch\npair_coeff * * {model} O H\nneigh_modify exclude type 1 1\n"
-    run = lammps.evaluate(random_system(atoms=6), model, pair=pair, ranks=2)
-    assert " ".join(run.output.split()).count("neigh_modify exclude removes neighbors from the model") == 1, run.output
+    """Once, and only those between atoms of the model."""
+    system = random_system(type_names=("O", "H", "Ar"))
+    system.types[::5] = 3
+    pair = (
+        f"pair_style hybrid clebsch lj/cut 4.0\npair_coeff * * clebsch {model} O H NULL\n"
+        "pair_coeff * 3 lj/cut 0.01 2.0\ngroup wall type 3\ngroup some id 2 3 4\nneigh_modify exclude "
+    )
+    for exclude, times in {"type 1 2": 1, "group some some": 1, "group some wall": 0, "type 1 3": 0}.items():
+        run = lammps.evaluate(system, model, pair=f"{pair}{exclude}\n", ranks=2, run="run 0\nrun 0")
+        said = " ".join(run.output.split()).count("neigh_modify exclude removes neighbors from the model")
+        assert said == times, (exclude, run.output)
 
 
 def test_null_alone(lammps, model):
@@ -121,6 +122,26 @@ def test_tiled_small_box(lammps, model, ranks):
     refused(run, "expected a box of at least", "got 2.9", "use `comm_style brick`")
 
 
+class Flat(System):
+    """Its box begins below z = 0, as LAMMPS wants it in two dimensions."""
+
+    def write(self, path):
+        super().write(path)
+        path.write_text(path.read_text().replace("0.0 1 zlo zhi", "-0.5 0.5 zlo zhi"))
+
+
+def test_tiled_in_two_dimensions(lammps, model):
+    """Only x and y are periodic there, however thin the box is along z."""
+    positions = np.array([[1.0, 1, 0], [1.9, 1.2, 0], [4, 7, 0], [8, 5, 0], [8.3, 5.9, 0]])
+    flat = Flat(np.diag([9.0, 8.0, 1.0]), positions, np.array([1, 2, 1, 1, 2]))
+    thick = System(np.diag([9.0, 8.0, 60.0]), positions, flat.types)
+    reference = lammps.evaluate(thick, model)
+    enforce = "neighbor 0.3 bin\nfix 2d all enforce2d\n"
+    run = lammps.evaluate(flat, model, ranks=2, before="dimension 2\ncomm_style tiled", after=enforce)
+    assert run.values["pe"] == pytest.approx(reference.values["pe"], rel=1e-12)
+    assert np.abs((run.forces() - reference.forces())[:, :2]).max() < 1e-10
+
+
 def test_multi_neighbours(lammps, model):
     """Ghosts with rows of their own need all neighbours in these."""
     multi = dict(style="comm ghost", after="neighbor 0.5 multi\n", check=False)
@@ -143,62 +164,6 @@ def test_positions_that_are_no_numbers(lammps, model):
     after = "velocity all set 1e308 0 0\nfix 1 all nve\ntimestep 10\nneigh_modify delay 100 every 100 check no\n"
     run = lammps.evaluate(random_system(atoms=8), model, after=after, run="run 2", check=False)
     refused(run, "expected finite coordinates", "for atom ID", "at step 1")
-
-
-WATER = """water with bonds
-
-3 atoms
-2 bonds
-1 angles
-2 atom types
-1 bond types
-1 angle types
-2 extra bond per atom
-0 12 xlo xhi
-0 12 ylo yhi
-0 12 zlo zhi
-
-Masses
-
-1 15.9994
-2 1.008
-
-Atoms # molecular
-
-1 1 1 6.0 6.0 6.0
-2 1 2 6.9 6.1 6.0
-3 1 2 5.8 6.9 6.2
-
-Bonds
-
-1 1 1 2
-2 1 1 3
-
-Angles
-
-1 1 2 1 3
-"""
-
-
-def molecular(lammps, model, special="", **rest):
-    text = f'units metal\natom_style molecular\nplugin load "{lammps.plugin}"\n{special}\nread_data water.data\n'
-    text += "bond_style zero\nbond_coeff * 1.0\nangle_style zero\nangle_coeff *\n"
-    text += f"pair_style clebsch\npair_coeff * * {model} O H\nrun 0\n"
-    text += 'print "RESULT pe = $(pe:%.16g)"\n'
-    return lammps(text, files={"water.data": WATER}, **rest)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_special_bonds(lammps, model, ranks):
-    """Weight 0 (LAMMPS's default) would drop bonded neighbours; any other weight keeps them, and is ignored."""
-    remedy = "`special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100`"
-    refused(molecular(lammps, model, ranks=ranks, check=False), "weight 0 for 1-2 neighbors", remedy)
-    refused(molecular(lammps, model, "special_bonds lj/coul 1 0 1", ranks=ranks, check=False), "weight 0 for 1-3")
-    positions = np.array([[6, 6, 6], [6.9, 6.1, 6], [5.8, 6.9, 6.2]])
-    system = System(12 * np.eye(3), positions, np.array([1, 2, 2]))
-    reference = lammps.reference(system, model).values["pe"]
-    for special in ("special_bonds lj/coul 1.0e-100 1.0e-100 1.0e-100", "special_bonds lj/coul 1 1 1"):
-        assert molecular(lammps, model, special, ranks=ranks).values["pe"] == pytest.approx(reference, rel=1e-12)
 
 
 def test_computes(lammps, model):

@@ -1,4 +1,5 @@
-"""What the style warns of at the start of a run: names in another order than types, heat fluxes, grades by fix pair."""
+"""What the style warns of at the start of a run: names in another order than types, heat fluxes, differences of float32
+forces."""
 
 import pytest
 from lammps_runs import random_system
@@ -27,7 +28,8 @@ def warnings(lammps, model, names="O H", more="run 0\n", ranks=1, **keywords) ->
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_swapped_names(lammps, model, ranks):
-    assert warnings(lammps, model, "H O", ranks=ranks).count(SWAPPED) == 2  # one of each type
+    twice = warnings(lammps, model, "H O", more="run 0\nrun 0\n", ranks=ranks)
+    assert twice.count(SWAPPED) == 2  # one of each type
     assert SWAPPED not in warnings(lammps, model, ranks=ranks)
 
 
@@ -43,3 +45,14 @@ def test_heat_flux(lammps, model, allegro):
     assert "heat/flux is exact" not in warnings(lammps, allegro, more=f"{CENTROID}run 0\n")
     alone = "compute st all stress/atom NULL virial\nthermo_style custom step c_st[1]\n".replace("c_st[1]", "pe")
     assert "heat flux" not in warnings(lammps, model, more=f"{alone}run 0\n")
+
+
+def test_differences_of_float32_forces(lammps, model):
+    """dynamical_matrix computes forces outside of any run, fix numdiff in one."""
+    matrix, fix = "dynamical_matrix all eskm 0.000001\n", "fix n all numdiff 1 0.0001\nrun 1\n"
+    for commands, dtype, times in ((matrix, 32, 1), (matrix, 64, 0), (fix, 32, 1), ("run 1\n", 32, 0)):
+        text = f"pair_style clebsch dtype float{dtype}\npair_coeff * * {model} O H\n{commands}"
+        system = random_system(atoms=6)
+        before = "atom_modify map array"
+        run = lammps(lammps.header(system, before=before) + text, files={"system.data": system})
+        assert " ".join(run.output.split()).count("take differences of forces") == times, (commands, dtype)

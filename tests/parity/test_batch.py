@@ -112,6 +112,17 @@ def test_errors_name_the_structure(exported, batches):
     chosen[4] = "water"
     with pytest.raises(ClebschError, match="structure 4: expected ase.Atoms, got str"):
         clebsch.evaluate(chosen, exported(CASE), "cpu")
+    chosen[4] = Atoms("OHH", [[0, 0, 0], [1, 0, 0], [1, 0, 0]])
+    with pytest.raises(ClebschError, match=r"structure 4: .*closest pair: atoms 1 \(H\) and 2 \(H\), 0 Angstrom"):
+        clebsch.evaluate(chosen, exported(CASE), "cpu")
+
+
+def test_positions_in_fortrans_order(exported):
+    atoms = structures.periodic(cases.TYPES, 11, 2)
+    expected = clebsch.evaluate([atoms], exported(CASE), "cpu", dtype="float64")
+    atoms.arrays["positions"] = np.asfortranarray(atoms.positions)
+    found = clebsch.evaluate([atoms], exported(CASE), "cpu", dtype="float64")
+    assert found.energies == expected.energies and (found.forces[0] == expected.forces[0]).all()
 
 
 def test_memory_that_runs_out_halves_the_batch(exported, monkeypatch):

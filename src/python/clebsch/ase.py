@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from .element_model import VOIGT, ElementModel
 from .errors import ClebschError
-from .neighbours import NeighbourFinder
 from .runtime import Model
 from .turns import Turns
 
@@ -182,19 +181,6 @@ class ClebschCalculator(Calculator):
                 held.pbc[:] = atoms.pbc
         self.atoms = held  # which reset() takes away
 
-    def _closest(self, atoms: Atoms) -> str:
-        """The pair that has come closest, for the message of a step that failed."""
-        edges = NeighbourFinder(self.metadata["r_max"]).find(atoms.positions, atoms.cell, atoms.pbc)
-        if len(edges) == 0:
-            return ""
-        lengths = edges.vectors.norm(dim=1)
-        at = int(lengths.argmin())
-        i, j = int(edges.receivers[at]), int(edges.senders[at])
-        return (
-            f". The closest pair: atoms {i} ({atoms[i].symbol}) and {j} ({atoms[j].symbol}), "
-            f"{float(lengths[at]):.3g} Angstrom"
-        )
-
     def calculate(
         self,
         atoms: Atoms | None = None,
@@ -226,8 +212,7 @@ class ClebschCalculator(Calculator):
             else:
                 self._calculate(graded, gradients, volume)
         except ClebschError as error:
-            closest = self._closest(atoms) if "too close" in str(error) else ""
-            raise ClebschError(f"{error}{closest}") from None
+            raise self._elements.explained(error, atoms) from None
 
     def _calculate(self, graded: bool, gradients: bool, volume: float) -> None:
         """What a step of dynamics asks for."""

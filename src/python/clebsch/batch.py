@@ -83,7 +83,9 @@ class _Packed:
         np.cumsum([len(atoms.arrays["numbers"]) for atoms in chosen], out=starts[1:])
         return cls(
             indices,
-            np.concatenate([atoms.arrays["positions"] for atoms in chosen], dtype=np.float64),
+            np.ascontiguousarray(
+                np.concatenate([atoms.arrays["positions"] for atoms in chosen], dtype=np.float64)  # or Fortran's order
+            ),
             np.concatenate([atoms.arrays["numbers"] for atoms in chosen]),
             np.array([atoms.cell.array for atoms in chosen], dtype=np.float64),
             np.array([atoms.pbc for atoms in chosen], dtype=bool),
@@ -248,7 +250,8 @@ class Evaluator:
             )
         except ClebschError as error:
             if len(packed.indices) == 1:
-                raise ClebschError(f"structure {packed.indices[0]}: {error}") from None
+                index = packed.indices[0]
+                raise ClebschError(f"structure {index}: {self._elements.explained(error, structures[index])}") from None
             half = len(packed.indices) // 2
             for part in (packed.indices[:half], packed.indices[half:]):
                 self._run(structures, _Packed.of(structures, part), 0, found)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from ase import Atoms
 from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from . import library
 from .errors import ClebschError
+from .neighbours import NeighbourFinder
 from .progress import Progress, silent
 from .runtime import Model, check_device, dtype_name, inspect
 
@@ -113,6 +115,21 @@ class ElementModel:
         if self._model is None or not found <= self._in_use:
             self._load(found, progress)
         return torch.from_numpy(types)
+
+    def explained(self, error: ClebschError, atoms: Atoms) -> ClebschError:
+        """The error of a step on these atoms, with the closest pair where that may be its cause."""
+        if "too close" not in str(error):
+            return error
+        edges = NeighbourFinder(self.metadata["r_max"]).find(atoms.positions, atoms.cell, atoms.pbc)
+        if len(edges) == 0:
+            return error
+        lengths = edges.vectors.norm(dim=1)
+        at = int(lengths.argmin())
+        i, j = int(edges.receivers[at]), int(edges.senders[at])
+        return ClebschError(
+            f"{error}. The closest pair: atoms {i} ({atoms[i].symbol}) and {j} ({atoms[j].symbol}), "
+            f"{float(lengths[at]):.3g} Angstrom"
+        )
 
 
 def volumes_of(cells: NDArray[np.float64]) -> NDArray[np.float64]:

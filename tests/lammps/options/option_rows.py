@@ -328,7 +328,7 @@ ROWS = [
     Row(
         "compute pair/local",
         "compute l all pair/local eng\ncompute s all reduce sum c_l inputs local\nthermo_style custom step c_s\nrun 0",
-        refused={"use compute clebsch with a group, or clebsch/atom": always},
+        refused={"Pair style does not support compute pair/local": always},
     ),
     Row(
         "rerun",
