@@ -105,6 +105,25 @@ def test_long_rows(device):
     compare(q, k, v, senders, receivers, torch.rand(20000, device=device), "softmax", bound=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_scores_of_edges_that_the_envelope_hides(dtype, device):
+    """Their exponentials are infinite: an envelope of zero takes them out of gradients, a tiny one leaves these
+    finite."""
+    size = 288.0 if dtype == torch.float32 else 2900.0
+    place = {"dtype": dtype, "device": device, "requires_grad": True}
+    q = torch.tensor([[[1.0, 0.0]]], **place)
+    k = torch.tensor([[[size, 0.0]], [[0.0, 1.0]]], **place)
+    v = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]], **place)
+    senders, receivers = torch.tensor([0, 1], device=device), torch.tensor([0, 0], device=device)
+    for smallest in (0.0, 1e-30):
+        f = torch.tensor([smallest, 1.0], dtype=dtype, device=device)
+        out = graph_attention(q, k, v, senders, receivers, f, "softmax", scale=1.0, eps=0.0)
+        grads = torch.autograd.grad(out.sum(), (q, k, v))
+        assert all(torch.isfinite(grad).all() for grad in grads)
+        seen = torch.ones(2, dtype=dtype, device=device)
+        torch.testing.assert_close(grads[2][1 if smallest == 0.0 else 0, 0], seen)
+
+
 def test_second_derivatives(device):
     senders, receivers, f = edges_of(40, 50, 0.3, device)
 

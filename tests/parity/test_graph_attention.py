@@ -269,6 +269,36 @@ def test_large_scores():
     assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [*x, f]))
 
 
+def test_rows_keep_numbers_of_their_own():
+    """A neighbour list's buffer may be written again."""
+    senders, receivers = (torch.tensor(numbers, dtype=torch.int32) for numbers in ([1, 0], [0, 1]))
+    rows = EdgeRows(senders, receivers, 2, 2)
+    senders += 1000
+    assert rows.senders.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_scores_of_edges_that_the_envelope_hides(dtype):
+    """An envelope of zero takes an edge out of gradients as well, and a tiny one leaves numbers finite."""
+    size = 288.0 if dtype == torch.float32 else 2900.0
+    q = torch.tensor([[[1.0, 0.0]]], dtype=dtype, requires_grad=True)
+    k = torch.tensor([[[size, 0.0]], [[0.0, 1.0]]], dtype=dtype, requires_grad=True)
+    v = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]], dtype=dtype, requires_grad=True)
+    senders, receivers = torch.tensor([0, 1]), torch.tensor([0, 0])
+    for smallest in (0.0, 1e-30):
+        f = torch.tensor([smallest, 1.0], dtype=dtype)
+        out = graph_attention(q, k, v, senders, receivers, f, "softmax", scale=1.0, eps=0.0)
+        first = torch.autograd.grad(out.sum(), (q, k, v), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (q, k, v))
+        assert all(torch.isfinite(g).all() for g in (*first, *second))
+        if smallest == 0.0:
+            alone = graph_attention(q, k, v, senders[1:], receivers[1:], f[1:], "softmax", scale=1.0, eps=0.0)
+            for got, wanted in zip(first, torch.autograd.grad(alone.sum(), (q, k, v)), strict=True):
+                torch.testing.assert_close(got, wanted)
+        else:  # here the first edge has nearly all
+            torch.testing.assert_close(first[2][0, 0], torch.ones(2, dtype=dtype))
+
+
 def test_compile():
     q, k, v = (x.requires_grad_() for x in tensors(9, 9, 2, 1, 8, 8, torch.float32))
     senders, receivers, f = edges_of(9, 9, 0.5)

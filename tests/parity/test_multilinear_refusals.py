@@ -1,6 +1,11 @@
-"""What torch would take for constants: forward-mode derivatives and torch.func's transforms of the multilinear ops."""
+"""The multilinear ops and torch: what it would take for constants (forward-mode derivatives, torch.func's transforms),
+and first calls, which load the library and give the ops their derivatives."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,3 +49,53 @@ def test_forward_mode_and_transforms_are_refused(op):
         with pytest.raises(ClebschError, match=f"{op}: expected tensors without tangents"):
             call(forward_ad.make_dual(x, torch.ones_like(x)))
         assert torch.isfinite(call(x)).all()
+
+
+@pytest.mark.parametrize("op", list(calls()))
+def test_forward_mode_is_refused_in_what_is_compiled(op):
+    call, x = calls()[op]
+    tangent = torch.compile(
+        lambda x, t: torch.func.jvp(call, (x,), (t,))[1], backend="aot_eager", fullgraph=op != "graph_attention"
+    )
+    with pytest.raises(Exception, match=f"{op}: expected a call outside of torch.func"):
+        tangent(x, torch.ones_like(x))
+
+
+FIRST = """
+import sys, threading, torch
+from test_multilinear_refusals import calls
+how, op = sys.argv[1:]
+call, x = calls()[op]
+x.requires_grad_()
+if how == "compiled":
+    found = torch.compile(call, backend="aot_eager", fullgraph=True)(x)
+    found.sum().backward()
+    torch.testing.assert_close(found, call(x))
+    assert torch.isfinite(x.grad).all() and x.grad.abs().max() > 0
+else:
+    failed = []
+    def first():
+        try:
+            call(x).sum().backward()
+        except Exception as error:
+            failed.append(error)
+    threads = [threading.Thread(target=first) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "op"),
+    [
+        ("compiled", "triangle_multiplicative_update"),
+        ("compiled", "stream_attention"),
+        ("threads", "triangle_multiplicative_update"),
+    ],
+)
+def test_first_call_of_a_process(how, op):
+    """Nobody has called the op before it is compiled, or eight threads call it at once."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST, how, op], cwd=Path(__file__).parent, check=True)

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -211,6 +212,40 @@ def test_cp_als_finds_a_planted_tensor(sampler):
     assert counts == sorted(counts) and counts[-1] == sum(asked[:-1]) <= 8 * 9 * 7
 
 
+def test_factors_in_the_same_memory():
+    """As of a symmetric tensor: a change of one factor is no change of the other."""
+    (u,) = factors((6,), 3)
+    for given in ([u, u], [u, u[1:5]]):
+        sampler = KhatriRaoSampler(given)
+        sampler.set(0, 2, 1, 50.0)
+        anew = KhatriRaoSampler([v.clone() for v in sampler.factors])
+        torch.testing.assert_close(sampler.law(), anew.law())
+        assert u[2, 1] == 50 and float(sampler.factors[1].max()) < 10
+        u[2, 1] = 1.0
+    sampler = KhatriRaoSampler([u, u.clone()])
+    sampler.set_factor(1, u)
+    assert sampler.factors[1].data_ptr() != u.data_ptr()
+
+
+def test_threads_take_turns():
+    """Draws without different factors, which a sampler keeps plans of, from four threads."""
+    sampler = KhatriRaoSampler(factors((600, 600, 600), 8))
+    expected = {exclude: sampler.draw(50, exclude, seed=1).indices for exclude in (0, 1, 2, None)}
+    wrong = []
+
+    def many(exclude: int | None) -> None:
+        for _ in range(40):
+            if not torch.equal(sampler.draw(50, exclude, seed=1).indices, expected[exclude]):
+                wrong.append(exclude)
+
+    threads = [threading.Thread(target=many, args=(exclude,)) for exclude in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 def test_errors():
     u = factors((5, 6), 3)
     for call, words in (
@@ -225,6 +260,13 @@ def test_errors():
         (lambda: KhatriRaoSampler(u[:1]).draw(1, exclude=0), "the only factor"),
         (lambda: cp_als((4, 4), lambda i: i[:, 0] * float("inf"), 2, 4), "entries: expected finite values"),
         (lambda: cp_als((4,), lambda i: i, 2, 4), "two modes"),
+        (lambda: cp_als((4, 4), lambda i: i[:, 0], 2, 4, seed=2**32), "seed: expected 0 to 2.32 - 1, got 4294967296"),
+        (lambda: cp_als((4, 4), lambda i: i[:, 0], 2, 4, ridge=-1.0), "ridge: expected a number of at least 0, got -1"),
+        (lambda: cp_als((4, 4), lambda i: i[:, 0], 2, 4, weigh=lambda v: v - 1), "weigh: .* at least 0"),
+        (lambda: KhatriRaoSampler(u).scores([["a"]]), "indices: expected a tensor of int64, got list"),
+        (lambda: ProductLawSampler(u).scores(torch.tensor([[-1, 0]])), "a row of 0 to 4 of factor 0, got -1"),
+        (lambda: ProductLawSampler(u).scores(torch.tensor([0, 1])), "indices: expected int64 of shape"),
+        (lambda: ProductLawSampler(u).set_factor(2, u[0]), "a factor of 0 to 1, got 2"),
     ):
         with pytest.raises(ClebschError, match=words):
             call()

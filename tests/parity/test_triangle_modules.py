@@ -137,6 +137,78 @@ def test_enable_clebsch(kind, outgoing):
         enable(type("TriangleMultiplicationOutgoing", (torch.nn.Linear,), {})(2, 2))
 
 
+class Adapted(torch.nn.Module):
+    """As adapters are: its weight is that of the layer within."""
+
+    def __init__(self, base: torch.nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.more = torch.nn.Linear(base.in_features, base.out_features, dtype=F64)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.base.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.more(x)
+
+
+@pytest.mark.parametrize("kind", ["openfold", "boltz"])
+def test_what_kernels_would_leave_out_is_refused(kind):
+    """Adapters, hooks and two eps; before and after the swap. The model is as it was."""
+    from clebsch.training import boltz, openfold
+
+    enable = {"openfold": openfold, "boltz": boltz}[kind].enable_clebsch
+    layer, norm = ("linear_z", "layer_norm_out") if kind == "openfold" else ("p_out", "norm_out")
+
+    def block() -> torch.nn.ModuleDict:
+        return torch.nn.ModuleDict({"a": upstream(kind, True), "b": upstream(kind, False)})
+
+    def refused(made: torch.nn.ModuleDict, what: str) -> None:
+        before = dict(made.named_children())
+        with pytest.raises(ClebschError, match=rf"enable_clebsch: b \(TriangleMultiplicationIncoming\).*{what}"):
+            enable(made)
+        assert dict(made.named_children()) == before
+
+    adapted, hooked, other_eps, whole = block(), block(), block(), block()
+    setattr(adapted["b"], layer, Adapted(getattr(adapted["b"], layer)))
+    refused(adapted, f"{layer}: expected a layer whose weight is a parameter, got a Adapted")
+    getattr(hooked["b"], layer).register_forward_hook(lambda *_: None)
+    refused(hooked, f"{layer}: .*hooks")
+    getattr(other_eps["b"], norm).eps = 0.1
+    refused(other_eps, "expected one eps of both norms, got 1e-05 and 0.1")
+    whole["b"].register_forward_hook(lambda *_: None)
+    refused(whole, "expected no hooks")
+    with pytest.raises(ClebschError, match="precision: expected .*, got 'bfloat16'"):
+        enable(block(), precision="bfloat16")
+
+    made = enable(block())
+    setattr(made["b"], layer, Adapted(getattr(made["b"], layer)))
+    with pytest.raises(ClebschError, match=f"{layer}: expected a layer whose weight is a parameter"):
+        made["b"](pairs(1, 5, 5, 16), a_mask("bool", 1, 5, 5))
+
+
+def test_parametrized_weights_are_those_of_the_layer():
+    made = upstream("boltz", True)
+    torch.nn.utils.parametrizations.weight_norm(made.p_in)
+    x, mask = pairs(1, 7, 7, 16), a_mask("bool", 1, 7, 7)
+    assert error(TriangleMultiplicativeUpdate.from_boltz(made)(x, mask), made(x, mask.double())) < 1e-13
+
+
+def test_enable_clebsch_once_more_and_shared_modules():
+    from clebsch.training.boltz import enable_clebsch
+
+    one = upstream("boltz", True)
+    one.register_buffer("extra", torch.ones(2))
+    model = torch.nn.ModuleDict({"a": one, "b": one})
+    state = list(model.state_dict())
+    enable_clebsch(model)
+    assert model["a"] is model["b"] and type(model["a"]).__name__ == "ClebschBoltzTriangle"
+    assert list(model.state_dict()) == state
+    enable_clebsch(model, precision="tf32")
+    assert model["a"].precision == "tf32"
+
+
 @pytest.mark.parametrize("name", ["TriangleMultiplicationOutgoing", "TriangleMultiplicationIncoming"])
 def test_boltz_itself(name):
     """The class of the package, with its own first weights and with any: outputs and gradients. It sums in float32

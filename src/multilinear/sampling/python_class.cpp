@@ -8,6 +8,7 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <mutex>
 #include <tuple>
 
 #include "core/errors.h"
@@ -106,6 +107,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   Drawn draw(int64_t count, int64_t exclude, int64_t seed) {
+    const std::lock_guard<std::mutex> turn(turn_);
     require(count > 0, "count: expected a positive number of rows, got {}", count);
     const c10::DeviceGuard guard(device_);
     const auto options = at::TensorOptions(device_);
@@ -127,6 +129,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   std::tuple<at::Tensor, int64_t> scores(const at::Tensor& indices, int64_t exclude) {
+    const std::lock_guard<std::mutex> turn(turn_);
     require(indices.dim() == 2 && indices.size(1) == static_cast<int64_t>(kept_.size()) &&
                 indices.scalar_type() == at::kLong && indices.is_contiguous() && indices.device() == device_,
             "scores: indices: expected int64 of shape (rows, {}) on {}, contiguous, got {} of {} dimensions on {}",
@@ -155,6 +158,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   at::Tensor law(int64_t exclude) {
+    const std::lock_guard<std::mutex> turn(turn_);
     require(on_host_ != nullptr, "law: expected factors on the CPU");
     int64_t rows = 1;
     for (size_t k = 0; k < kept_.size(); ++k) {
@@ -167,6 +171,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   void set_factor(int64_t factor, const at::Tensor& u) {
+    const std::lock_guard<std::mutex> turn(turn_);
     require(factor >= 0 && factor < static_cast<int64_t>(kept_.size()), "expected a factor of 0 to {}, got {}",
             kept_.size() - 1, factor);
     const auto at = static_cast<size_t>(factor);
@@ -189,6 +194,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   void set(int64_t factor, int64_t row, int64_t column, double value) {
+    const std::lock_guard<std::mutex> turn(turn_);
     const c10::DeviceGuard guard(device_);
     if (on_host_) on_host_->set(static_cast<int>(factor), row, static_cast<int>(column), value);
 #ifdef CLEBSCH_HAS_CUDA
@@ -199,6 +205,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
   }
 
   int64_t bytes() const {
+    const std::lock_guard<std::mutex> turn(turn_);
 #ifdef CLEBSCH_HAS_CUDA
     if (on_device_) return on_device_->bytes();
 #endif
@@ -217,6 +224,7 @@ class PythonKhatriRao : public torch::CustomClassHolder {
     }
   }
 
+  mutable std::mutex turn_;  ///< torch calls methods without Python's lock, and draws keep what they have planned
   at::Device device_;
   std::vector<Kept> kept_;
   std::unique_ptr<KhatriRaoSampler> on_host_;
@@ -254,6 +262,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   }
 
   at::Tensor draw(const at::Tensor& h, const at::Tensor& uniforms) {
+    const std::lock_guard<std::mutex> turn(turn_);
     check(h, "h", 2);
     check(uniforms, "uniforms", 1);
     const int64_t count = h.size(0);
@@ -288,6 +297,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   }
 
   at::Tensor law(const at::Tensor& h) {
+    const std::lock_guard<std::mutex> turn(turn_);
     check(h, "h", 1);
     require(on_host_ != nullptr, "law: expected a matrix on the CPU");
     at::Tensor law = at::empty({on_host_->factor().rows}, at::TensorOptions(at::kDouble));
@@ -296,6 +306,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   }
 
   void set(int64_t row, int64_t column, double value) {
+    const std::lock_guard<std::mutex> turn(turn_);
     const c10::DeviceGuard guard(device_);
     if (on_host_) on_host_->set(row, static_cast<int>(column), value);
 #ifdef CLEBSCH_HAS_CUDA
@@ -304,6 +315,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   }
 
   void rebuild() {
+    const std::lock_guard<std::mutex> turn(turn_);
     const c10::DeviceGuard guard(device_);
     if (on_host_) on_host_->rebuild();
 #ifdef CLEBSCH_HAS_CUDA
@@ -312,6 +324,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
   }
 
   int64_t bytes() const {
+    const std::lock_guard<std::mutex> turn(turn_);
 #ifdef CLEBSCH_HAS_CUDA
     if (on_device_) return on_device_->bytes();
 #endif
@@ -329,6 +342,7 @@ class PythonRowSampler : public torch::CustomClassHolder {
             tensor.device().str());
   }
 
+  mutable std::mutex turn_;  ///< as above
   at::Device device_;
   Kept kept_;
   std::unique_ptr<RowSampler> on_host_;

@@ -172,7 +172,8 @@ extern "C" __global__ void __launch_bounds__(kGraphThreads) graph_row_gradients(
       real weight, slope, of_envelope;
       if constexpr (kNormalise == kSoftmax) {
         const real each = exp(s - norm);
-        weight = f * each;
+        // Of an edge that the envelope all but hides the score may be far above what the others add up to.
+        weight = s - norm > 80 ? exp(s + log(f) - norm) : f * each;
         of_envelope = each * (t - c);
         slope = weight * (t - c);
       } else {

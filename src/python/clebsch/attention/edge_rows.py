@@ -59,8 +59,9 @@ class EdgeRows:
             if found[4]:
                 receivers, self.order = torch.sort(receivers, stable=True)
                 senders = senders[self.order]
-        self.senders = senders.to(torch.int32).contiguous()
-        self.receivers = receivers.to(torch.int32).contiguous()
+        # Copies, since numbers that were checked must stay what they were.
+        self.senders = senders.to(torch.int32, copy=True).contiguous()
+        self.receivers = receivers.to(torch.int32, copy=True).contiguous()
         self.row_ptr = _begins(self.receivers, self.n_receivers)
 
     @functools.cached_property

@@ -114,8 +114,16 @@ def _composed(q, k, v, envelope, rows, norm, normalise, eps, scale):
     if NORMALISATIONS[normalise] == "softmax":
         # The logarithm of the sum is a constant that numerator and divisor share.
         shift = torch.ops.clebsch.graph_dots(norm.detach()[..., None], one, *rows)
-        weights = (scores - shift).exp()
-        weights = weights if envelope is None else weights * envelope[:, None]
+        exponents = scores - shift
+        if envelope is None:
+            weights = exponents.exp()
+        else:
+            # An edge that the envelope all but hides may have a score whose exponential is infinite.
+            f = envelope[:, None]
+            some = f > 0
+            seen = torch.where(some, exponents, torch.zeros_like(exponents))
+            seen = (seen + torch.where(some, f, torch.ones_like(f)).log()).exp()
+            weights = torch.where(some, seen, f * exponents.clamp(max=80).exp())
         divisor = sum_of(weights, one) + eps * (-norm.detach()[..., None]).exp()
     else:
         weights = scores if envelope is None else scores * envelope[:, None]
@@ -160,12 +168,14 @@ def _backward_sums(ctx, grad):
     )
 
 
-_DERIVATIVES = {
-    "graph_attention": (_setup, _backward),
-    "graph_attention_backward": (_setup_second, _backward_second),
-    "graph_dots": (_setup_dots, _backward_dots),
-    "graph_sums": (_setup_sums, _backward_sums),
-}
+_library.add_derivatives(
+    {
+        "graph_attention": (_setup, _backward),
+        "graph_attention_backward": (_setup_second, _backward_second),
+        "graph_dots": (_setup_dots, _backward_dots),
+        "graph_sums": (_setup_sums, _backward_sums),
+    }
+)
 
 
 def graph_attention(
@@ -227,11 +237,13 @@ def graph_attention(
             f"have rows, got {rows.n_senders} and {rows.n_receivers}"
         )
     if envelope is not None:
+        if not isinstance(envelope, torch.Tensor):
+            raise ClebschError(f"graph_attention: envelope: expected a tensor, got {type(envelope).__name__}")
         if envelope.dtype == q.dtype and q.dtype in (torch.float16, torch.bfloat16):
             envelope = envelope.float()
         if envelope.shape == (rows.n_edges,):
             envelope = rows.sorted(envelope)
-    _library.require_with(_DERIVATIVES)
+    _library.begin_call("graph_attention")
     differentiated = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, envelope))
     by_sender = (rows.col_ptr, rows.col_edge, rows.col_receivers) if differentiated else (None,) * 3
     arguments = (
@@ -241,7 +253,7 @@ def graph_attention(
     if torch.compiler.is_compiling():
         out, _ = torch.ops.clebsch.graph_attention(*arguments)
     else:
-        _library.refuse_transforms("graph_attention", q, k, v, envelope)
+        _library.refuse_tangents("graph_attention", q, k, v, envelope)
         with _library.plain_errors():
             out, _ = torch.ops.clebsch.graph_attention(*arguments)
     return out[:, 0] if plain else out

@@ -154,10 +154,12 @@ def _in_chunks(*tensors, rows: int = 64):
     return [x.unflatten(2, (chunks, rows)) for x in padded]
 
 
-_DERIVATIVES = {
-    "spherical_attention": (_setup, _backward),
-    "spherical_attention_backward": (_setup_second, _backward_second),
-}
+_library.add_derivatives(
+    {
+        "spherical_attention": (_setup, _backward),
+        "spherical_attention_backward": (_setup_second, _backward_second),
+    }
+)
 
 
 def spherical_attention(
@@ -199,16 +201,17 @@ def spherical_attention(
             "spherical_attention: method=linear cannot take a mask or bias a pair; use method=stream, or leave keys "
             "out with multiplicity 0"
         )
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("multiplicity", multiplicity), ("offsets", offsets)):
+        optional = name in ("multiplicity", "offsets") and tensor is None
+        if not optional and not isinstance(tensor, torch.Tensor):
             raise ClebschError(f"spherical_attention: {name}: expected a tensor, got {type(tensor).__name__}")
-    _library.require_with(_DERIVATIVES)
+    _library.begin_call("spherical_attention")
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, multiplicity))
     given = q, k, v, multiplicity, offsets, float(eps), bool(causal), keep
     if torch.compiler.is_compiling():
         out, norm, _ = torch.ops.clebsch.spherical_attention(*given)
         return out, norm
-    _library.refuse_transforms("spherical_attention", q, k, v, multiplicity)
+    _library.refuse_tangents("spherical_attention", q, k, v, multiplicity)
     with _library.plain_errors():
         if keep and torch.ops.clebsch.spherical_attention_makes_sums_again(q, k, v, offsets):
             given = *given[:-1], False

@@ -113,10 +113,12 @@ def _backward_second(ctx, *grads):
     return *result[:6], None, None, result[6], None, None, None, None, None, None
 
 
-_DERIVATIVES = {
-    "stream_attention": (_setup, _backward),
-    "stream_attention_backward": (_setup_second, _backward_second),
-}
+_library.add_derivatives(
+    {
+        "stream_attention": (_setup, _backward),
+        "stream_attention_backward": (_setup_second, _backward_second),
+    }
+)
 
 
 def stream_attention(
@@ -154,6 +156,7 @@ def stream_attention(
         )
     for name, tensor, optional in (
         ("q", q, False), ("k", k, False), ("v", v, False), ("mask", mask, True), ("bias", bias, True),
+        ("multiplicity", multiplicity, True), ("offsets", offsets, True),
     ):  # fmt: skip
         if not isinstance(tensor, torch.Tensor) and not (optional and tensor is None):
             raise ClebschError(f"spherical_attention: {name}: expected a tensor, got {type(tensor).__name__}")
@@ -162,11 +165,11 @@ def stream_attention(
             "spherical_attention: mask: expected a tensor without a gradient, got one that requires it: "
             "detach it, masks are not differentiated"
         )
-    _library.require_with(_DERIVATIVES)
+    _library.begin_call("stream_attention")
     head_size = q.shape[-1] if q.dim() > 0 else 1
     numbers = float(eps), _scale(scale, normalise, max(head_size, 1)), NORMALISATIONS.index(normalise)
     if torch.compiler.is_compiling():
         return torch.ops.clebsch.stream_attention(q, k, v, multiplicity, offsets, mask, bias, *numbers)
-    _library.refuse_transforms("stream_attention", q, k, v, multiplicity, bias)
+    _library.refuse_tangents("stream_attention", q, k, v, multiplicity, bias)
     with _library.plain_errors():
         return torch.ops.clebsch.stream_attention(q, k, v, multiplicity, offsets, mask, bias, *numbers)

@@ -99,7 +99,7 @@ def cp_als(
 
     ``weigh``: importance of entries from their values, >= 0, for example ``exp(-V / kT)``. ``ridge``: multiple of the
     mean squared column norm that is added, against columns that cancel each other. ``watch(round, tensor, asked)`` is
-    called after every round with the number of entries asked for; True ends.
+    called after every round with the number of entries asked for; True ends. ``seed``: 0 to 2^32 - 1.
 
     Raises ClebschError for sizes without sense, and for an entry that is not finite, with its indices.
     """
@@ -110,6 +110,10 @@ def cp_als(
         )
     if sampler not in ("exact", "product", "hybrid"):
         raise ClebschError(f"cp_als: sampler: expected exact, product or hybrid, got {sampler!r}")
+    if not 0 <= seed < 2**32:
+        raise ClebschError(f"cp_als: seed: expected 0 to 2^32 - 1, got {seed}")
+    if not 0 <= ridge < math.inf:
+        raise ClebschError(f"cp_als: ridge: expected a number of at least 0, got {ridge}")
     device = torch.device(device)
     if start is None:
         random = torch.Generator().manual_seed(seed)
@@ -157,7 +161,13 @@ def _least_squares(
         target = torch.cat([root * right, right.new_zeros(rank, right.shape[1])])
         return torch.linalg.lstsq(stacked, target, driver="gels").solution.T
     # Another design for every index of the mode.
-    importance = weigh(right).sqrt()
+    importance = weigh(right)
+    if importance.shape != right.shape or not bool((importance >= 0).all() and torch.isfinite(importance).all()):
+        raise ClebschError(
+            f"cp_als: weigh: expected {tuple(right.shape)} finite numbers of at least 0, got "
+            f"{tuple(importance.shape)}, from {float(importance.min())} to {float(importance.max())}"
+        )
+    importance = importance.sqrt()
     solved = []
     for i in range(right.shape[1]):
         own = importance[:, i : i + 1]

@@ -28,8 +28,9 @@ class KhatriRaoSampler:
     """Draws rows of ``A = U_1 (.) ... (.) U_N`` with probability leverage / rank(A), without forming A.
 
     ``factors``: matrices (rows_k, columns), float64 (others are converted, which makes a copy), all on the CPU or all
-    on one GPU; on the CPU also ``torch.sparse_csr``. They are referred to, not copied: change them by
-    :meth:`set_factor` and :meth:`set` alone. ``leaf_rows``: rows below which the tree ends, 0 for the default.
+    on one GPU; on the CPU also ``torch.sparse_csr``. They are referred to, not copied, but for one in the memory of
+    another: change them by :meth:`set_factor` and :meth:`set` alone. ``leaf_rows``: rows below which the tree ends, 0
+    for the default. Calls of several threads take turns.
 
     Exactly the law of leverages, in time logarithmic in the rows: V. Bharadwaj et al., NeurIPS 2023 (arXiv 2301.12584),
     and chapter 3 of his dissertation. A sample follows from ``seed`` and its place, whatever the number of threads; a
@@ -40,7 +41,9 @@ class KhatriRaoSampler:
 
     def __init__(self, factors: Sequence[torch.Tensor], leaf_rows: int = 0) -> None:
         _library.require()
-        self._factors = [_library.matrix(u, f"factor {k}") for k, u in enumerate(factors)]
+        self._factors: list[torch.Tensor] = []
+        for k, u in enumerate(factors):
+            self._factors.append(_library.apart(_library.matrix(u, f"factor {k}"), self._factors))
         with _library.plain_errors():
             self._sampler = torch.classes.clebsch.KhatriRaoSampler(self._factors, leaf_rows)
 
@@ -57,7 +60,7 @@ class KhatriRaoSampler:
     def scores(self, indices: torch.Tensor, exclude: int | None = None) -> torch.Tensor:
         """(count,) leverages of the rows with these indices (count, N) int64; the excluded factor's are not read."""
         with _library.plain_errors():
-            return self._sampler.scores(indices.contiguous(), self._left_out(exclude))[0]
+            return self._sampler.scores(_library.places(indices).contiguous(), self._left_out(exclude))[0]
 
     def law(self, exclude: int | None = None) -> torch.Tensor:
         """(product of the rows,) probabilities of all tuples, first index slowest, by going down to every leaf of every
@@ -67,7 +70,8 @@ class KhatriRaoSampler:
 
     def set_factor(self, j: int, u: torch.Tensor) -> None:
         """Puts another matrix in the place of factor ``j`` and builds its tree: O(rows columns^2)."""
-        u = _library.matrix(u, f"factor {j}")
+        others = [other for k, other in enumerate(self._factors) if k != j]
+        u = _library.apart(_library.matrix(u, f"factor {j}"), others)
         with _library.plain_errors():
             self._sampler.set_factor(j, u)
         self._factors[j] = u

@@ -37,6 +37,8 @@ class ProductLawSampler:
 
     def set_factor(self, j: int, u: torch.Tensor) -> None:
         """Puts another matrix in the place of factor ``j``."""
+        if not 0 <= j < len(self._factors):
+            raise ClebschError(f"expected a factor of 0 to {len(self._factors) - 1}, got {j}")
         u = _library.matrix(u, f"factor {j}")
         if u.shape[1] != self._factors[0].shape[1]:
             raise ClebschError(f"factor {j} has {u.shape[1]} columns, the others {self._factors[0].shape[1]}")
@@ -84,7 +86,19 @@ class ProductLawSampler:
 
     def scores(self, indices: torch.Tensor, exclude: int | None = None) -> torch.Tensor:
         """(count,) probabilities of the rows with these indices (count, N)."""
-        drawn = self._drawn(exclude)
+        drawn, indices = self._drawn(exclude), _library.places(indices)
+        if indices.dim() != 2 or indices.shape[1] != len(self._factors) or indices.dtype != torch.int64:
+            raise ClebschError(
+                f"indices: expected int64 of shape (count, {len(self._factors)}), got {indices.dtype} of "
+                f"{tuple(indices.shape)}"
+            )
+        for k in drawn if len(indices) else ():
+            low, high = (int(end) for end in torch.aminmax(indices[:, k]))
+            if low < 0 or high >= len(self._law[k]):
+                raise ClebschError(
+                    f"indices: expected a row of 0 to {len(self._law[k]) - 1} of factor {k}, got "
+                    f"{low if low < 0 else high}"
+                )
         return self._probability(indices[:, drawn], drawn)
 
     def _drawn(self, exclude: int | None) -> list[int]:

@@ -14,6 +14,8 @@ _NAMES = ("TriangleMultiplicationOutgoing", "TriangleMultiplicationIncoming")
 class ClebschBoltzTriangle(ClebschTriangle):
     """Boltz's forward pass; use_kernels, which asks for another library's, changes nothing."""
 
+    norms = ("norm_in", "norm_out")
+
     def weights(self) -> dict[str, Tensor | None]:
         return boltz_weights(self)
 
@@ -29,7 +31,8 @@ def enable_clebsch(model: torch.nn.Module, precision: str | None = None) -> torc
     """Swaps every triangle multiplicative update of a Boltz model for Clebsch's, in place; returns the model.
 
     Modules are found by their class's name. Parameters stay the same objects under the same names, so state_dict,
-    optimiser and results (to rounding) stay as they were. precision: as of triangle_multiplicative_update. Raises
-    ClebschError when libclebsch_multilinear.so is missing or the model has no such module.
+    optimiser and results (to rounding) stay as they were. precision: as of triangle_multiplicative_update; a second
+    call changes it. Raises ClebschError when libclebsch_multilinear.so is missing, the model has no such module, or
+    one has hooks, adapters around its layers or two eps, which the kernels would leave out.
     """
-    return replace_all(model, _NAMES, _is_one, lambda old: ClebschBoltzTriangle(old, "norm_in", precision), "Boltz")
+    return replace_all(model, _NAMES, _is_one, ClebschBoltzTriangle, precision, "Boltz")

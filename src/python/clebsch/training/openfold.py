@@ -19,6 +19,8 @@ _NAMES = (
 class ClebschOpenFoldTriangle(ClebschTriangle):
     """OpenFold's forward pass: what asks for memory to be saved, or for another library's kernel, is not needed."""
 
+    norms = ("layer_norm_in", "layer_norm_out")
+
     def weights(self) -> dict[str, Tensor | None]:
         return openfold_weights(self)
 
@@ -44,9 +46,8 @@ def enable_clebsch(model: torch.nn.Module, precision: str | None = None) -> torc
     """Swaps every triangle multiplicative update of an OpenFold model for Clebsch's, in place; returns the model.
 
     Modules are found by their class's name. Parameters stay the same objects under the same names, so state_dict,
-    optimiser and results (to rounding) stay as they were. precision: as of triangle_multiplicative_update. Raises
-    ClebschError when libclebsch_multilinear.so is missing or the model has no such module.
+    optimiser and results (to rounding) stay as they were. precision: as of triangle_multiplicative_update; a second
+    call changes it. Raises ClebschError when libclebsch_multilinear.so is missing, the model has no such module, or
+    one has hooks, adapters around its layers or two eps, which the kernels would leave out.
     """
-    return replace_all(
-        model, _NAMES, _is_one, lambda old: ClebschOpenFoldTriangle(old, "layer_norm_in", precision), "OpenFold"
-    )
+    return replace_all(model, _NAMES, _is_one, ClebschOpenFoldTriangle, precision, "OpenFold")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ..errors import ClebschError
-from .update import triangle_multiplicative_update
+from .update import precision_name, triangle_multiplicative_update
 
 _PARTS = ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
 
@@ -22,28 +23,45 @@ def outgoing(module: nn.Module) -> bool:
     raise ClebschError(f"expected a module of OpenFold or Boltz with a direction, got {name}")
 
 
+def plain(module: nn.Module, part: str) -> nn.Module:
+    """A layer of the module, of which the weight and bias are read and which is not called itself. Raises ClebschError
+    where that would leave something out: an adapter around the layer, or hooks."""
+    inner = module._modules.get(part)
+    if inner is not None and not inner._forward_hooks and not inner._forward_pre_hooks:
+        if "weight" in inner._parameters or parametrize.is_parametrized(inner, "weight"):
+            return inner
+    what = "no layer" if inner is None else f"a {type(inner).__name__} with an adapter, or hooks"
+    raise ClebschError(
+        f"{type(module).__name__}: {part}: expected a layer whose weight is a parameter, got {what}: the kernels read "
+        "weights and do not call layers; merge the adapter into the weight, or leave this module out"
+    )
+
+
+def eps_of(module: nn.Module, first: str, second: str) -> float:
+    """That of both norms. Raises ClebschError where they differ."""
+    a, b = (getattr(module._modules[part], "eps", 1e-5) for part in (first, second))
+    if a != b:
+        raise ClebschError(f"{type(module).__name__}: expected one eps of both norms, got {a} and {b}")
+    return a
+
+
 def openfold_weights(module: nn.Module) -> dict[str, Tensor | None]:
     """Weights of OpenFold's module by the names of :func:`triangle_multiplicative_update`; its fused one too."""
 
-    def both(a: nn.Module, b: nn.Module, kind: str) -> Tensor | None:
-        first, second = getattr(a, kind, None), getattr(b, kind, None)
-        return None if first is None else torch.cat((first, second))
-
+    fused = "linear_ab_p" in module._modules
     found: dict[str, Tensor | None] = {}
-    for kind in ("weight", "bias"):
-        if hasattr(module, "linear_ab_p"):
-            found[f"p_in_{kind}"] = getattr(module.linear_ab_p, kind, None)
-            found[f"g_in_{kind}"] = getattr(module.linear_ab_g, kind, None)
-        else:
-            found[f"p_in_{kind}"] = both(module.linear_a_p, module.linear_b_p, kind)
-            found[f"g_in_{kind}"] = both(module.linear_a_g, module.linear_b_g, kind)
-        for ours, theirs in (
-            ("norm_in", "layer_norm_in"),
-            ("norm_out", "layer_norm_out"),
-            ("p_out", "linear_z"),
-            ("g_out", "linear_g"),
-        ):
-            found[f"{ours}_{kind}"] = getattr(getattr(module, theirs), kind, None)
+    for ours, theirs in (
+        ("norm_in", ("layer_norm_in",)),
+        ("p_in", ("linear_ab_p",) if fused else ("linear_a_p", "linear_b_p")),
+        ("g_in", ("linear_ab_g",) if fused else ("linear_a_g", "linear_b_g")),
+        ("norm_out", ("layer_norm_out",)),
+        ("p_out", ("linear_z",)),
+        ("g_out", ("linear_g",)),
+    ):
+        layers = [plain(module, part) for part in theirs]
+        for kind in ("weight", "bias"):
+            values = [getattr(layer, kind, None) for layer in layers]
+            found[f"{ours}_{kind}"] = values[0] if len(values) == 1 or values[0] is None else torch.cat(values)
     return found
 
 
@@ -51,7 +69,7 @@ def boltz_weights(module: nn.Module) -> dict[str, Tensor | None]:
     """Weights of Boltz's module, or of ours, by the names of :func:`triangle_multiplicative_update`."""
     found = {}
     for part in _PARTS:
-        inner = module._modules[part]
+        inner = plain(module, part)
         found[f"{part}_weight"], found[f"{part}_bias"] = inner.weight, getattr(inner, "bias", None)
     return found
 
@@ -86,6 +104,7 @@ class TriangleMultiplicativeUpdate(nn.Module):
             )
         if gate not in ("after", "before"):
             raise ClebschError(f"TriangleMultiplicativeUpdate: gate: expected after or before, got {gate!r}")
+        precision_name(precision)
         self.direction, self.gate, self.eps, self.precision = direction, gate, eps, precision
         place = {"device": device, "dtype": dtype}
         self.norm_in = nn.LayerNorm(d, eps, **place)
@@ -136,6 +155,9 @@ class TriangleMultiplicativeUpdate(nn.Module):
                 raise ClebschError(
                     f"TriangleMultiplicativeUpdate: {name} is missing: only norms and biases may be left out"
                 )
+            if not isinstance(weights[name], Tensor) or weights[name].dim() != 2:
+                got = tuple(weights[name].shape) if isinstance(weights[name], Tensor) else type(weights[name]).__name__
+                raise ClebschError(f"TriangleMultiplicativeUpdate: {name}: expected a matrix, got {got}")
         p_in, p_out = weights["p_in_weight"], weights["p_out_weight"]
         bias = any(weights.get(f"{part}_bias") is not None for part in ("p_in", "g_in", "p_out", "g_out"))
         module = cls(
@@ -164,14 +186,14 @@ class TriangleMultiplicativeUpdate(nn.Module):
     def from_openfold(cls, module: nn.Module, precision: str | None = None) -> TriangleMultiplicativeUpdate:
         """A module with copies of the weights of an OpenFold TriangleMultiplicationOutgoing or -Incoming, fused or
         not."""
-        return cls._from(module, openfold_weights(module), module.layer_norm_in, precision)
+        return cls._from(module, openfold_weights(module), eps_of(module, "layer_norm_in", "layer_norm_out"), precision)
 
     @classmethod
     def from_boltz(cls, module: nn.Module, precision: str | None = None) -> TriangleMultiplicativeUpdate:
         """A module with copies of the weights of a Boltz TriangleMultiplicationOutgoing or -Incoming."""
-        return cls._from(module, boltz_weights(module), module.norm_in, precision)
+        return cls._from(module, boltz_weights(module), eps_of(module, "norm_in", "norm_out"), precision)
 
     @classmethod
-    def _from(cls, module: nn.Module, weights: dict, norm: nn.Module, precision: str | None):
+    def _from(cls, module: nn.Module, weights: dict, eps: float, precision: str | None):
         direction = "outgoing" if outgoing(module) else "incoming"
-        return cls.from_cuequivariance(direction, getattr(norm, "eps", 1e-5), precision, **weights)
+        return cls.from_cuequivariance(direction, eps, precision, **weights)

@@ -90,10 +90,12 @@ def _backward_second(ctx, *grads):
     )
 
 
-_DERIVATIVES = {
-    _OP: (_setup, _backward),
-    f"{_OP}_backward": (_setup_second, _backward_second),
-}
+_library.add_derivatives(
+    {
+        _OP: (_setup, _backward),
+        f"{_OP}_backward": (_setup_second, _backward_second),
+    }
+)
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
@@ -108,11 +110,12 @@ def _autocast_type(x: torch.Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
-def _precision(precision: object, x: torch.Tensor, autocast: torch.dtype | None) -> str:
+def precision_name(precision: object) -> str | None:
+    """The precision as the op has it, None for that of the data. Raises ClebschError for what is none."""
     name = getattr(precision, "name", precision)  # cuEquivariance has an enum
     name = name.lower() if isinstance(name, str) else name
     if name is None or name in ("default", "none"):
-        return _OF_TYPE.get(autocast or x.dtype, "ieee")
+        return None
     _one_of("precision", name, _PRECISIONS)
     return name
 
@@ -211,9 +214,9 @@ def triangle_multiplicative_update(
         ),
     )  # fmt: skip
     autocast = _autocast_type(x)
-    how = _precision(precision, x, autocast)
+    how = precision_name(precision) or _OF_TYPE.get(autocast or x.dtype, "ieee")
     mask = _mask(mask, x)
-    _library.require_with(_DERIVATIVES)
+    _library.begin_call(_OP)
     keep = torch.is_grad_enabled() and (
         x.requires_grad or (mask is not None and mask.requires_grad) or any(weight.requires_grad for weight in weights)
     )
@@ -221,7 +224,7 @@ def triangle_multiplicative_update(
     if torch.compiler.is_compiling():
         out = torch.ops.clebsch.triangle_multiplicative_update(x, mask, weights, *settings, keep)[0]
     else:
-        _library.refuse_transforms(_OP, x, mask, *weights)
+        _library.refuse_tangents(_OP, x, mask, *weights)
         with _library.plain_errors():
             if keep:
                 out = _Eager.apply(settings, x, mask, *weights)
