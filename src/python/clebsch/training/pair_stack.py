@@ -64,8 +64,9 @@ def replace_all(
         place = f"enable_clebsch: {path or 'the model'} ({type(module).__name__})"
         if not parts(module):
             raise ClebschError(f"{place}: its parts are not those of {what}'s module of this name")
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
-            raise ClebschError(f"{place}: expected no hooks, got some, which would be lost: add them afterwards")
+        for name, part in module.named_modules():
+            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+                raise ClebschError(f"{place}: expected no hooks, got some of {name or 'it'}, which would not be called")
         try:
             done[id(module)] = made(module, precision)
             done[id(module)].weights()

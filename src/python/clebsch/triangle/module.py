@@ -25,15 +25,13 @@ def outgoing(module: nn.Module) -> bool:
 
 def plain(module: nn.Module, part: str) -> nn.Module:
     """A layer of the module, of which the weight and bias are read and which is not called itself. Raises ClebschError
-    where that would leave something out: an adapter around the layer, or hooks."""
+    for one that does more with its weight, such as an adapter."""
     inner = module._modules.get(part)
-    if inner is not None and not inner._forward_hooks and not inner._forward_pre_hooks:
-        if "weight" in inner._parameters or parametrize.is_parametrized(inner, "weight"):
-            return inner
-    what = "no layer" if inner is None else f"a {type(inner).__name__} with an adapter, or hooks"
+    if inner is not None and ("weight" in inner._parameters or parametrize.is_parametrized(inner, "weight")):
+        return inner
     raise ClebschError(
-        f"{type(module).__name__}: {part}: expected a layer whose weight is a parameter, got {what}: the kernels read "
-        "weights and do not call layers; merge the adapter into the weight, or leave this module out"
+        f"{type(module).__name__}: {part}: expected a layer whose weight is a parameter, got a {type(inner).__name__}: "
+        "the kernels read weights and do not call layers; merge an adapter into the weight, or leave this module out"
     )
 
 
@@ -78,8 +76,9 @@ class TriangleMultiplicativeUpdate(nn.Module):
     """x (..., N, N, d), mask (..., N, N) or None to (..., N, N, out): :func:`triangle_multiplicative_update`.
 
     Parameters are norm_in, p_in, g_in, norm_out, p_out and g_out with weight and, with bias=True, bias (norms always
-    have one): the names and shapes of Boltz, whose state_dict loads. As in AlphaFold gates start with zeros (bias ones)
-    and p_out with zeros, so that a residual block starts as the identity.
+    have one): the names and shapes of Boltz, whose state_dict loads. The kernels read them and call none of these
+    layers. As in AlphaFold gates start with zeros (bias ones) and p_out with zeros, so that a residual block starts as
+    the identity.
     """
 
     def __init__(
