@@ -105,9 +105,8 @@ void Notices::warn_heat_flux(int layers, bool centroid) {
     error->warning(
         FLERR,
         "Pair style clebsch: heat fluxes from per-atom virials are not right for this model of {} message passing "
-        "layers: "
-        "they can be off by half of themselves with compute centroid/stress/atom and by more with stress/atom; only "
-        "strictly local models have an exact one",
+        "layers: they can be off by half of themselves with compute centroid/stress/atom and by more with "
+        "stress/atom; only strictly local models have an exact one",
         layers);
 }
 
