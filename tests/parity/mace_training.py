@@ -69,7 +69,7 @@ def frame() -> dict[str, torch.Tensor]:
     cell = np.eye(3) * 4.5
     i, j, shifts = primitive_neighbor_list("ijS", (True,) * 3, cell, positions, 4.0, self_interaction=False)
     species = torch.tensor(rng.integers(0, 2, 9))
-    return {
+    data = {
         "positions": torch.tensor(positions),
         # MACE: (sender, receiver), vector from the first to the second.
         "edge_index": torch.tensor(np.stack([i, j])),
@@ -80,11 +80,13 @@ def frame() -> dict[str, torch.Tensor]:
         "batch": torch.zeros(9, dtype=torch.int64),
         "ptr": torch.tensor([0, 9]),
     }
+    kind = torch.get_default_dtype()
+    return {key: value.to(kind) if value.is_floating_point() else value for key, value in data.items()}
 
 
 def losses(model: torch.nn.Module, steps: int = 3) -> list[float]:
     data = frame()
-    target = torch.randn(9, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    target = torch.randn(9, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(data["cell"])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     values = []
     for _ in range(steps):
@@ -125,6 +127,68 @@ def saved(name: str) -> dict:
     }
 
 
+def modes() -> dict:
+    """Losses in float32 of a model that was evaluated under inference_mode, or whose contraction was exported, before:
+    what these leave must not be trained on. And of one in validation's modes, exported to a file."""
+    torch.set_default_dtype(torch.float32)
+    found = {}
+    try:
+        for name in ("none", "inference", "export"):
+            model = enable_clebsch(model_of("residual"))
+            if name == "inference":
+                with torch.inference_mode():
+                    model(frame(), training=False, compute_force=False)
+            elif name == "export":
+                block = model.products[0].symmetric_contractions
+                irreps = block.irreps_in
+                given = torch.randn(4, irreps[0].mul, irreps.dim // irreps[0].mul), torch.eye(2)[[0, 1, 1, 0]]
+                torch.export.export(block, given)
+            found[name] = losses(model)
+    finally:
+        torch.set_default_dtype(torch.float64)
+    model = model_of("residual").train()
+    model.readouts.eval()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        export.mace(model, Path(folder) / "one.pt")
+        with torch.inference_mode():
+            export.mace(model, Path(folder) / "two.pt")
+    return found | {"training": [model.training, model.readouts.training, model.interactions.training]}
+
+
+def loaded() -> dict:
+    """Energies of a state_dict in another basis of paths (U Q, Q' W: the same function), loaded before and after."""
+    plain = model_of("residual")
+    state, generator = plain.state_dict(), torch.Generator().manual_seed(5)
+    for name in [name for name in state if "U_matrix_" in name]:
+        order, part = int(name.rsplit("_", 1)[1]), name.rsplit(".", 1)[0]
+        orders = len([other for other in state if other.startswith(f"{part}.U_matrix_")])
+        weights = f"{part}.weights_max" if order == orders else f"{part}.weights.{orders - 1 - order}"
+        paths = state[name].shape[-1]
+        turn = torch.linalg.qr(torch.randn(paths, paths, generator=generator))[0]
+        state[name] = state[name] @ turn
+        state[weights] = torch.einsum("pq,zpc->zqc", turn, state[weights])
+    before, after = model_of("residual"), enable_clebsch(model_of("residual"))
+    before.load_state_dict(state)
+    after.load_state_dict(state)
+    return {"expected": energies_of(plain), "got": [energies_of(m) for m in (enable_clebsch(before), after)]}
+
+
+def hooked() -> list[str]:
+    """What is said of hooks on what would be swapped."""
+    said = []
+    for part in ("interactions", "products"):
+        model = model_of("residual")
+        block = getattr(model, part)[1]
+        (block.conv_tp if part == "interactions" else block.symmetric_contractions).register_forward_hook(print)
+        before = [type(module).__name__ for module in model.modules()]
+        try:
+            enable_clebsch(model)
+        except ClebschError as error:
+            said.append(str(error))
+        assert [type(module).__name__ for module in model.modules()] == before
+    return said
+
+
 def main() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(2)
@@ -144,6 +208,7 @@ def main() -> None:
         enable_clebsch(torch.nn.Linear(1, 1))
     except ClebschError as error:
         results["refused"] = str(error)
+    results |= {"modes": modes(), "loaded": loaded(), "hooked": hooked()}
     json.dump(results, sys.stdout)
 
 

@@ -134,6 +134,13 @@ def test_an_interrupt_is_130(monkeypatch, capsys):
     assert capsys.readouterr().err == "clebsch: interrupted\n"
 
 
+def test_options_of_a_grade_want_a_training_set(tmp_path, capsys):
+    (tmp_path / "in.ckpt").touch()
+    words = ["export", "nequip", str(tmp_path / "in.ckpt"), str(tmp_path / "out.pt"), "--trust"]
+    assert cli.main([*words, "--ridge", "1e-3"]) == 1
+    assert "--ridge: expected --extrapolation TRAIN.xyz with it, got none" in capsys.readouterr().err
+
+
 def test_a_closed_pipe_is_silent(needs_library, model):
     command = f"{sys.executable} -W ignore -m clebsch info {model} | head -c 0; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)

@@ -37,3 +37,21 @@ def test_model_file(results: dict, case: str) -> None:
 
 def test_refuses_other_models(results: dict) -> None:
     assert "expected a MACE model" in results["refused"]
+
+
+def test_modes_leave_nothing_behind(results: dict) -> None:
+    modes = results["modes"]
+    assert modes["inference"] == pytest.approx(modes["none"], rel=1e-5)
+    assert modes["export"] == pytest.approx(modes["none"], rel=1e-5)
+    assert modes["training"] == [True, False, True]
+
+
+def test_a_state_dict_brings_its_basis_of_paths(results: dict) -> None:
+    for energies in results["loaded"]["got"]:
+        assert energies == pytest.approx(results["loaded"]["expected"], rel=1e-10)
+
+
+def test_hooks_are_refused(results: dict) -> None:
+    interaction, product = results["hooked"]
+    assert "interaction 1" in interaction and "expected no hooks" in interaction
+    assert "product 1" in product and "expected no hooks" in product

@@ -82,6 +82,21 @@ def test_bad_arguments(tmp_path):
     (tmp_path / "text.ckpt").write_text("not a checkpoint")
     with pytest.raises(ClebschError, match="nequip could not read"):
         export.nequip(tmp_path / "text.ckpt", tmp_path / "out.pt")
+    for destination in (tmp_path / "text.ckpt", tmp_path / "folder" / ".." / "text.ckpt"):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        with pytest.raises(ClebschError, match="expected another file to write than is read"):
+            export.nequip(tmp_path / "text.ckpt", destination)
+        with pytest.raises(ClebschError, match="expected another file to write than is read"):
+            export.nequip(model, destination, extrapolation=export.Extrapolation(tmp_path / "text.ckpt"))
+    (tmp_path / "folder").rmdir()
+    assert (tmp_path / "text.ckpt").read_text() == "not a checkpoint"
+    with pytest.raises(ClebschError, match="model: expected a model or the name of its file, got OrderedDict"):
+        export.nequip(model.state_dict(), tmp_path / "out.pt")
+    with pytest.raises(ClebschError, match="radial_tolerance: expected a number, got '1e-3'"):
+        export.nequip(model, tmp_path / "out.pt", radial_tolerance="1e-3")
+    for elements, got in (("OH", "the text 'OH'"), ([1], "got 1")):
+        with pytest.raises(ClebschError, match=f"elements: expected .*{got}"):
+            export.mace(tmp_path / "absent.model", tmp_path / "out.pt", elements=elements)
     assert [p.name for p in tmp_path.iterdir()] == ["text.ckpt"]
 
 

@@ -7,11 +7,13 @@ import copy
 import pytest
 import torch
 from nequip.model.modify_utils import get_all_modifiers, modify
+from nequip.nn._tp_scatter_base import TensorProductScatter
 
 import clebsch
 import structures
 import upstream
 from cases import small
+from clebsch import export
 from clebsch.training.nequip import ClebschTensorProductScatter, enable_clebsch
 
 pytestmark = pytest.mark.usefixtures("needs_library")
@@ -73,6 +75,45 @@ def test_modifier_keeps_state_dict_and_forces() -> None:
 def test_float32() -> None:
     model = model_of("float32")
     assert losses(enable_clebsch(copy.deepcopy(model)), 2) == pytest.approx(losses(model, 2), rel=1e-4)
+
+
+class Scaled(torch.nn.Module):
+    """As adapters stand around a product."""
+
+    def __init__(self, product: torch.nn.Module) -> None:
+        super().__init__()
+        self.product = product
+
+    def forward(self, *operands: torch.Tensor) -> torch.Tensor:
+        return 1.5 * self.product(*operands)
+
+
+def test_what_the_kernel_would_leave_out_is_refused() -> None:
+    def scatters(model: torch.nn.Module) -> list[TensorProductScatter]:
+        return [module for module in model.modules() if isinstance(module, TensorProductScatter)]
+
+    hooked, adapted, other = model_of(), model_of(), model_of()
+    scatters(hooked)[1].register_forward_hook(lambda *_: None)
+    scatters(adapted)[1].tp = Scaled(scatters(adapted)[1].tp)
+    scatters(other)[1].__class__ = type("Mine", (TensorProductScatter,), {"__module__": "mine"})
+    for model, words in ((hooked, "no hooks"), (adapted, "as tp, got Scaled"), (other, "got one of mine")):
+        with pytest.raises(clebsch.ClebschError, match=words):
+            enable_clebsch(model)
+        assert not converted(model)
+    model = model_of().eval()
+    assert not any(module.training for module in enable_clebsch(model).modules())
+
+
+def test_export_in_any_mode(tmp_path) -> None:
+    """As at the end of a validation: without gradients, and some parts in evaluation."""
+    model = model_of().train()
+    next(iter(model.children())).eval()
+    training = [module.training for module in model.modules()]
+    with torch.no_grad():
+        export.nequip(model, tmp_path / "one.pt")
+        with torch.inference_mode():
+            export.nequip(model, tmp_path / "two.pt")
+    assert [module.training for module in model.modules()] == training
 
 
 def test_refuses_other_models() -> None:

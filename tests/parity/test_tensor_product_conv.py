@@ -189,6 +189,35 @@ def test_refuses_by_name(instructions: list, words: str) -> None:
     assert words in str(error.value)
 
 
+def test_degrees_that_the_kernels_do_not_have() -> None:
+    with pytest.raises(clebsch.ClebschError, match="expected degrees l of at most 7, got 4x8e x 1x0e -> 4x8e"):
+        TensorProductConv("4x8e", "1x0e", "4x8e", [(0, 0, 0, "uvu", True)])
+
+
+@pytest.mark.parametrize("graph", ["unsorted", "bipartite"])
+def test_operands_of_another_size(graph: str) -> None:
+    """Rows or columns too many are not left out, whatever the order of the edges."""
+    x, Y, W, senders, receivers, count, _ = operands("uvu-even", graph)
+    conv = conv_of("uvu-even")
+    for given, words in (
+        ((torch.cat([x, x], 1), Y, W), "expected x of shape"),
+        ((x[0], Y, W), "expected x of shape"),
+        ((x, torch.cat([Y, Y]), W), "expected Y of shape"),
+        ((x, Y[:, :-1], W), "expected Y of shape"),
+        ((x, Y, torch.cat([W, W])), "expected W with"),
+        ((x, Y, W[:, :-1]), "expected W with"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            conv(*given, senders, receivers, count)
+
+
+def test_a_graph_of_more_nodes() -> None:
+    x, Y, W, senders, receivers, count, _ = operands("uvu-even", "unsorted")
+    conv = conv_of("uvu-even")
+    graph = clebsch.edge_graph(senders, receivers, max(len(x), count) + 4, count)
+    assert torch.equal(conv(x, Y, W, senders, receivers, count, graph), conv(x, Y, W, senders, receivers, count))
+
+
 def test_no_path_gives_zeros() -> None:
     conv = TensorProductConv("4x0e", "0e", "4x0e+2x1o", [])
     none = torch.zeros(0, dtype=torch.int64)

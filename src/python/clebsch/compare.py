@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,19 @@ class Values:
     virial: Tensor
 
 
+@contextmanager
+def _evaluated(model: torch.nn.Module) -> Iterator[None]:
+    """Forces can be had, whatever mode the caller is in, and the model is in evaluation for as long as that takes."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def upstream_nequip(model: torch.nn.Module, probe: Probe) -> Values:
     """Upstream's own answer. Its global settings must be initialised, as they are once a model exists."""
     data = {
@@ -39,18 +53,16 @@ def upstream_nequip(model: torch.nn.Module, probe: Probe) -> Values:
     }
     parameter = next(model.parameters(), None)
     device = "cpu" if parameter is None else parameter.device
-    was_training = model.training
     # A model trained on energies alone has its forces switched off, not missing.
     switched_off = [module for module in model.modules() if getattr(module, "do_derivatives", True) is False]
-    model.eval()
-    try:
-        for module in switched_off:
-            module.do_derivatives = True
-        out = model({key: value.to(device) for key, value in data.items()})
-    finally:
-        for module in switched_off:
-            module.do_derivatives = False
-        model.train(was_training)
+    with _evaluated(model):
+        try:
+            for module in switched_off:
+                module.do_derivatives = True
+            out = model({key: value.to(device).clone() for key, value in data.items()})
+        finally:
+            for module in switched_off:
+                module.do_derivatives = False
     return Values(
         *(out[key].detach().cpu().double().reshape(shape) for key, shape in
           (("atomic_energy", (-1,)), ("forces", (-1, 3)), ("virial", (3, 3))))
@@ -80,9 +92,9 @@ def upstream_mace(model: torch.nn.Module, probe: Probe, numbers: list[int], head
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # as mace's own calculator does: constants of ZBL take it
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _evaluated(model):
             warnings.simplefilter("ignore")
-            data = {key: value.to(parameter.device) for key, value in data.items()}
+            data = {key: value.to(parameter.device).clone() for key, value in data.items()}
             out = model(data, training=False, compute_force=True, compute_virials=True, compute_stress=True)
     finally:
         torch.set_default_dtype(before)

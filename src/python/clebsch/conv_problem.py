@@ -10,6 +10,7 @@ from .errors import ClebschError
 from .irreps import Irreps
 
 _MODES = ("uvu", "uvw")
+_MOST_L = 7  # of coupling_signs.txt and src/core/math
 
 
 class Path(NamedTuple):
@@ -146,5 +147,7 @@ def _check(
         )
     if mode == "uvu" and c.mul != a.mul:
         raise ClebschError(f"instruction {k}: expected output multiplicity {a.mul} (uvu), got {c}")
+    if max(a.l, b.l, c.l) > _MOST_L:
+        raise ClebschError(f"instruction {k}: expected degrees l of at most {_MOST_L}, got {a} x {b} -> {c}")
     if c.p != a.p * b.p or not abs(a.l - b.l) <= c.l <= a.l + b.l:
         raise ClebschError(f"instruction {k}: {a} and {b} do not couple to {c}")

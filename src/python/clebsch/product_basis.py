@@ -66,6 +66,11 @@ class ProductBasis:
         if isinstance(basis, ProductBasis):
             return basis
         _check_mace(module)
+        return cls.of_contractions(module)
+
+    @classmethod
+    def of_contractions(cls, module: torch.nn.Module) -> ProductBasis:
+        """Of the U tensors that a module's ``contractions`` have now."""
         tensors = [
             [getattr(part, f"U_matrix_{order}").detach() for order in range(1, part.correlation + 1)]
             for part in module.contractions
@@ -80,11 +85,22 @@ class ProductBasis:
     def coefficients(self, weights: Sequence[Sequence[Tensor]]) -> Tensor:
         """(Z, K, C) for the op, from weights as :meth:`weights` gives them; in their dtype, differentiable."""
         stacked = [torch.cat(list(orders), dim=1) for orders in weights]
-        key = (stacked[0].device, stacked[0].dtype)
-        if key not in self._converted:
-            self._converted[key] = [matrix.to(*key) for matrix in self.matrices]
-        products = [torch.matmul(matrix, w) for matrix, w in zip(self._converted[key], stacked, strict=True)]
+        matrices = self._matrices_as(stacked[0].device, stacked[0].dtype)
+        products = [torch.matmul(matrix, w) for matrix, w in zip(matrices, stacked, strict=True)]
         return torch.cat(products, dim=1)
+
+    def _matrices_as(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        """Kept, unless they are those of a trace (torch.export), which are no numbers."""
+        key = (device, dtype)
+        if key in self._converted:
+            return self._converted[key]
+        if torch.compiler.is_compiling():
+            return [matrix.to(*key) for matrix in self.matrices]
+        with torch.inference_mode(False):  # tensors of inference could not be trained with
+            found = [matrix.to(*key) for matrix in self.matrices]
+        if all(type(matrix) is Tensor for matrix in found):
+            self._converted[key] = found
+        return found
 
 
 def _channels(irreps_in: Irreps, irreps_out: Irreps) -> int:

@@ -60,6 +60,12 @@ def _text(value: bool) -> str:
     return "yes" if value else "no"
 
 
+def _listed(outputs: Sequence[str]) -> list[str]:
+    if isinstance(outputs, str):
+        raise ClebschError(f"outputs: expected a list of names, got the text {outputs!r}")
+    return list(outputs)
+
+
 class Model:
     """A loaded, validated model.
 
@@ -101,6 +107,8 @@ class Model:
         }
         if dtype is not None:
             options["dtype"] = str(dtype_name(dtype))
+        if isinstance(types_in_use, str):
+            raise ClebschError(f"types_in_use: expected a list of names, got the text {types_in_use!r}")
         if types_in_use:
             options["types_in_use"] = ",".join(types_in_use)
         if table_pieces is not None:
@@ -198,7 +206,7 @@ class Model:
         return self._step(
             lambda: self._model.compute(
                 edge_vec, types, receivers, senders, n_local, n_rows, forces, virial, atom_virial, centroid_virial,
-                list(outputs),
+                _listed(outputs),
             )
         )  # fmt: skip
 
@@ -242,7 +250,7 @@ class Model:
         """
         return self._step(
             lambda: self._model.compute_positions(
-                positions, cell, forces, virial, atom_virial, centroid_virial, list(outputs)
+                positions, cell, forces, virial, atom_virial, centroid_virial, _listed(outputs)
             )
         )
 
@@ -274,7 +282,7 @@ class Model:
         """
         return self._step(
             lambda: self._model.compute_systems(
-                positions, cells, periodic, starts, types, skin, room, forces, virial, atom_virial, list(outputs)
+                positions, cells, periodic, starts, types, skin, room, forces, virial, atom_virial, _listed(outputs)
             )
         )
 

@@ -76,7 +76,7 @@ class TensorProductConv(torch.nn.Module):
         self.layout = layout
         self.weight_numel = weight_count(in1, out, paths)
         self.problem = problem_text(in1, in2, out, paths)
-        self.out_dim = out.dim
+        self.in1_dim, self.in2_dim, self.out_dim = in1.dim, in2.dim, out.dim
         self._blocks_in1 = _transposed_blocks(in1, layout)
         self._blocks_in2 = _transposed_blocks(in2, layout)
         self._blocks_out = _swapped(_transposed_blocks(out, layout))
@@ -110,6 +110,11 @@ class TensorProductConv(torch.nn.Module):
         conv.problem = problem_text(in1, in2, out, paths)
         return conv
 
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        if "in1_dim" not in self.__dict__:  # of a version that did not check shapes
+            self.in1_dim, self.in2_dim = (Irreps.parse(text).dim for text in (self.irreps_in1, self.irreps_in2))
+
     def forward(
         self,
         x: Tensor,
@@ -128,9 +133,23 @@ class TensorProductConv(torch.nn.Module):
         rows = x.shape[0] if num_receivers is None else num_receivers
         if len(self.problem) == 0:
             return x.new_zeros([rows, self.out_dim])
+        edges = senders.shape[0]
+        if x.dim() != 2 or x.shape[1] != self.in1_dim:
+            raise ValueError(f"TensorProductConv: expected x of shape (N, {self.in1_dim}), got {list(x.shape)}")
+        if Y.dim() != 2 or Y.shape[0] != edges or Y.shape[1] != self.in2_dim:
+            raise ValueError(
+                f"TensorProductConv: expected Y of shape (E, {self.in2_dim}) with E = {edges}, got {list(Y.shape)}"
+            )
         if W.dim() != (1 if self.shared_weights else 2):
             raise ValueError("TensorProductConv: expected W of shape (w,) with shared weights, else (E, w)")
+        if W.shape[W.dim() - 1] != self.weight_numel or (not self.shared_weights and W.shape[0] != edges):
+            raise ValueError(
+                f"TensorProductConv: expected W with {self.weight_numel} weights, and as many rows as edges, {edges}, "
+                f"unless shared, got {list(W.shape)}"
+            )
         nodes = max(x.shape[0], rows)
+        if graph is not None and graph[3].shape[0] > nodes + 1:
+            nodes = graph[3].shape[0] - 1  # it was made for more
         if graph is None:
             graph = edge_graph(senders, receivers, nodes, rows, self.deterministic or not x.is_cuda)
         order = graph[7]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import library
+from ..errors import ClebschError
 from ..model_file import read_metadata
 from .failure import FAILED
 from .other_python import add_upstream_options, require_trust
@@ -53,6 +54,20 @@ def _upstream(metadata: dict[str, Any], path: str) -> tuple[Callable[[Probe], Va
     if metadata["family"] == "mace":
         model = from_mace.load(path)
         head = metadata["upstream"].get("head")
+        has = {int(z) for z in model.atomic_numbers.tolist()}
+        missing = [
+            name for name, z in zip(metadata["type_names"], metadata["atomic_numbers"], strict=True) if z not in has
+        ]
+        if missing:
+            raise ClebschError(
+                f"--against: expected a model that has {', '.join(metadata['type_names'])}, got {path} "
+                f"without {', '.join(missing)}"
+            )
+        if head and head not in getattr(model, "heads", []):
+            raise ClebschError(
+                f"--against: expected a model with the head {head}, got {path} with "
+                f"{', '.join(getattr(model, 'heads', [])) or 'one'}"
+            )
         answers = partial(upstream_mace, model, numbers=metadata["atomic_numbers"], head=head)
         return answers, str(next(model.parameters()).dtype).removeprefix("torch.")
     model = from_nequip.select_model(from_nequip.load(path))

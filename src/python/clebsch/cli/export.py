@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import Any
 
+from ..errors import ClebschError
 from .options import DTYPES, headline, names, positive, shared_options
 from .other_python import add_upstream_options, require_trust
 from .progress import Bar
@@ -40,13 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         family.add_argument(
             "--grade",
             choices=("auto", "leverage", "maxvol", "squares"),
-            default="auto",
             help="which grade (default: auto, squares with enough training atoms, else leverage)",
         )
-        family.add_argument(
-            "--ridge", type=_ridge, default="auto", metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)"
-        )
-        family.add_argument("--pooling", choices=("all", "element"), default="all", help="one grade, or one an element")
+        family.add_argument("--ridge", type=_ridge, metavar="X", help="of the largest eigenvalue (default: auto, 1e-8)")
+        family.add_argument("--pooling", choices=("all", "element"), help="one grade, or one an element")
         if name == "mace":
             family.add_argument("--head", help="which head of a model with several")
             family.add_argument("--elements", type=names, metavar="A,B", help="keep these elements only")
@@ -65,10 +63,12 @@ def run(options: argparse.Namespace) -> int:
     own: dict[str, Any] = {}
     if options.family == "mace":
         own = {"head": options.head, "elements": options.elements}
+    how = {name: getattr(options, name) for name in ("grade", "ridge", "pooling")}
+    how = {name: value for name, value in how.items() if value is not None}
     if options.extrapolation is not None:
-        own["extrapolation"] = export.Extrapolation(
-            options.extrapolation, options.grade, options.ridge, options.pooling
-        )
+        own["extrapolation"] = export.Extrapolation(options.extrapolation, **how)
+    elif how:
+        raise ClebschError(f"--{next(iter(how))}: expected --extrapolation TRAIN.xyz with it, got none")
     with Bar(options.quiet) as bar:
         result = getattr(export, options.family)(
             options.input,

@@ -102,17 +102,28 @@ def _from_nequip(
     progress: Progress,
 ) -> ExportResult:
     """nequip and its extensions share files and calling convention."""
-    from . import backend, from_nequip
+    from . import from_nequip
 
-    backend.check_destination(out)
-    source = ""
+    source = _source(model, out, extrapolation)
     if not isinstance(model, torch.nn.Module):
-        source = os.path.basename(os.fspath(model))
         model = from_nequip.load(os.fspath(model))
     with refusing_unknown():
         description = describe(model, source, training_note)
     reference = partial(upstream_nequip, from_nequip.select_model(model))
     return _written(description, out, dtype, radial_tolerance, reference if verify else None, extrapolation, progress)
+
+
+def _source(
+    model: torch.nn.Module | str | os.PathLike[str], out: str | os.PathLike[str], extrapolation: Extrapolation | None
+) -> str:
+    """The name of a model's file, "" of one in memory. Refuses what is neither, and what cannot be written to."""
+    from . import backend
+
+    if not isinstance(model, (torch.nn.Module, str, os.PathLike)):
+        raise ClebschError(f"model: expected a model or the name of its file, got {type(model).__name__}")
+    training = None if extrapolation is None else extrapolation.training
+    backend.check_destination(out, model, training)
+    return "" if isinstance(model, torch.nn.Module) else os.path.basename(os.fspath(model))
 
 
 def mace(
@@ -135,12 +146,11 @@ def mace(
     elements: symbols to keep; what only the others need is dropped. None keeps all.
     The other arguments and the errors are those of `nequip`.
     """
-    from . import backend, from_mace
+    from . import from_mace
 
-    backend.check_destination(out)
-    source = ""
+    elements = None if elements is None else from_mace.check_elements(elements)
+    source = _source(model, out, extrapolation)
     if not isinstance(model, torch.nn.Module):
-        source = os.path.basename(os.fspath(model))
         model = from_mace.load(os.fspath(model))
     with refusing_unknown():
         description = from_mace.describe(model, source, training_note, head, elements)
@@ -161,6 +171,8 @@ def _written(
     from .extrapolation import graded
     from .verify import verified_write
 
+    if radial_tolerance is not None and not isinstance(radial_tolerance, (int, float)):
+        raise ClebschError(f"radial_tolerance: expected a number, got {radial_tolerance!r}")
     dtype = dtype or description.dtype
     if dtype not in backend.DTYPES:
         raise ClebschError(f"dtype: expected float32 or float64, got {dtype!r}")

@@ -152,9 +152,13 @@ def metadata(description: Description, dtype: str, submodules: dict[str, torch.n
     }
 
 
-def check_destination(out: str | os.PathLike[str]) -> None:
-    """Refuses what no file can be written to, before the work."""
+def check_destination(out: str | os.PathLike[str], *sources: Any) -> None:
+    """Refuses what no file can be written to, before the work; so it does a file that is one of the sources."""
     out = Path(out)
+    for source in sources:
+        if isinstance(source, (str, os.PathLike)) and out.exists() and os.path.exists(source):
+            if os.path.samefile(source, out):
+                raise ClebschError(f"expected another file to write than is read, got {str(out)!r} for both")
     if not out.parent.is_dir():
         raise ClebschError(f"expected an existing folder to write into, got {str(out.parent)!r}")
     if out.is_dir():

@@ -7,7 +7,7 @@ another e3nn than nequip); the result needs neither.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -75,6 +75,9 @@ def load(path: str | Path) -> torch.nn.Module:
         ) from error
     except Exception as error:  # whatever a file that is not upstream's makes its unpickling raise
         raise ClebschError(not_read(path, "mace-torch", "a model that mace-torch has saved (.model)", error)) from error
+    if isinstance(model, torch.jit.ScriptModule):  # which torch.load reads as well
+        expected = "a model that mace-torch has saved (.model)"
+        raise ClebschError(not_read(path, "mace-torch", expected, TypeError("it is a TorchScript file")))
     if not isinstance(model, torch.nn.Module):
         raise ClebschError(f"{path}: expected a pickled model, got {type(model).__name__}")
     return model
@@ -169,11 +172,20 @@ def _check_modules(model: torch.nn.Module) -> None:
             raise ExportRefused("LoRA", f"{name}: merge the low-rank updates into the model first")
 
 
+def check_elements(elements: Iterable[str]) -> list[str]:
+    """The symbols as a list. Raises ClebschError for what are none."""
+    if isinstance(elements, str):  # a sequence of its letters
+        raise ClebschError(f"elements: expected a list of symbols, got the text {elements!r}")
+    elements = list(elements)
+    for element in elements:
+        if not isinstance(element, str):
+            raise ClebschError(f"elements: expected symbols such as 'O', got {element!r}")
+    return elements
+
+
 def _kept(numbers: list[int], elements: Sequence[str] | None) -> list[int]:
     if elements is None:
         return list(range(len(numbers)))
-    if isinstance(elements, str):  # a sequence of its letters
-        raise ClebschError(f"elements: expected a list of symbols, got the text {elements!r}")
     names = [SYMBOLS[z] for z in numbers]
     unknown = [e for e in elements if e not in names]
     if unknown or not elements:

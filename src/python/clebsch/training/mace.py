@@ -12,6 +12,7 @@ from .. import library
 from ..errors import ClebschError
 from ..product_basis import ProductBasis
 from ..tensor_product_conv import TensorProductConv
+from .swapped import refuse_hooks
 
 
 class ClebschConv(CodeGenMixin, torch.nn.Module):
@@ -30,10 +31,17 @@ class ClebschConv(CodeGenMixin, torch.nn.Module):
         for name in ("irreps_in1", "irreps_in2", "irreps_out", "instructions", "weight_numel", "shared_weights"):
             setattr(self, name, getattr(old, name))
         self.conv = TensorProductConv.from_e3nn(old)
+        self.train(old.training)
+        self.register_load_state_dict_post_hook(_renew_signs)
 
     def forward(self, node_feats: Tensor, edge_attrs: Tensor, tp_weights: Tensor, edge_index: Tensor) -> Tensor:
         # MACE's edge_index is (sender, receiver).
         return self.conv(node_feats, edge_attrs, tp_weights, edge_index[0], edge_index[1])
+
+
+def _renew_signs(module: ClebschConv, _: object) -> None:
+    """A state_dict of another release of e3nn may bring couplings of other signs."""
+    module.conv = TensorProductConv.from_e3nn(module)
 
 
 class ClebschSymmetricContraction(torch.nn.Module):
@@ -49,6 +57,8 @@ class ClebschSymmetricContraction(torch.nn.Module):
         self.irreps_in, self.irreps_out = old.irreps_in, old.irreps_out
         self.basis = ProductBasis.from_mace(old)
         self._degrees = [2 * ir.l + 1 for _, ir in old.irreps_out]
+        self.train(old.training)
+        self.register_load_state_dict_post_hook(_renew_basis)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """x (N, C, D), y (N, Z) one-hot; returns (N, d_out) in e3nn's layout."""
@@ -61,11 +71,17 @@ class ClebschSymmetricContraction(torch.nn.Module):
         return torch.cat([part.transpose(1, 2).flatten(1) for part in parts], dim=-1)
 
 
+def _renew_basis(module: ClebschSymmetricContraction, _: object) -> None:
+    """A state_dict may bring U in another basis of paths, with weights to match."""
+    module.basis = ProductBasis.of_contractions(module)
+
+
 def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
     """Swaps convolutions and symmetric contractions of a MACE model for Clebsch's, in place; returns the model.
 
     Weights, state_dict and results (to rounding) stay the same. Raises ClebschError when libclebsch is missing, the
-    model is not one of MACE, or its blocks already use another library's operations; the model is then as it was.
+    model is not one of MACE, its blocks already use another library's operations, or what would be swapped has hooks;
+    the model is then as it was.
     """
     library.require()
     blocks = list(getattr(model, "interactions", []))
@@ -73,11 +89,18 @@ def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
         raise ClebschError("enable_clebsch: expected a MACE model, got one without interaction blocks")
     for k, block in enumerate(blocks):
         _check(k, block)
-    products = [
-        (block, ClebschSymmetricContraction(block.symmetric_contractions))
-        for block in getattr(model, "products", [])
-        if not isinstance(block.symmetric_contractions, ClebschSymmetricContraction)
-    ]
+    products = []
+    for k, block in enumerate(getattr(model, "products", [])):
+        old = block.symmetric_contractions
+        if isinstance(old, ClebschSymmetricContraction):
+            continue
+        if type(old).__name__ != "SymmetricContraction" or not hasattr(old, "contractions"):
+            raise ClebschError(
+                f"enable_clebsch: product {k}: expected mace-torch's SymmetricContraction, got "
+                f"{type(old).__module__}.{type(old).__name__}; convert the model to plain e3nn first"
+            )
+        refuse_hooks(f"product {k}", old)
+        products.append((block, ClebschSymmetricContraction(old)))
     for block in blocks:
         if not isinstance(block.conv_tp, ClebschConv):
             block.conv_tp = ClebschConv(block.conv_tp)
@@ -97,6 +120,7 @@ def _check(k: int, block: torch.nn.Module) -> None:
             f"enable_clebsch: interaction {k} ({name}): expected e3nn's TensorProduct as conv_tp, got "
             f"{type(product).__name__}; convert the model to plain e3nn first"
         )
+    refuse_hooks(f"interaction {k} ({name}), conv_tp", product)
     if "conv_fusion" not in inspect.getsource(type(block).forward):
         raise ClebschError(
             f"enable_clebsch: interaction {k} ({name}): this mace-torch has no conv_fusion hook; 0.3.16 has it"

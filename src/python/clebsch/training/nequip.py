@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import library
 from ..errors import ClebschError
 from ..tensor_product_conv import TensorProductConv
+from .swapped import refuse_hooks
 
 
 class ClebschTensorProductScatter(TensorProductScatter):
@@ -33,6 +34,7 @@ class ClebschTensorProductScatter(TensorProductScatter):
             setattr(self, name, getattr(old, name))
         self.tp = old.tp  # not called; its buffers keep the state_dict as it was
         self.conv = TensorProductConv(self.feature_irreps_in, self.irreps_edge_attr, self.irreps_mid, self.instructions)
+        self.train(old.training)
 
     def forward(self, x: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_dst: Tensor, edge_src: Tensor) -> Tensor:
         # Under autocast the operands may have come in another dtype.
@@ -43,15 +45,30 @@ class ClebschTensorProductScatter(TensorProductScatter):
 def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
     """Swaps every convolution of a NequIP model for Clebsch's, in place; returns the model.
 
-    Weights, state_dict and results (to rounding) stay the same. Raises ClebschError when libclebsch is missing or the
-    model has no convolution.
+    Weights, state_dict and results (to rounding) stay the same. Raises ClebschError when libclebsch is missing, the
+    model has no convolution, or one does more than nequip's; the model is then as it was.
     """
     library.require()
+    found = [(path, module) for path, module in model.named_modules() if isinstance(module, TensorProductScatter)]
+    if not found:
+        raise ClebschError("enable_clebsch: expected a NequIP model, got one without nequip's TensorProductScatter")
+    for path, module in found:
+        _check(path or "the model", module)
     if isinstance(model, TensorProductScatter):
         return ClebschTensorProductScatter(model)
-    if not any(isinstance(module, TensorProductScatter) for module in model.modules()):
-        raise ClebschError("enable_clebsch: expected a NequIP model, got one without nequip's TensorProductScatter")
     return replace_submodules(model, TensorProductScatter, ClebschTensorProductScatter)
+
+
+def _check(path: str, module: TensorProductScatter) -> None:
+    """Refuses what the kernel would leave out: hooks, adapters around the product, a forward pass of another's."""
+    place = f"{path} ({type(module).__name__})"
+    if type(module).__module__.split(".")[0] not in ("nequip", "clebsch"):
+        raise ClebschError(f"enable_clebsch: {place}: expected a class of nequip, got one of {type(module).__module__}")
+    if not hasattr(module.tp, "instructions"):
+        raise ClebschError(
+            f"enable_clebsch: {place}: expected e3nn's TensorProduct as tp, got {type(module.tp).__name__}"
+        )
+    refuse_hooks(place, module)
 
 
 @classmethod  # nequip finds modifiers as class methods of a model's modules

@@ -13,6 +13,7 @@ from ..errors import ClebschError
 from ..triangle import triangle_multiplicative_update
 from ..triangle.module import eps_of, outgoing
 from ..triangle.update import precision_name
+from .swapped import refuse_hooks
 
 
 class ClebschTriangle(torch.nn.Module):
@@ -61,17 +62,15 @@ def replace_all(
     def replaced(module: torch.nn.Module, path: str) -> ClebschTriangle:
         if id(module) in done:
             return done[id(module)]
-        place = f"enable_clebsch: {path or 'the model'} ({type(module).__name__})"
+        place = f"{path or 'the model'} ({type(module).__name__})"
         if not parts(module):
-            raise ClebschError(f"{place}: its parts are not those of {what}'s module of this name")
-        for name, part in module.named_modules():
-            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
-                raise ClebschError(f"{place}: expected no hooks, got some of {name or 'it'}, which would not be called")
+            raise ClebschError(f"enable_clebsch: {place}: its parts are not those of {what}'s module of this name")
+        refuse_hooks(place, module)
         try:
             done[id(module)] = made(module, precision)
             done[id(module)].weights()
         except ClebschError as error:
-            raise ClebschError(f"{place}: {error}") from None
+            raise ClebschError(f"enable_clebsch: {place}: {error}") from None
         return done[id(module)]
 
     if type(model).__name__ in names:
