@@ -141,7 +141,7 @@ bool excludes_pairs(LAMMPS* lmp, const std::vector<int>& model_type) {
   const Atom* atom = lmp->atom;
   for (int k = 0; k < neighbor->nex_type; ++k)
     if (model_type[neighbor->ex1_type[k]] >= 0 && model_type[neighbor->ex2_type[k]] >= 0) return true;
-  // Of groups those that have atoms of the style: a fix that excludes an atom now and then keeps an empty one.
+  // Groups without atoms of the style do not matter. Fix gcmc, for one, keeps an empty group to exclude an atom later.
   int here = 0, anywhere = 0;
   for (int i = 0; i < atom->nlocal; ++i)
     if (model_type[atom->type[i]] >= 0) here |= atom->mask[i];

@@ -162,7 +162,7 @@ void row_gradients(const GraphArguments& a, int d, int dv, int normalise, int be
         T weight, slope, of_envelope;
         if (normalise == kSoftmax) {
           const T each = exponential(s - norm);
-          // Of an edge that the envelope all but hides the score may be far above what the others add up to.
+          // An edge that the envelope all but hides may have a score far above the logarithm of the sum: exp overflows.
           weight = s - norm > 80 ? exponential(s + logarithm(f) - norm) : f * each;
           of_envelope = each * (t - c);
           slope = weight * (t - c);

@@ -31,7 +31,8 @@ class Values:
 
 @contextmanager
 def _evaluated(model: torch.nn.Module) -> Iterator[None]:
-    """Forces can be had, whatever mode the caller is in, and the model is in evaluation for as long as that takes."""
+    """The model in evaluation mode, with gradients even inside the caller's no_grad or inference_mode; modules are as
+    they were afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

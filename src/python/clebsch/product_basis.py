@@ -90,13 +90,13 @@ class ProductBasis:
         return torch.cat(products, dim=1)
 
     def _matrices_as(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-        """Kept, unless they are those of a trace (torch.export), which are no numbers."""
+        """``matrices`` converted, once for each device and dtype. Tensors of a trace (torch.export) are not kept."""
         key = (device, dtype)
         if key in self._converted:
             return self._converted[key]
         if torch.compiler.is_compiling():
             return [matrix.to(*key) for matrix in self.matrices]
-        with torch.inference_mode(False):  # tensors of inference could not be trained with
+        with torch.inference_mode(False):  # inference tensors cannot be trained with later
             found = [matrix.to(*key) for matrix in self.matrices]
         if all(type(matrix) is Tensor for matrix in found):
             self._converted[key] = found

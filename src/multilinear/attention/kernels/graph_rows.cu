@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(kGraphThreads) graph_row_gradients(
       real weight, slope, of_envelope;
       if constexpr (kNormalise == kSoftmax) {
         const real each = exp(s - norm);
-        // Of an edge that the envelope all but hides the score may be far above what the others add up to.
+        // An edge that the envelope all but hides may have a score far above the logarithm of the sum: exp overflows.
         weight = s - norm > 80 ? exp(s + log(f) - norm) : f * each;
         of_envelope = each * (t - c);
         slope = weight * (t - c);

@@ -53,9 +53,9 @@ class ClebschSymmetricContraction(torch.nn.Module):
 
     def __init__(self, old: torch.nn.Module) -> None:
         super().__init__()
+        self.basis = ProductBasis.from_mace(old)  # first: it refuses what is no contraction of mace-torch
         self.contractions = old.contractions  # not called: their weights are read, their buffers stay in the state_dict
         self.irreps_in, self.irreps_out = old.irreps_in, old.irreps_out
-        self.basis = ProductBasis.from_mace(old)
         self._degrees = [2 * ir.l + 1 for _, ir in old.irreps_out]
         self.train(old.training)
         self.register_load_state_dict_post_hook(_renew_basis)
@@ -94,13 +94,11 @@ def enable_clebsch(model: torch.nn.Module) -> torch.nn.Module:
         old = block.symmetric_contractions
         if isinstance(old, ClebschSymmetricContraction):
             continue
-        if type(old).__name__ != "SymmetricContraction" or not hasattr(old, "contractions"):
-            raise ClebschError(
-                f"enable_clebsch: product {k}: expected mace-torch's SymmetricContraction, got "
-                f"{type(old).__module__}.{type(old).__name__}; convert the model to plain e3nn first"
-            )
         refuse_hooks(f"product {k}", old)
-        products.append((block, ClebschSymmetricContraction(old)))
+        try:
+            products.append((block, ClebschSymmetricContraction(old)))
+        except ClebschError as error:
+            raise ClebschError(f"enable_clebsch: product {k}: {error}") from None
     for block in blocks:
         if not isinstance(block.conv_tp, ClebschConv):
             block.conv_tp = ClebschConv(block.conv_tp)
